@@ -1,0 +1,85 @@
+"""What can go wrong with a job, one class per named reason.
+
+Every message is one sentence that says what is wrong, with which value, against which bound, and what to do.
+`reason` is the name under which the failure travels: in events, in the job's state and in exit messages.
+"""
+
+from typing import ClassVar
+
+
+class PreflightError(Exception):
+    """Base of every failure that has a name."""
+
+    reason: ClassVar[str] = "internal_error"
+    retry: ClassVar[bool] = False
+    """Whether running the same job again could end otherwise."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class InvalidConfig(PreflightError):
+    """The request cannot be carried out as written; a retry would not help."""
+
+    reason = "invalid_config"
+
+
+class DatasetError(PreflightError):
+    """A data set is missing, damaged or cannot be fetched; `field` names the file or data set."""
+
+    reason = "dataset_error"
+
+
+class Diverged(PreflightError):
+    """The loss became NaN or infinite."""
+
+    reason = "diverged"
+
+
+class ArtifactError(PreflightError):
+    """The trained model could not be written."""
+
+    reason = "artifact_error"
+    retry = True
+
+
+class ChildFailed(PreflightError):
+    """A child process ended without a result."""
+
+    reason = "child_failed"
+    retry = True
+
+
+class OutOfMemory(ChildFailed):
+    """The kernel killed a child process for memory."""
+
+    reason = "out_of_memory"
+    retry = True
+
+
+class TimedOut(PreflightError):
+    """The job ran longer than its `job_timeout`."""
+
+    reason = "timeout"
+
+
+class Cancelled(PreflightError):
+    """Somebody asked for the job to stop."""
+
+    reason = "cancelled"
+
+
+NAMED: dict[str, type[PreflightError]] = {
+    kind.reason: kind
+    for kind in (
+        InvalidConfig, DatasetError, Diverged, ArtifactError, ChildFailed, OutOfMemory, TimedOut, Cancelled,
+    )
+}  # fmt: skip
+"""Reason -> class, so that a failure recorded by a child is raised under its own name by the parent."""
+
+
+def named(reason: str, message: str, field: str | None = None) -> PreflightError:
+    """Return the exception for a recorded `reason`; an unknown one is an internal error."""
+    return NAMED.get(reason, PreflightError)(message, field=field)

@@ -1,0 +1,106 @@
+"""What to train: the part of a job that alone decides the result.
+
+The bounds below are the only ones in the project: the wire format and the command line use the same types.
+They are guards against slips (a batch of 10^9), not advice; each is far beyond any sensible digit recognizer.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+"""No coercion ("3" and true are not 3), no unknown fields, no NaN."""
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="a registered name")]
+Epochs = Annotated[int, Field(ge=1, le=10_000, description="passes over the training samples")]
+BatchSize = Annotated[int, Field(ge=1, le=65_536, description="samples per optimizer step (the effective batch)")]
+LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
+Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum of sgd (Nesterov)")]
+WeightDecay = Annotated[float, Field(ge=0, le=10, description="weight decay")]
+Optimizer = Literal["adamw", "sgd"]
+Schedule = Literal["one-cycle", "cosine", "step", "constant"]
+Warmup = Annotated[float, Field(ge=0, lt=1, description="share of the steps spent warming up (one-cycle)")]
+StepEpochs = Annotated[int, Field(ge=1, le=10_000, description="epochs between two drops (step)")]
+StepFactor = Annotated[float, Field(gt=0, le=1, description="factor of each drop (step)")]
+LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="share of the target spread evenly")]
+GradientClip = Annotated[float, Field(ge=0, le=1e6, description="largest gradient norm; 0 is no limit")]
+Patience = Annotated[int, Field(ge=1, le=10_000, description="epochs without improvement before stopping")]
+ValidationSamples = Annotated[
+    int, Field(ge=0, le=10_000_000, description="training samples held out; null: 5,000 or a tenth")
+]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="seed of every random number")]
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Augmentation:
+    """Random changes to training images, drawn anew for each sample in each epoch; all off by default."""
+
+    rotate_degrees: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Largest rotation either way, degrees."""
+    translate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Largest shift either way along each axis, as a fraction of the image's side."""
+    noise_probability: Probability = 0.0
+    """Share of pixels that become salt or pepper."""
+    salt_vs_pepper: Probability = 0.5
+    """Share of the noisy pixels that become white; the others become black."""
+    dots_probability: Probability = 0.0
+    """Share of images that get white dots."""
+    dots_count: Annotated[int, Field(ge=1, le=64)] = 3
+    """Dots on such an image."""
+    dots_size: Annotated[int, Field(ge=1, le=64)] = 2
+    """Side of a dot, pixels."""
+    blur_sigma: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Largest standard deviation of a Gaussian blur, pixels; each image draws its own."""
+    erode_probability: Probability = 0.0
+    """Share of images whose strokes become thinner."""
+    dilate_probability: Probability = 0.0
+    """Share of images whose strokes become thicker; an image is never both eroded and dilated."""
+    morphology_kernel: Literal[3, 5, 7] = 3
+    """Side of the square that erosion and dilation look at, pixels."""
+
+    def __post_init__(self) -> None:
+        if self.erode_probability + self.dilate_probability > 1:
+            raise ValueError("erode_probability and dilate_probability together must be at most 1")
+
+    @property
+    def active(self) -> bool:
+        """Whether any image is changed at all."""
+        return any(
+            (self.rotate_degrees, self.translate, self.noise_probability, self.dots_probability,
+             self.blur_sigma, self.erode_probability, self.dilate_probability)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class TrainSpec:
+    """What to train. Results depend on this alone, up to floating point; how it is run is the `Plan`.
+
+    Defaults are those that bring `cnn` above 99 % on MNIST in one epoch.
+    """
+
+    dataset: Name
+    model: Name
+    epochs: Epochs = 1
+    batch_size: BatchSize = 128
+    optimizer: Optimizer = "adamw"
+    learning_rate: LearningRate = 0.005
+    momentum: Momentum = 0.9
+    weight_decay: WeightDecay = 0.01
+    schedule: Schedule = "one-cycle"
+    warmup: Warmup = 0.2
+    step_epochs: StepEpochs = 10
+    step_factor: StepFactor = 0.1
+    label_smoothing: LabelSmoothing = 0.0
+    gradient_clip: GradientClip = 0.0
+    patience: Patience | None = None
+    validation_samples: ValidationSamples | None = None
+    seed: Seed = 0
+    deterministic: bool = False
+    augmentation: Augmentation = Augmentation()
+
+
+DEFAULTS = TrainSpec(dataset="mnist", model="cnn")
+"""Where the wire format and the command line take their defaults from."""
