@@ -1,0 +1,187 @@
+"""Random changes to training images, each sample's own, computed for a whole batch at once.
+
+Images are float32 [B, C, H, W] in 0..1 with background 0. The public functions below `augment` apply given
+amounts; `augment` draws the amounts with keyed random numbers, so that a sample's result in an epoch is the
+same, to the bit, in whatever batch it comes. To that end a sample's arithmetic never depends on its place in
+the batch: images meet only element-wise operations, `grid_sample` and copies, and transcendental functions
+are taken in float64 and rounded, as their vector and scalar versions may differ in the last bit.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial, reduce
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from training.keyed import uniform
+from training.spec import Augmentation
+
+_Draw = Callable[[int, int], Tensor]
+"""`uniform` for the batch at hand: takes the stream and the number of columns."""
+
+AFFINE_STREAM = 0
+MORPHOLOGY_STREAM = 1
+BLUR_STREAM = 2
+DOTS_STREAM = 3
+NOISE_STREAM = 4
+"""Streams of random numbers. Renumbering them changes the result of every seed."""
+
+
+@torch.no_grad()
+def augment(images: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, samples: Tensor) -> Tensor:
+    """Images of the same shape, each changed by amounts drawn for (seed, epoch, its number in `samples`).
+
+    `samples` is int64 [B], on the device of `images`, and holds each image's number in the data set. The
+    order is affine, morphology, blur, dots, noise. The input is left as it is; where nothing is active it is
+    returned.
+    """
+    if not augmentation.active:
+        return images
+    draw = partial(uniform, seed, epoch, samples)
+    if augmentation.rotate_degrees or augmentation.translate:
+        images = _random_affine(images, augmentation, draw)
+    if augmentation.erode_probability or augmentation.dilate_probability:
+        images = _random_morphology(images, augmentation, draw)
+    if augmentation.blur_sigma:
+        images = _random_blur(images, augmentation, draw)
+    if augmentation.dots_probability:
+        images = _random_dots(images, augmentation, draw)
+    if augmentation.noise_probability:
+        images = _random_noise(images, augmentation, draw)
+    return images.clamp(0, 1)  # interpolation and blur may exceed 1 by a rounding
+
+
+def affine(images: Tensor, degrees: Tensor, shifts: Tensor) -> Tensor:
+    """Rotate counterclockwise about the centre, then shift; bilinear, background outside.
+
+    `degrees` is [B]; `shifts` is [B, 2], pixels rightwards and downwards.
+    """
+    # affine_grid makes the same grid with a small matrix product per pixel, in ten times the time.
+    grid = _source_coordinates(degrees, shifts, *images.shape[-2:])
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def dilate(images: Tensor, kernel: int) -> Tensor:
+    """Largest value in the square of side `kernel` (odd, pixels) around each pixel, within the image."""
+    height, width = images.shape[-2:]
+    padded = F.pad(images, (kernel // 2,) * 4, value=-math.inf)
+    rows = reduce(torch.maximum, (padded[..., top : top + height, :] for top in range(kernel)))
+    return reduce(torch.maximum, (rows[..., left : left + width] for left in range(kernel)))
+
+
+def erode(images: Tensor, kernel: int) -> Tensor:
+    """Smallest value in the square of side `kernel` (odd, pixels) around each pixel, within the image.
+
+    What lies outside the image is ignored, so a stroke that touches the border is not eaten from there.
+    """
+    return -dilate(-images, kernel)
+
+
+def gaussian_blur(images: Tensor, sigmas: Tensor, radius: int) -> Tensor:
+    """Blur with standard deviations `sigmas` ([B], pixels, at least 0), background outside.
+
+    The kernel is the Gaussian sampled at whole pixels up to `radius` and scaled to sum to 1; sigma 0 changes
+    nothing.
+    """
+    weights = _gaussian_weights(sigmas, radius)[..., None, None, None]
+    return _weighted_shifts(_weighted_shifts(images, weights, dim=-2), weights, dim=-1)
+
+
+def draw_dots(images: Tensor, tops: Tensor, lefts: Tensor, size: int) -> Tensor:
+    """Paint white squares of side `size` pixels with upper left corners `tops`, `lefts` (int64 [B, dots])."""
+    height, width = images.shape[-2:]
+    rows = _intervals(tops, size, height)
+    columns = _intervals(lefts, size, width)
+    covered = rows.transpose(1, 2) @ columns > 0
+    return images.masked_fill(covered[:, None], 1.0)
+
+
+def _random_affine(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+    height, width = images.shape[-2:]
+    signed = draw(AFFINE_STREAM, 3) * 2 - 1
+    degrees = signed[:, 0] * augmentation.rotate_degrees
+    shifts = signed[:, 1:] * (augmentation.translate * signed.new_tensor([width, height]))
+    return affine(images, degrees, shifts)
+
+
+def _random_morphology(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+    draws = draw(MORPHOLOGY_STREAM, 1)[:, 0]
+    eroded = draws < augmentation.erode_probability
+    changed = draws < augmentation.erode_probability + augmentation.dilate_probability
+    images = _changed_where(eroded, images, partial(erode, kernel=augmentation.morphology_kernel))
+    return _changed_where(changed & ~eroded, images, partial(dilate, kernel=augmentation.morphology_kernel))
+
+
+def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+    sigmas = draw(BLUR_STREAM, 1)[:, 0] * augmentation.blur_sigma
+    # Of the knob, not of the batch's largest sigma, on which a sample's kernel must not depend.
+    radius = math.ceil(3 * augmentation.blur_sigma)
+    return gaussian_blur(images, sigmas, radius)
+
+
+def _random_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+    height, width = images.shape[-2:]
+    count, size = augmentation.dots_count, min(augmentation.dots_size, height, width)
+    draws = draw(DOTS_STREAM, 1 + 2 * count)
+    chosen = (draws[:, 0] < augmentation.dots_probability).nonzero()[:, 0]
+    corners = draws[chosen, 1:]
+    tops = (corners[:, :count] * (height - size + 1)).long()
+    lefts = (corners[:, count:] * (width - size + 1)).long()
+    return images.index_copy(0, chosen, draw_dots(images[chosen], tops, lefts, size))
+
+
+def _random_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+    height, width = images.shape[-2:]
+    draws = draw(NOISE_STREAM, height * width).view(-1, 1, height, width)
+    noisy = draws < augmentation.noise_probability
+    salt = draws < augmentation.noise_probability * augmentation.salt_vs_pepper
+    return torch.where(noisy, salt.to(images.dtype), images)
+
+
+def _source_coordinates(degrees: Tensor, shifts: Tensor, height: int, width: int) -> Tensor:
+    """Where each pixel of the result comes from: [B, H, W, 2] as x, y in `grid_sample`'s units.
+
+    Rotated in pixels about the centre, so that an image that is not square is not sheared; `grid_sample`'s
+    unit is half a side.
+    """
+    radians = torch.deg2rad(degrees.double())
+    cos, sin = torch.cos(radians)[:, None], torch.sin(radians)[:, None]
+    x = torch.arange(width, device=degrees.device) - (width - 1) / 2 - shifts[:, :1]
+    y = torch.arange(height, device=degrees.device) - (height - 1) / 2 - shifts[:, 1:]
+    of_columns = torch.stack((x * cos * (2 / width), x * sin * (2 / height)), dim=1)
+    of_rows = torch.stack((y * -sin * (2 / width), y * cos * (2 / height)), dim=1)
+    return (of_columns.float()[:, :, None, :] + of_rows.float()[:, :, :, None]).permute(0, 2, 3, 1)
+
+
+def _gaussian_weights(sigmas: Tensor, radius: int) -> Tensor:
+    """Weights at distances 0..radius from the centre, [radius + 1, B]; both sides and the centre sum to 1."""
+    distances = torch.arange(radius + 1, device=sigmas.device)[:, None]
+    # A sigma of a thousandth of a pixel already gives weight 0 at distance 1.
+    weights = torch.exp(-0.5 * (distances / sigmas.double().clamp(min=1e-3)) ** 2)
+    return (weights / (weights[0] + 2 * weights[1:].sum(dim=0))).float()
+
+
+def _weighted_shifts(images: Tensor, weights: Tensor, dim: int) -> Tensor:
+    """Symmetric convolution along `dim`; `weights` holds one factor per distance, each [B, 1, 1, 1]."""
+    side = images.shape[dim]
+    total, term = images * weights[0], torch.empty_like(images)
+    for distance, weight in enumerate(weights[1:side], start=1):
+        torch.mul(images, weight, out=term)
+        overlap = side - distance
+        total.narrow(dim, distance, overlap).add_(term.narrow(dim, 0, overlap))
+        total.narrow(dim, 0, overlap).add_(term.narrow(dim, distance, overlap))
+    return total
+
+
+def _intervals(starts: Tensor, length: int, side: int) -> Tensor:
+    """Float [B, dots, side]: 1 where a position is within `length` of the start, else 0."""
+    offsets = torch.arange(side, device=starts.device) - starts[..., None]
+    return ((offsets >= 0) & (offsets < length)).float()
+
+
+def _changed_where(chosen: Tensor, images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Images with those `chosen` (bool [B]) replaced by their change, which is computed for these only."""
+    positions = chosen.nonzero()[:, 0]
+    return images.index_copy(0, positions, change(images[positions]))
