@@ -1,0 +1,166 @@
+"""Effective batches for training: which samples, in which order, gathered, augmented and normalised.
+
+Order and augmentation are keyed by (seed, epoch, sample), so they depend neither on the plan nor on where a
+run was resumed. There are two ways to the same tensors: gathering in the training process from the
+memory-mapped store, and a DataLoader whose workers do the same work in processes of their own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from training.augment import augment
+from training.errors import InvalidConfig
+from training.keyed import shuffle
+from training.plan import MemoryFormat, Plan
+from training.spec import Augmentation, TrainSpec
+from training.store import Store, StoreInfo, open_store
+
+DEFAULT_VALIDATION = 5_000
+"""Training samples held out when the spec does not say; a tenth of the training set where that is fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How many of the training samples train, and how many (the last ones) validate."""
+
+    train: int
+    validation: int
+    steps: int
+    """Optimizer steps in an epoch; the incomplete last batch of each shuffled epoch is left out."""
+
+
+def split(spec: TrainSpec, info: StoreInfo) -> Split:
+    """Return the split of a data set under a spec.
+
+    Raises:
+        InvalidConfig: nothing would be left to train on, or the batch is larger than the training samples.
+    """
+    held_out = spec.validation_samples
+    if held_out is None:
+        held_out = min(DEFAULT_VALIDATION, info.train_count // 10)
+    train = info.train_count - held_out
+    if train < 1:
+        raise InvalidConfig(
+            f"validation_samples is {held_out}, but {info.name} has {info.train_count} training samples; "
+            f"use at most {info.train_count - 1}",
+            field="validation_samples",
+        )
+    if spec.batch_size > train:
+        raise InvalidConfig(
+            f"batch_size is {spec.batch_size}, but {info.name} has {train} samples to train on; use at most {train}",
+            field="batch_size",
+        )
+    return Split(train=train, validation=held_out, steps=train // spec.batch_size)
+
+
+def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryFormat) -> Tensor:
+    """Return uint8 or float images [B, C, H, W] (0..255) as float32 with zero mean and unit variance.
+
+    `mean` and `std` are those of the training pixels on the 0..255 scale.
+    """
+    layout = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+    return images.to(torch.float32, memory_format=layout).sub_(mean).div_(std)
+
+
+def gather(
+    store: Store, samples: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
+) -> tuple[Tensor, Tensor]:
+    """Return training images float32 [B, C, H, W] and labels int64 [B] of `samples` (int64 [B])."""
+    images, mean, std = store.train_images[samples], store.info.mean, store.info.std
+    if augmentation.active:
+        images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=samples)
+        images = images.mul(255)
+    return normalise(images, mean, std, layout), store.train_labels[samples].long()
+
+
+class EpochOrder(Sampler[Tensor]):
+    """Yields the sample numbers of each effective batch (int64 [batch_size]) of one epoch."""
+
+    def __init__(self, seed: int, batch_size: int, train: int) -> None:
+        self._seed = seed
+        self._batch_size = batch_size
+        self._train = train
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        order = shuffle(self._seed, self.epoch, self._train)
+        for step in range(len(self)):
+            yield order[step * self._batch_size : (step + 1) * self._batch_size]
+
+    def __len__(self) -> int:
+        return self._train // self._batch_size
+
+
+class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
+    """Effective batches by their sample numbers, for DataLoader workers.
+
+    Pickles as a path and a few numbers: each worker opens the memory-mapped store itself.
+    """
+
+    def __init__(self, path: Path, spec: TrainSpec, layout: MemoryFormat) -> None:
+        self._path = path
+        self._spec = spec
+        self._layout = layout
+        self._store: Store | None = None
+
+    def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
+        if self._store is None:
+            self._store = open_store(self._path)
+        epoch, samples = key
+        return gather(
+            self._store, samples, self._spec.augmentation,
+            seed=self._spec.seed, epoch=epoch, layout=self._layout,
+        )  # fmt: skip
+
+
+class KeyedOrder(Sampler[tuple[int, Tensor]]):
+    """An `EpochOrder` that sends the epoch along, because persistent workers outlive it."""
+
+    def __init__(self, order: EpochOrder) -> None:
+        self._order = order
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        return ((self._order.epoch, samples) for samples in self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+
+class Batches:
+    """The training batches of one run; `of(epoch)` yields those of one epoch."""
+
+    def __init__(self, store: Store, spec: TrainSpec, plan: Plan) -> None:
+        self._store = store
+        self._spec = spec
+        self._layout = plan.memory_format
+        self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info).train)
+        self._loader = _loader(store, spec, plan, self._order) if plan.loader_workers else None
+
+    def of(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch` (from 0)."""
+        self._order.epoch = epoch
+        if self._loader is not None:
+            yield from self._loader
+            return
+        for samples in self._order:
+            yield gather(
+                self._store, samples, self._spec.augmentation,
+                seed=self._spec.seed, epoch=epoch, layout=self._layout,
+            )  # fmt: skip
+
+
+def _loader(store: Store, spec: TrainSpec, plan: Plan, order: EpochOrder) -> DataLoader[tuple[Tensor, Tensor]]:
+    return DataLoader(
+        StoreDataset(store.info.path, spec, plan.memory_format),
+        batch_size=None,  # a key already names a whole batch
+        sampler=KeyedOrder(order),
+        num_workers=plan.loader_workers,
+        prefetch_factor=plan.prefetch_factor,
+        persistent_workers=True,
+        multiprocessing_context="spawn",  # fork after OpenMP work can deadlock (pytorch #17199)
+    )

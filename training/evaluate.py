@@ -1,0 +1,35 @@
+"""Accuracy and loss of a model on samples it is not trained on."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.batches import normalise
+from training.step import TrainStep
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Result of an evaluation."""
+
+    accuracy: float
+    """Share of the samples whose largest logit is the right one, 0..1."""
+    loss: float
+    """Mean cross entropy, without label smoothing."""
+    samples: int
+
+
+@torch.inference_mode()
+def evaluate(step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float) -> Score:
+    """Score the step's model on uint8 images [N, C, H, W] and uint8 labels [N], N >= 1."""
+    step.model.eval()
+    right, loss = 0, 0.0
+    size = step.plan.eval_batch
+    for some_images, some_labels in zip(torch.split(images, size), torch.split(labels, size), strict=True):
+        logits = step.logits(normalise(some_images, mean, std, step.plan.memory_format))
+        truth = some_labels.long()
+        right += int((logits.argmax(1) == truth).sum())
+        loss += float(F.cross_entropy(logits, truth, reduction="sum"))
+    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))

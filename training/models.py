@@ -1,0 +1,105 @@
+"""The built-in models, each a function of (image shape, classes) that returns a fresh `nn.Module`.
+
+Registered under the entry-point group `preflight.models`; a user's package registers its own the same way.
+"""
+
+from typing import Protocol
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.errors import InvalidConfig
+from training.registry import MODELS, load
+
+
+class ModelFactory(Protocol):
+    """What is registered as a model."""
+
+    def __call__(self, shape: tuple[int, int, int], classes: int) -> nn.Module:
+        """Return a fresh model: float32 [B, C, H, W] of `shape` (C, H, W) in, logits [B, classes] out."""
+        ...
+
+
+def build(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Return a fresh model by its registered name, initialised from torch's global random state.
+
+    Raises:
+        InvalidConfig: the name is unknown, what it names is no model factory, or the shape does not suit it.
+    """
+    factory = load(MODELS, "model", name)
+    model = factory(shape, classes) if callable(factory) else None
+    if not isinstance(model, nn.Module):
+        raise InvalidConfig(
+            f"model {name!r} is registered as {factory!r}, which does not return a torch.nn.Module",
+            field="model",
+        )
+    return model
+
+
+def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Return the fast default: a 4x4 stride-2 stem, then five 3x3 layers; 73 thousand parameters at 28x28.
+
+    The stem halves both sides at once, which is where a network for 28x28 images spends its time otherwise.
+    """
+    channels, height, width = shape
+    if min(height, width) < 24:
+        raise InvalidConfig(
+            f"model 'cnn' needs images of at least 24x24, but these are {height}x{width}; use 'resnet18'",
+            field="model",
+        )
+    return nn.Sequential(
+        _convolution(channels, 16, kernel=4, stride=2, padding=1),
+        _convolution(16, 32),
+        nn.MaxPool2d(2),
+        _convolution(32, 64),
+        _convolution(64, 64),
+        nn.MaxPool2d(2),
+        _convolution(64, 64),
+        _convolution(64, 64, padding=0),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, classes),
+    )
+
+
+def _convolution(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, padding: int = 1) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut (He et al. 2015, "Deep Residual Learning", section 4.1)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = _convolution(inputs, outputs, stride=stride)
+        self.second = nn.Sequential(nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
+        self.shortcut = (
+            nn.Identity()
+            if stride == 1 and inputs == outputs
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map [B, inputs, H, W] to [B, outputs, H/stride, W/stride]."""
+        return F.relu(self.second(self.first(images)) + self.shortcut(images), inplace=True)
+
+
+def resnet18(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Return ResNet-18 with the CIFAR stem (3x3 stride 1, no first max-pool); 11.2 million parameters."""
+    channels, _, _ = shape
+    blocks: list[nn.Module] = []
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        blocks += [BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(
+        _convolution(channels, 64),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, classes),
+    )

@@ -1,0 +1,105 @@
+"""One optimizer step under a plan: the piece that training runs and calibration measures."""
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.models import build
+from training.plan import Plan
+from training.schedule import learning_rate
+from training.spec import TrainSpec
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+"""Parameters of mallopt(3), from glibc's malloc.h."""
+
+
+def tune_allocator() -> bool:
+    """Keep large tensors in the heap instead of mapping and page-faulting them anew at each step.
+
+    Cannot be taken back in this process. Returns False where the C library has no mallopt (musl, macOS).
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    largest = 2**31 - 1
+    settings = ((M_TOP_PAD, 256 << 20), (M_TRIM_THRESHOLD, largest), (M_MMAP_THRESHOLD, largest))
+    return all(mallopt(parameter, value) == 1 for parameter, value in settings)
+
+
+def prepare_process(plan: Plan) -> None:
+    """Apply what a plan sets for the whole process; call once, before the first parallel work."""
+    if plan.allocator == "tuned":
+        tune_allocator()
+    torch.set_num_threads(plan.threads)
+    torch.set_num_interop_threads(plan.interop)
+
+
+class TrainStep:
+    """A model and its optimizer, advanced one effective batch at a time."""
+
+    def __init__(self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int) -> None:
+        """Build the model from the spec's seed; raises `InvalidConfig` for a model that does not fit."""
+        torch.manual_seed(spec.seed)
+        torch.use_deterministic_algorithms(spec.deterministic)
+        self.spec = spec
+        self.plan = plan
+        self.model = build(spec.model, shape, classes)
+        if plan.memory_format == "channels_last":
+            self.model.to(memory_format=torch.channels_last)
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
+        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = _optimizer(spec, self._parameters)
+
+    def run(self, images: Tensor, labels: Tensor, rate: float) -> Tensor:
+        """Train on one effective batch at learning rate `rate`; return its mean loss, a detached scalar.
+
+        The batch goes through in micro-batches whose gradients add up to exactly that of the mean over the
+        whole batch, an incomplete last one included, for a model without batch statistics.
+        """
+        self.model.train()
+        loss = self.gradients(images, labels)
+        if self.spec.gradient_clip > 0:
+            nn.utils.clip_grad_norm_(self._parameters, self.spec.gradient_clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        return loss
+
+    def gradients(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Set the gradients of one effective batch and return its mean loss, a detached scalar."""
+        self.optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros(())
+        micro = self.plan.micro_batch
+        for some_images, some_labels in zip(torch.split(images, micro), torch.split(labels, micro), strict=True):
+            logits = self.logits(some_images)
+            loss = F.cross_entropy(
+                logits, some_labels, reduction="sum", label_smoothing=self.spec.label_smoothing
+            ) / len(labels)
+            torch.autograd.backward(loss)
+            total += loss.detach()
+        return total
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Return float32 logits [B, classes] in the plan's precision of computation."""
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.plan.precision == "bfloat16"):
+            return self.forward(images).float()
+
+    def rate(self, step: int, steps: int, steps_per_epoch: int) -> float:
+        """Return the learning rate of `step` (from 0) of `steps`."""
+        return learning_rate(self.spec, step, steps, steps_per_epoch)
+
+
+def _optimizer(spec: TrainSpec, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    # Fused: one kernel over all parameters instead of several per parameter.
+    match spec.optimizer:
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+        case "sgd":
+            return torch.optim.SGD(
+                parameters, lr=spec.learning_rate, momentum=spec.momentum,
+                nesterov=spec.momentum > 0, weight_decay=spec.weight_decay, fused=True,
+            )  # fmt: skip
