@@ -1,0 +1,299 @@
+"""The command line. Each command imports what it needs when it runs, so that `--help` is immediate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from worker.settings import Settings
+    from worker.wire import TrainJob
+
+BAD_INPUT: Final = 2
+FAILURE: Final = 1
+INTERRUPTED: Final = 130
+"""128 + SIGINT, the shell's convention."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Cli(click.Group):
+    """Turns every failure into one sentence on stderr and the right exit code."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; with `--debug`, let a failure through as it is."""
+        if ctx.params.get("debug"):
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        except Exception as error:
+            raise SystemExit(_say(error)) from error
+
+
+def _say(error: Exception) -> int:
+    """Print one sentence about `error` and return the exit code."""
+    from training.errors import InvalidConfig, PreflightError
+
+    message = str(error) or type(error).__name__
+    if not isinstance(error, PreflightError):
+        message = f"{type(error).__name__}: {message}; run again with --debug to see where"
+    click.echo(f"preflight: {' '.join(message.split())}", err=True)
+    return BAD_INPUT if isinstance(error, InvalidConfig) else FAILURE
+
+
+@click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(package_name="preflight-worker", prog_name="preflight")
+def main(debug: bool) -> None:
+    """Train digit recognizers from a Redis queue, as fast as the container allows."""
+
+
+def _job_options(function: Callable[P, T]) -> Callable[P, T]:
+    """Add the options that describe a job; values are checked by the wire format, so all errors sound alike."""
+    options = [
+        click.option("--file", "file", type=click.Path(dir_okay=False), help="Read the job from JSON; '-': stdin."),
+        click.option("--dataset", help="mnist, fashion-mnist, kmnist, emnist, qmnist, digits or your own."),
+        click.option("--model", help="cnn, resnet18 or your own."),
+        click.option("--epochs", help="Passes over the training samples."),
+        click.option("--batch-size", help="Samples per optimizer step."),
+        click.option("--learning-rate", help="Peak learning rate."),
+        click.option("--seed", help="Seed of every random number."),
+        click.option("--job-id", help="Idempotency key; made up when absent."),
+        click.option("--deterministic", is_flag=True, default=None, help="Fix the plan; equal weights bit for bit."),
+        click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE",
+                     help="Any other field, e.g. augmentation.rotate_degrees=10 or plan.threads=1."),
+        click.option("--calibrate/--no-calibrate", default=None, help="Whether to look for a faster plan."),
+        click.option("--force-calibration", is_flag=True, default=None, help="Measure even when a plan is cached."),
+        click.option("--calibration-samples", help="Steps measured of each plan."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _job(options: dict[str, object]) -> TrainJob:
+    """Return the job that the options describe; raises `InvalidConfig`."""
+    from worker.wire import JOB_TYPE, parse_job
+
+    payload: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "mnist", "model": "cnn"}
+    file = options.pop("file")
+    if isinstance(file, str):
+        payload = _read_job(file)
+    assignments = options.pop("settings")
+    for assignment in assignments if isinstance(assignments, tuple) else ():
+        _assign(payload, str(assignment))
+    for name, value in options.items():
+        if value is not None:
+            payload[name] = _literal(value) if isinstance(value, str) else bool(value)
+    return parse_job(payload)
+
+
+def _read_job(file: str) -> dict[str, JsonValue]:
+    from training.errors import InvalidConfig
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        payload = json.loads(text)
+    except OSError as error:
+        raise InvalidConfig(f"--file {file} cannot be read ({error.strerror}); check the path", field="file") from error
+    except ValueError as error:
+        raise InvalidConfig(f"--file {file} is not JSON ({error}); correct it", field="file") from error
+    if not isinstance(payload, dict):
+        raise InvalidConfig(f"--file {file} holds no JSON object; it must be a TrainJob", field="file")
+    return payload
+
+
+def _assign(payload: dict[str, JsonValue], assignment: str) -> None:
+    """Put `a.b=value` into the payload."""
+    from training.errors import InvalidConfig
+
+    path, equals, value = assignment.partition("=")
+    if not equals or not path:
+        raise InvalidConfig(
+            f"--set {assignment!r} is not FIELD=VALUE; write e.g. --set label_smoothing=0.1", field="set"
+        )
+    *parents, last = path.split(".")
+    for parent in parents:
+        inner = payload.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise InvalidConfig(f"--set {assignment!r}: {parent} has no fields; name a top-level field", field="set")
+        payload = inner
+    payload[last] = _literal(value)
+
+
+def _literal(text: str) -> JsonValue:
+    """Return a number, true, false, null or an object as what it is, anything else as a string."""
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
+def _settings() -> Settings:
+    from worker.settings import load
+
+    return load()
+
+
+def _log_to_stderr(settings: Settings, *, quiet: bool = False) -> None:
+    from worker import logs
+
+    logs.configure(settings.log_format, "warning" if quiet else settings.log_level, sys.stderr)
+
+
+@main.command()
+@click.option("--burst", is_flag=True, help="Stop when the queue is empty.")
+def worker(burst: bool) -> None:
+    """Take jobs from the queue until told to stop."""
+    from worker.service import serve
+
+    serve(_settings(), burst=burst)
+
+
+@main.command()
+@_job_options
+@click.option("--wait", is_flag=True, help="Watch it to its end; the exit code is the job's.")
+def enqueue(wait: bool, **options: object) -> None:
+    """Put a job into the queue and print its id."""
+    from worker.client import Client
+
+    job = _job(options)
+    settings = _settings()
+    handle = Client(settings.redis_url, queue=settings.queue).enqueue(job, job_timeout=settings.job_timeout)
+    click.echo(handle.job_id)
+    if not handle.created:
+        click.echo(f"a job with the id {handle.job_id} was there already; nothing was enqueued", err=True)
+    if wait:
+        _watch(settings, handle.job_id)
+
+
+@main.command()
+@click.argument("job_id", metavar="JOB")
+def watch(job_id: str) -> None:
+    """Follow a job to its end; the exit code is the job's."""
+    _watch(_settings(), job_id)
+
+
+def _watch(settings: Settings, job_id: str) -> None:
+    from worker.client import Client
+    from worker.view import describe, outcome
+
+    client = Client(settings.redis_url, queue=settings.queue)
+    if client.status(job_id).status == "unknown":
+        from training.errors import InvalidConfig
+
+        raise InvalidConfig(f"job {job_id!r} is not known; `preflight jobs` lists those that are", field="job_id")
+    last = None
+    for last in client.events(job_id):
+        line = describe(last)
+        if line:
+            click.echo(line)
+    raise SystemExit(outcome(last))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def jobs(as_json: bool) -> None:
+    """List the jobs that Redis still knows, oldest first."""
+    from worker.client import Client
+    from worker.view import table
+
+    settings = _settings()
+    states = Client(settings.redis_url, queue=settings.queue).jobs()
+    if as_json:
+        for state in states:
+            click.echo(state.model_dump_json(exclude_none=True))
+    else:
+        click.echo(table(states))
+
+
+@main.command()
+@click.argument("job_id", metavar="JOB")
+def cancel(job_id: str) -> None:
+    """Stop a job: at once in the queue, within a step when it runs."""
+    from training.errors import InvalidConfig
+    from worker.client import Client
+
+    settings = _settings()
+    client = Client(settings.redis_url, queue=settings.queue)
+    if not client.cancel(job_id):
+        status = client.status(job_id).status
+        raise InvalidConfig(
+            f"job {job_id!r} is {status}; only a queued or running job can be cancelled", field="job_id"
+        )
+    click.echo(f"{job_id} is asked to stop")
+
+
+@main.command()
+@_job_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def train(as_json: bool, **options: object) -> None:
+    """Train without Redis: the same stages, children and artifact as a job from the queue."""
+    from worker.local import train_here
+    from worker.view import summary
+
+    job, settings = _job(options), _settings()
+    _log_to_stderr(settings, quiet=as_json)
+    result = train_here(job, settings)
+    if as_json:
+        click.echo(result.model_dump_json())
+    else:
+        click.echo(summary(result))
+
+
+@main.command()
+@_job_options
+@click.option("--json", "as_json", is_flag=True, help="Print the choice as one JSON object.")
+def calibrate(as_json: bool, **options: object) -> None:
+    """Measure this container for a job, and print the plan and why."""
+    from worker.local import calibrate_here
+    from worker.view import choice_as_json, choice_as_text
+
+    job, settings = _job(options), _settings()
+    _log_to_stderr(settings, quiet=as_json)
+    choice, trials = calibrate_here(job, settings)
+    click.echo(choice_as_json(choice, trials) if as_json else choice_as_text(choice, trials))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def doctor(as_json: bool) -> None:
+    """Look at everything a job needs; exit code 1 when something would fail."""
+    from worker.doctor import examine
+
+    failed = False
+    for finding in examine(_settings()):
+        failed |= finding.status == "fail"
+        if as_json:
+            line = {"name": finding.name, "status": finding.status, "detail": finding.detail}
+            click.echo(json.dumps(line))
+        else:
+            click.echo(f"{finding.status:4}  {finding.name:14}  {finding.detail}")
+    raise SystemExit(FAILURE if failed else 0)
+
+
+@main.command()
+@click.option("--epochs", help="Passes over the training samples.")
+def demo(epochs: str | None) -> None:
+    """Watch one job from end to end: a Redis of its own, a real worker, real digits."""
+    from worker.demo import run_demo
+
+    raise SystemExit(run_demo(_settings(), None if epochs is None else _literal(epochs)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""The client for other services: enqueue, status, events, cancel. Needs neither torch nor a worker's settings.
+
+from worker.client import Client
+from worker.wire import TrainJob
+
+client = Client("redis://localhost:6379/0")
+job_id = client.enqueue(TrainJob(type="preflight.train.v1", dataset="mnist", model="cnn")).job_id
+for event in client.events(job_id):
+    print(event)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from worker import keys
+from worker.publish import publish
+from worker.wire import (
+    FUNCTION,
+    LAST,
+    AnyEvent,
+    JobCancelled,
+    JobState,
+    Status,
+    TrainJob,
+    TrainResult,
+    encode_job,
+    unflatten,
+)
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from rq import Queue
+    from rq.job import Job
+
+DEFAULT_TIMEOUT: Final = 6 * 3600
+"""Seconds after which a job is given up."""
+DEFAULT_TTL: Final = 7 * 86_400
+"""Seconds for which results, and what the client itself writes, are kept."""
+RETRIES: Final = 2
+"""How often RQ runs a job again whose supervisor died."""
+LOOK_EVERY: Final = 0.1
+"""Seconds between two looks for new events."""
+QUIET: Final = 5.0
+"""Seconds without an event after which it is asked whether the job goes on at all."""
+PAGE: Final = 1000
+"""Most events read at once."""
+
+FROM_RQ: Final[dict[str, Status]] = {
+    "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued",
+    "started": "running", "finished": "finished", "failed": "failed", "stopped": "failed",
+    "canceled": "cancelled",
+}  # fmt: skip
+"""RQ's word -> ours, for a job that no worker has spoken about yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A job in the queue."""
+
+    job_id: str
+    created: bool
+    """False: a job of this id was there already, and nothing was enqueued."""
+
+
+class Client:
+    """Talks to the queue and to the keys of the jobs."""
+
+    def __init__(self, redis_url: str, *, queue: str = "preflight") -> None:
+        """Connect lazily to `redis_url`; `queue` is the worker's `PREFLIGHT_QUEUE`."""
+        # rq and redis take 0.2 s to import: whoever only builds jobs shall not wait for them.
+        from redis import Redis
+        from rq import Queue
+        from rq.serializers import JSONSerializer
+
+        self._redis: Redis = Redis.from_url(redis_url)
+        self._queue: Queue = Queue(queue, connection=self._redis, serializer=JSONSerializer)
+
+    def enqueue(self, job: TrainJob, *, job_timeout: int = DEFAULT_TIMEOUT) -> Handle:
+        """Put a job into the queue, once: its `job_id` is the idempotency key.
+
+        Args:
+            job: what to train; without `job_id` it gets one.
+            job_timeout: seconds after which the job is given up.
+
+        Raises:
+            InvalidConfig: the job is too large, or names a data set or model that is not registered here.
+            redis.exceptions.RedisError: Redis did not take it.
+        """
+        from rq import Retry
+        from rq.exceptions import DuplicateJobError
+
+        job_id = job.job_id or uuid.uuid4().hex
+        payload = {**job.model_dump(mode="json", exclude_unset=True), "job_id": job_id}
+        encode_job(payload)
+        try:
+            self._queue.enqueue(
+                FUNCTION, payload, job_id=job_id, unique=True, job_timeout=job_timeout,
+                result_ttl=DEFAULT_TTL, failure_ttl=DEFAULT_TTL, retry=Retry(max=RETRIES),
+            )  # fmt: skip
+        except DuplicateJobError:
+            return Handle(job_id, created=False)
+        return Handle(job_id, created=True)
+
+    def status(self, job_id: str) -> JobState:
+        """Return the latest of everything about a job; status `unknown` where Redis knows nothing of it."""
+        stored = self._redis.hgetall(keys.state(job_id))
+        known = {name: value for name, value in _decoded(stored).items() if name in JobState.model_fields}
+        rq_job = self._rq_job(job_id)
+        rq_status: Status = FROM_RQ.get(rq_job.get_status(), "unknown") if rq_job else "unknown"
+        # A supervisor that was killed cannot say so; RQ's word on that is newer than the job's own.
+        dead = known.get("status") == "running" and rq_status in ("failed", "queued")
+        status = rq_status if dead or "status" not in known else known["status"]
+        return JobState.model_validate({**known, "job_id": job_id, "status": status})
+
+    def result(self, job_id: str) -> TrainResult | None:
+        """Return the result of a finished job, None for any other."""
+        stored = self._redis.get(keys.result(job_id))
+        return TrainResult.model_validate_json(stored) if stored is not None else None
+
+    def events(self, job_id: str, *, after: str = "0", timeout: float | None = None) -> Iterator[AnyEvent]:
+        """Yield a job's events as they come, until it has ended.
+
+        Args:
+            job_id: which job.
+            after: id of the stream record to go on after; `0` begins at the oldest that is kept.
+            timeout: seconds without any event after which the iteration ends; None waits for ever.
+        """
+        heard = time.monotonic()
+        while timeout is None or time.monotonic() - heard < timeout:
+            for record_id, fields in self._records(job_id, after):
+                after, heard = record_id, time.monotonic()
+                event = _decode(fields)
+                if event is None:
+                    continue
+                yield event
+                if event.type in LAST and not self._goes_on(job_id):
+                    return
+            if time.monotonic() - heard > QUIET and not self._goes_on(job_id):
+                return  # it ended without a last event: killed, expired, or of a version that is not read here
+
+    def _records(self, job_id: str, after: str) -> list[tuple[str, dict[str, str]]]:
+        """Return the stream records behind `after`; when there are none, after a moment's wait."""
+        records = self._redis.xrange(keys.events(job_id), min=f"({after}", count=PAGE) or []
+        if not records:
+            time.sleep(LOOK_EVERY)
+        return [(_text(record_id), _decoded(fields)) for record_id, fields in records]
+
+    def _goes_on(self, job_id: str) -> bool:
+        """Whether more is to be expected of the job: it waits, runs, or is run again after a failure."""
+        return self.status(job_id).status in ("queued", "running")
+
+    def cancel(self, job_id: str) -> bool:
+        """Ask a job to stop: taken from the queue at once, or stopped within a step when it runs.
+
+        Returns False when there is no such job, or it has ended.
+        """
+        status = self.status(job_id).status
+        if status not in ("queued", "running"):
+            return False
+        self._redis.set(keys.cancel(job_id), "1", ex=DEFAULT_TTL)
+        rq_job = self._rq_job(job_id)
+        if rq_job is not None and self._redis.lrem(self._queue.key, 1, job_id):
+            rq_job.cancel()
+            self._say_cancelled(job_id)
+        return True
+
+    def jobs(self) -> list[JobState]:
+        """Return the state of every job that RQ still knows, oldest first."""
+        registries = (
+            self._queue.started_job_registry,
+            self._queue.finished_job_registry,
+            self._queue.failed_job_registry,
+            self._queue.canceled_job_registry,
+        )
+        # cleanup=False: looking must not change the queue.
+        ids = [job_id for registry in registries for job_id in registry.get_job_ids(cleanup=False)]
+        ids += self._queue.get_job_ids()
+        states = [self.status(job_id) for job_id in dict.fromkeys(ids)]
+        return sorted(states, key=lambda state: state.updated_at or time.time())
+
+    def _rq_job(self, job_id: str) -> Job | None:
+        from rq.exceptions import NoSuchJobError
+
+        try:
+            return self._queue.job_class.fetch(job_id, connection=self._redis, serializer=self._queue.serializer)
+        except NoSuchJobError:
+            return None
+
+    def _say_cancelled(self, job_id: str) -> None:
+        event = JobCancelled(seq=0, job_id=job_id, attempt=0, ts=time.time(), message="cancelled in the queue")
+        publish(self._redis, event, ttl=DEFAULT_TTL)
+
+
+def _decode(fields: dict[str, str]) -> AnyEvent | None:
+    """Return the event in a stream record; None for one of a newer version or from somebody else."""
+    try:
+        return unflatten(fields)
+    except ValidationError:
+        return None
+
+
+def _text(value: object) -> str:
+    """Return what Redis sent as text; RQ needs a connection that decodes nothing."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _decoded(fields: Mapping[bytes | str, bytes | str] | None) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in (fields or {}).items()}

@@ -1,0 +1,130 @@
+"""`preflight demo`: one job from end to end, with a Redis and a worker of its own."""
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from training.errors import DatasetError
+from training.prepare import available
+from worker.client import Client
+from worker.embedded_redis import redis_server
+from worker.local import dataset_here
+from worker.settings import Settings, service_environment
+from worker.view import describe, outcome
+from worker.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
+from worker.wire import Progress as ProgressEvent
+
+WORKER_GRACE: Final = 3.0
+"""Seconds that the worker gets to stop before it is killed."""
+DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 20, "batch_size": 32}
+"""1,797 images are gone through in a moment, so it takes some epochs to learn them."""
+
+
+def run_demo(settings: Settings, epochs: JsonValue = None) -> int:
+    """Run the demo and return the exit code of its job; leaves nothing running, whatever happens."""
+    console = Console(highlight=False)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        job = _job(settings, console, epochs)
+        with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:
+            console.print(f"[dim]redis    {url}\nworker   log in {log}[/dim]")
+            client = Client(url, queue=settings.queue)
+            job_id = client.enqueue(job).job_id
+            console.print(f"[dim]enqueued {job_id}[/dim]")
+            last = _show(client, job_id, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; every process of the demo has been ended")
+        return 130
+    if isinstance(last, TrainingDone):
+        _farewell(last, console)
+    return outcome(last)
+
+
+def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - the signal handler's signature
+    raise KeyboardInterrupt
+
+
+def _job(settings: Settings, console: Console, epochs: JsonValue) -> TrainJob:
+    """Return the demo's job: MNIST where it can be had, else the digits that come with scikit-learn."""
+    fields: dict[str, JsonValue] = {"dataset": "mnist"}
+    if not available("mnist", settings.data_dir, settings.cache_dir):
+        console.print(f"mnist is not in {settings.data_dir} yet; trying to download it")
+        try:
+            dataset_here("mnist", settings)
+        except DatasetError as error:
+            console.print(f"{error.message}; the demo goes on with scikit-learn's 1,797 digits")
+            fields = {**DIGITS_JOB}
+    if epochs is not None:
+        fields["epochs"] = epochs
+    return parse_job({"type": JOB_TYPE, "model": "cnn", **fields})
+
+
+@contextmanager
+def _worker(settings: Settings) -> Iterator[Path]:
+    """Run a worker process; yields the path of its log."""
+    directory = Path(tempfile.mkdtemp(prefix="preflight-demo-"))
+    log = directory / "worker.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "worker.cli", "worker"],
+            env=service_environment(settings), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield log
+    finally:
+        _stop(process)
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """End the worker. Its supervisor and their children die with it."""
+    process.terminate()
+    try:
+        process.wait(WORKER_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _show(client: Client, job_id: str, console: Console) -> AnyEvent | None:
+    """Show a job's events as they come, with a bar for the training; return the last one."""
+    bar = Progress(TextColumn("training"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), console=console)
+    task = bar.add_task("training", total=None, visible=False)
+    figures = Text()
+    last = None
+    with Live(Group(bar, figures), console=console, refresh_per_second=8, transient=True) as live:
+        for last in client.events(job_id):
+            line = describe(last)
+            if isinstance(last, ProgressEvent):
+                done = (last.epoch - 1) * last.steps + last.step
+                bar.update(task, total=last.epochs * last.steps, completed=done, visible=True)
+                figures.plain = line or ""
+            elif line:
+                live.console.print(line, markup=False)
+    return last
+
+
+def _farewell(done: TrainingDone, console: Console) -> None:
+    console.print(
+        f"\n[bold]test accuracy {done.test_accuracy:.2%}[/bold] after {done.train_seconds:.1f} s of training "
+        f"({done.samples_per_s:,.0f} samples/s)\n"
+        f"model     {done.artifact}/model.safetensors\n"
+        f"manifest  {done.artifact}/manifest.json\n\n"
+        "what to type next\n"
+        "  .venv/bin/preflight train --epochs 3 --set augmentation.rotate_degrees=10\n"
+        "  .venv/bin/preflight calibrate --model resnet18\n"
+        "  .venv/bin/preflight doctor\n"
+        "  REDIS_URL=redis://... .venv/bin/preflight worker",
+        markup=True, soft_wrap=True,
+    )  # fmt: skip

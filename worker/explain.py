@@ -1,0 +1,111 @@
+"""Turns pydantic's findings into the one sentence a person can act on."""
+
+from collections.abc import Callable
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from training.errors import InvalidConfig
+from training.registry import nearest
+
+LONGEST_VALUE: Final = 60
+"""Characters of an offending value that are quoted."""
+
+Schema = dict[str, JsonValue]
+
+KINDS: Final = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a string",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "literal_error": "one of {expected}",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "dataclass_type": "an object",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+}
+"""pydantic's error type -> what the value must be."""
+LIMITS: Final = {
+    "minimum": "at least {}", "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}", "exclusiveMaximum": "less than {}",
+}  # fmt: skip
+"""JSON Schema's bounds -> how they are said beside the kind of number that is wanted."""
+UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def explain(error: ValidationError, schema: Schema, *, name: Callable[[str], str] = str) -> InvalidConfig:
+    """Return the first finding of `error` as `InvalidConfig`: one sentence with field, value and bound.
+
+    Args:
+        error: what pydantic found.
+        schema: JSON Schema of what was validated: its bounds, and its names to suggest for an unknown one.
+        name: how to call a field, e.g. by its environment variable.
+    """
+    findings = error.errors(include_url=False)
+    first = findings[0]
+    path = tuple(str(part) for part in first["loc"])
+    field = ".".join(path) or "the job"
+    sentence = _sentence(name(field), first, path, schema)
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return InvalidConfig(sentence + more, field=field)
+
+
+def _sentence(field: str, finding: ErrorDetails, path: tuple[str, ...], schema: Schema) -> str:
+    kind = finding["type"]
+    if kind in UNKNOWN:
+        siblings = sorted(_properties(_descend(schema, path[:-1]), schema))
+        return f"{_quoted(path[-1])} is not a field{nearest(path[-1], siblings)}; remove it or correct its name"
+    if kind == "missing":
+        return f"{field} is missing; add it"
+    value = _quoted(finding["input"])
+    if kind not in KINDS:
+        return f"{field} is {value}: {finding['msg'].removeprefix('Value error, ')}"
+    wanted = KINDS[kind].format(**finding.get("ctx", {}))
+    if wanted.endswith("number"):
+        node = _descend(schema, path)
+        limits = [text.format(node[bound]) for bound, text in LIMITS.items() if bound in node]
+        wanted = " ".join([wanted, *([" and ".join(limits)] if limits else [])])
+    return f"{field} is {value}, but must be {wanted}"
+
+
+def _descend(schema: Schema, path: tuple[str, ...]) -> Schema:
+    """Return the part of `schema` that describes the field at `path`; empty where it says nothing."""
+    node = schema
+    for part in path:
+        node = _properties(node, schema).get(part, {})
+    return _resolve(node, schema)
+
+
+def _properties(node: Schema, schema: Schema) -> dict[str, Schema]:
+    properties = _resolve(node, schema).get("properties", {})
+    if not isinstance(properties, dict):
+        return {}
+    return {name: value for name, value in properties.items() if isinstance(value, dict)}
+
+
+def _resolve(node: Schema, schema: Schema) -> Schema:
+    """Follow a reference and step over `null` alternatives."""
+    match node:
+        case {"$ref": str(reference)}:
+            definitions = schema.get("$defs")
+            target = definitions.get(reference.rpartition("/")[2]) if isinstance(definitions, dict) else None
+            return target if isinstance(target, dict) else {}
+        case {"anyOf": [dict(first), *_]}:
+            return _resolve(first, schema)
+    return node
+
+
+def _quoted(value: object) -> str:
+    """Return `value` on one line, escaped, and cut where it is long."""
+    text = ascii(value)
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."

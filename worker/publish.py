@@ -1,0 +1,55 @@
+"""How an event becomes what Redis holds of a job: its streams, its state, their time to live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from worker import keys
+from worker.wire import LIFECYCLE, AnyEvent, flatten
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.typing import EncodableT, FieldT
+
+STATUS: Final = {
+    "job_started": "running", "training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled",
+}  # fmt: skip
+"""Event type -> status that it brings about."""
+IN_EVERY_EVENT: Final = ("v", "seq", "job_id", "attempt", "ts", "type")
+KEPT: Final = 10_000
+"""Newest records kept in a job's event stream, unless the settings say otherwise."""
+
+
+def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = KEPT) -> None:
+    """Append `event` to its job's streams and fold it into the state, in one transaction.
+
+    Args:
+        connection: where.
+        event: what.
+        ttl: seconds for which the job's keys are kept from now on.
+        kept: newest records kept in the event stream, roughly.
+
+    Raises:
+        redis.exceptions.RedisError: Redis did not take it.
+    """
+    job_id, record = event.job_id, flatten(event)
+    state = {name: value for name, value in record.items() if name not in IN_EVERY_EVENT}
+    state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
+    if event.type in STATUS:
+        state["status"] = STATUS[event.type]
+    pipe = connection.pipeline(transaction=True)
+    pipe.xadd(keys.events(job_id), _fields(record), maxlen=kept, approximate=True)
+    if event.type in LIFECYCLE:
+        pipe.xadd(keys.lifecycle(job_id), _fields(record))
+    if event.type == "job_started":
+        pipe.delete(keys.state(job_id))  # nothing of an earlier attempt shall look like this one's
+    pipe.hset(keys.state(job_id), mapping=_fields(state))
+    for key in (keys.events, keys.lifecycle, keys.state, keys.attempt):
+        pipe.expire(key(job_id), ttl)
+    pipe.execute()
+
+
+def _fields(record: Mapping[str, str]) -> dict[FieldT, EncodableT]:
+    """Return the record in the type that redis-py's invariant dicts ask for."""
+    return {name: value for name, value in record.items()}  # noqa: C416 - dict() would keep the narrower type

@@ -1,0 +1,423 @@
+"""What goes over the wire: the job, every event, the state and the result, as pydantic models.
+
+The JSON Schemas in `docs/schemas/` are written from these (`python -m worker.schemas`); a test holds them equal.
+"""
+
+import json
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, field_validator
+
+from training import spec
+from training.errors import InvalidConfig
+from training.plan import (
+    Allocator,
+    LoaderWorkers,
+    MemoryFormat,
+    Plan,
+    Precision,
+    PrefetchFactor,
+    Threads,
+)
+from training.registry import DATASETS, MODELS, require
+from training.spec import DEFAULTS, Augmentation, TrainSpec
+from worker.explain import explain
+
+JOB_TYPE: Final = "preflight.train.v1"
+FUNCTION: Final = "worker.jobs.train"
+"""The one function that a queue may name."""
+LARGEST_JOB: Final = 64 * 1024
+"""Bytes of a job as JSON."""
+
+ID_PATTERN: Final = r"^[A-Za-z0-9._-]{1,64}$"
+JobId = Annotated[str, Field(pattern=ID_PATTERN)]
+Version = Annotated[int, Field(ge=1, le=1)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+"""2**53: the largest whole number that every JSON reader keeps exact."""
+Seconds = Annotated[float, Field(ge=0, le=1e10)]
+Rate = Annotated[float, Field(ge=0, le=1e15)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Loss = Annotated[float, Field(ge=0, le=1e30)]
+Text = Annotated[str, Field(max_length=2_000)]
+Label = Annotated[str, Field(max_length=256)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` can be a job's id: 1 to 64 letters, digits, `.`, `_`, `-`, and no directory."""
+    return re.fullmatch(ID_PATTERN, text) is not None and text not in (".", "..")
+
+
+class Wire(BaseModel):
+    """Base of everything on the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class OwnPlan(Wire):
+    """Parts of the plan that the user sets; where calibration is on it measures them first."""
+
+    model_config = ConfigDict(strict=True)
+
+    threads: Threads | None = None
+    interop: Threads | None = None
+    micro_batch: spec.BatchSize | None = None
+    eval_batch: spec.BatchSize | None = None
+    loader_workers: LoaderWorkers | None = None
+    prefetch_factor: PrefetchFactor | None = None
+    precision: Precision | None = None
+    memory_format: MemoryFormat | None = None
+    allocator: Allocator | None = None
+    compile: bool | None = None
+
+    def complete(self, train_spec: TrainSpec, cores: int) -> Plan:
+        """Return the whole plan: what is set here, and plain torch on all cores for the rest."""
+        own = self.model_dump(exclude_none=True)
+        try:
+            return Plan(**{"threads": cores, "micro_batch": train_spec.batch_size, **own})
+        except ValidationError as error:
+            raise explain(error, OwnPlan.model_json_schema()) from error
+
+
+class TrainJob(Wire):
+    """A request to train. `type`, `dataset` and `model` are needed; everything else has a default."""
+
+    model_config = ConfigDict(strict=True, title="TrainJob")
+
+    type: Literal["preflight.train.v1"]
+    job_id: JobId | None = None
+    """Idempotency key; RQ's job id when absent."""
+    dataset: spec.Name
+    model: spec.Name
+    epochs: spec.Epochs = DEFAULTS.epochs
+    batch_size: spec.BatchSize = DEFAULTS.batch_size
+    optimizer: spec.Optimizer = DEFAULTS.optimizer
+    learning_rate: spec.LearningRate = DEFAULTS.learning_rate
+    momentum: spec.Momentum = DEFAULTS.momentum
+    weight_decay: spec.WeightDecay = DEFAULTS.weight_decay
+    schedule: spec.Schedule = DEFAULTS.schedule
+    warmup: spec.Warmup = DEFAULTS.warmup
+    step_epochs: spec.StepEpochs = DEFAULTS.step_epochs
+    step_factor: spec.StepFactor = DEFAULTS.step_factor
+    label_smoothing: spec.LabelSmoothing = DEFAULTS.label_smoothing
+    gradient_clip: spec.GradientClip = DEFAULTS.gradient_clip
+    patience: spec.Patience | None = DEFAULTS.patience
+    validation_samples: spec.ValidationSamples | None = DEFAULTS.validation_samples
+    seed: spec.Seed = DEFAULTS.seed
+    augmentation: Augmentation = DEFAULTS.augmentation
+    deterministic: bool = DEFAULTS.deterministic
+    """The plan is fixed for the whole job; weights equal any other such run's with the same plan, bit for bit."""
+    calibrate: bool = True
+    """Whether to look for a faster plan than the user's own."""
+    force_calibration: bool = False
+    """Measure even when a plan is cached."""
+    calibration_samples: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Steps measured of each plan; null: by memory."""
+    plan: OwnPlan = OwnPlan()
+
+    @field_validator("job_id")
+    @classmethod
+    def _is_no_directory(cls, value: str | None) -> str | None:
+        if value is not None and not is_job_id(value):
+            raise ValueError("a job id names a directory of its own; use a name")
+        return value
+
+    def spec(self) -> TrainSpec:
+        """Return the part that decides the result."""
+        return SPEC.validate_json(self.model_dump_json(include=set(SPEC_FIELDS)))
+
+
+SPEC = TypeAdapter(TrainSpec)
+SPEC_FIELDS: Final = frozenset(TrainSpec.__dataclass_fields__)
+
+
+def parse_job(payload: object) -> TrainJob:
+    """Return the job in `payload`, a JSON object as Python data.
+
+    Raises:
+        InvalidConfig: it is too large, malformed, out of bounds, or names what is not registered.
+    """
+    if not isinstance(payload, dict):
+        raise InvalidConfig(f"the job is a {type(payload).__name__}, but must be an object; send a TrainJob")
+    text = encode_job(payload)
+    if payload.get("type") != JOB_TYPE:
+        kind = ascii(payload.get("type"))[:80]
+        raise InvalidConfig(f"type is {kind}, but this version reads {JOB_TYPE!r}; set it", field="type")
+    try:
+        job = TrainJob.model_validate_json(text)
+    except ValidationError as error:
+        raise explain(error, TrainJob.model_json_schema()) from error
+    require(DATASETS, "dataset", job.dataset)
+    require(MODELS, "model", job.model)
+    return job
+
+
+def encode_job(payload: dict[str, JsonValue]) -> str:
+    """Return `payload` as JSON; raises `InvalidConfig` when it is no JSON or larger than a job may be."""
+    try:
+        text = json.dumps(payload)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidConfig(f"the job is not JSON ({error}); send plain objects and numbers") from error
+    if len(text) > LARGEST_JOB:
+        raise InvalidConfig(f"the job is {len(text)} bytes of JSON, but may be at most {LARGEST_JOB}; shorten it")
+    return text
+
+
+class Event(Wire):
+    """Base of everything that is said about a job while it runs."""
+
+    v: Version = 1
+    seq: Count
+    """Grows by one with every event of an attempt."""
+    job_id: JobId
+    attempt: Count
+    """Number of the execution that says it, from 1."""
+    ts: Seconds
+    """Seconds since the epoch."""
+
+
+class JobStarted(Event):
+    """A worker has taken the job."""
+
+    type: Literal["job_started"] = "job_started"
+    worker: Label
+    dataset: spec.Name
+    model: spec.Name
+    epochs: spec.Epochs
+    batch_size: spec.BatchSize
+
+
+class ResourceLimits(Event):
+    """What the container allows, and where that is written."""
+
+    type: Literal["resource_limits"] = "resource_limits"
+    cpu_cores: Count
+    quota: Rate | None = None
+    """CPUs of the quota; null: no quota."""
+    memory_mb: Count
+    """The memory budget, MiB."""
+    source: Text
+
+
+class DatasetReady(Event):
+    """The data set lies prepared on disk."""
+
+    type: Literal["dataset_ready"] = "dataset_ready"
+    dataset: spec.Name
+    train_samples: Count
+    test_samples: Count
+    seconds: Seconds
+
+
+class PlanFields(Event):
+    """The part of a plan that a person compares."""
+
+    threads: Threads
+    interop: Threads
+    micro_batch: spec.BatchSize
+    precision: Precision
+    memory_format: MemoryFormat
+    allocator: Allocator
+
+
+class CalibrationTrial(PlanFields):
+    """One plan was measured."""
+
+    type: Literal["calibration_trial"] = "calibration_trial"
+    predicted_epoch_s: Seconds
+    step_s: Seconds
+    samples_per_s: Rate
+    steps: Count
+    """Steps that were measured."""
+    ratio: Rate | None = None
+    """Speed against the best plan before it, in turns; null for the first."""
+    won: bool
+    note: Label
+
+
+class CalibrationWinner(PlanFields):
+    """The plan that the job runs under, and why."""
+
+    type: Literal["calibration_winner"] = "calibration_winner"
+    source: Literal["cache", "measured", "own", "kept"]
+    why: Label
+    predicted_epoch_s: Seconds | None = None
+    calibration_seconds: Seconds
+    import_seconds: Seconds
+    trials: Count
+
+
+class TrainingConfig(PlanFields):
+    """How the training is run."""
+
+    type: Literal["training_config"] = "training_config"
+    batch_size: spec.BatchSize
+    eval_batch: spec.BatchSize
+    compile: bool
+
+
+class LoaderConfig(Event):
+    """How batches are loaded."""
+
+    type: Literal["dataloader_config"] = "dataloader_config"
+    num_workers: LoaderWorkers
+    persistent_workers: bool
+    prefetch_factor: PrefetchFactor | None = None
+
+
+class Progress(Event):
+    """Figures of the last half second or so."""
+
+    type: Literal["progress"] = "progress"
+    epoch: spec.Epochs
+    epochs: spec.Epochs
+    step: Count
+    steps: Count
+    """Steps of an epoch."""
+    loss: Loss
+    samples_per_s: Rate
+    eta_s: Seconds
+    """Seconds of training left, at this speed."""
+
+
+class EpochDone(Event):
+    """Figures of one epoch."""
+
+    type: Literal["epoch_done"] = "epoch_done"
+    epoch: spec.Epochs
+    loss: Loss
+    val_acc: Share | None = None
+    """Validation accuracy; null without a validation split."""
+    val_loss: Loss | None = None
+    samples_per_s: Rate
+    seconds: Seconds
+    train_seconds: Seconds
+
+
+class TrainingDone(Event):
+    """The job is finished; the fields are those of its result."""
+
+    type: Literal["training_done"] = "training_done"
+    test_accuracy: Share
+    test_loss: Loss
+    epochs: spec.Epochs
+    best_epoch: spec.Epochs
+    stopped_early: bool
+    train_seconds: Seconds
+    samples_per_s: Rate
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds
+    artifact: Text
+    model_sha256: Sha256
+
+
+class JobFailed(Event):
+    """The job has ended without a model."""
+
+    type: Literal["job_failed"] = "job_failed"
+    reason: Label
+    field: Label | None = None
+    message: Text
+
+
+class JobCancelled(Event):
+    """The job was stopped because somebody asked for it."""
+
+    type: Literal["job_cancelled"] = "job_cancelled"
+    message: Text
+
+
+class JobWarning(Event):
+    """Something is not as it should be, and the job goes on."""
+
+    type: Literal["warning"] = "warning"
+    message: Text
+
+
+AnyEvent = Annotated[
+    JobStarted
+    | ResourceLimits
+    | DatasetReady
+    | CalibrationTrial
+    | CalibrationWinner
+    | TrainingConfig
+    | LoaderConfig
+    | Progress
+    | EpochDone
+    | TrainingDone
+    | JobFailed
+    | JobCancelled
+    | JobWarning,
+    Field(discriminator="type"),
+]
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+LIFECYCLE: Final = ("job_started", "calibration_winner", "training_done", "job_failed", "job_cancelled")
+"""Types of the events that also go to the stream that is never trimmed."""
+LAST: Final = ("training_done", "job_failed", "job_cancelled")
+"""Types of the events after which an attempt says nothing more."""
+
+
+def flatten(event: Event) -> dict[str, str]:
+    """Return the event as the flat key=value fields of a Redis stream record; null fields are left out."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in event.model_dump(mode="json").items()
+        if value is not None
+    }
+
+
+def unflatten(fields: dict[str, str]) -> AnyEvent:
+    """Return the event in a stream record; raises `pydantic.ValidationError` for what is none."""
+    return EVENT.validate_python(fields)
+
+
+class TrainResult(Wire):
+    """What the job's function returns, and `preflight train --json` prints."""
+
+    type: Literal["preflight.result.v1"] = "preflight.result.v1"
+    job_id: JobId
+    attempt: Count
+    status: Literal["finished", "cancelled"]
+    test_accuracy: Share | None = None
+    test_loss: Loss | None = None
+    epochs: Count | None = None
+    best_epoch: Count | None = None
+    stopped_early: bool | None = None
+    train_seconds: Seconds | None = None
+    samples_per_s: Rate | None = None
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds | None = None
+    plan: Plan | None = None
+    artifact: Text | None = None
+    model_sha256: Sha256 | None = None
+
+
+Status = Literal["queued", "running", "finished", "failed", "cancelled", "unknown"]
+
+
+class JobState(Wire):
+    """The latest value of everything about a job."""
+
+    job_id: JobId
+    status: Status
+    attempt: Count | None = None
+    updated_at: Seconds | None = None
+    worker: Label | None = None
+    dataset: Label | None = None
+    model: Label | None = None
+    epoch: Count | None = None
+    epochs: Count | None = None
+    loss: Loss | None = None
+    val_acc: Share | None = None
+    samples_per_s: Rate | None = None
+    eta_s: Seconds | None = None
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds | None = None
+    test_accuracy: Share | None = None
+    artifact: Text | None = None
+    model_sha256: Sha256 | None = None
+    reason: Label | None = None
+    field: Label | None = None
+    message: Text | None = None
