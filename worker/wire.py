@@ -38,8 +38,9 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Seconds = Annotated[float, Field(ge=0, le=1e10)]
 Rate = Annotated[float, Field(ge=0, le=1e15)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Loss = Annotated[float, Field(ge=0, le=1e30)]
-Text = Annotated[str, Field(max_length=2_000)]
+Loss = Annotated[float, Field(ge=0, le=1e300)]
+LONGEST_TEXT: Final = 2_000
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Label = Annotated[str, Field(max_length=256)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -317,7 +318,7 @@ class JobFailed(Event):
 
     type: Literal["job_failed"] = "job_failed"
     reason: Label
-    field: Label | None = None
+    field: Text | None = None
     message: Text
 
 
@@ -419,5 +420,5 @@ class JobState(Wire):
     artifact: Text | None = None
     model_sha256: Sha256 | None = None
     reason: Label | None = None
-    field: Label | None = None
+    field: Text | None = None
     message: Text | None = None
