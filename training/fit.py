@@ -88,7 +88,7 @@ def fit(spec: TrainSpec, plan: Plan, store: Store, report: Report, should_stop: 
         began = time.perf_counter()
         loss = _train_epoch(step, batches, parts, epoch, report, should_stop)
         train_seconds = time.perf_counter() - began
-        score = _validate(step, store, parts)
+        score = _validate(step, store, parts, (epoch + 1) * parts.steps)
         done = EpochDone(
             epoch=epoch + 1,
             loss=loss,
@@ -105,6 +105,7 @@ def fit(spec: TrainSpec, plan: Plan, store: Store, report: Report, should_stop: 
             break
     best.restore(step)
     test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std)
+    _see_that_finite("test", test.loss, best.epoch * parts.steps, spec)
     return Fitted(
         step=step, epochs=tuple(epochs), best_epoch=best.epoch,
         stopped_early=len(epochs) < spec.epochs, test=test,
@@ -133,11 +134,22 @@ def _train_epoch(
     return window.epoch_loss()
 
 
-def _validate(step: TrainStep, store: Store, parts: Split) -> Score | None:
+def _validate(step: TrainStep, store: Store, parts: Split, steps: int) -> Score | None:
+    """Score the model after `steps` steps on the validation samples, if there are any."""
     if not parts.validation:
         return None
     images, labels = store.train_images[-parts.validation :], store.train_labels[-parts.validation :]
-    return evaluate(step, images, labels, store.info.mean, store.info.std)
+    score = evaluate(step, images, labels, store.info.mean, store.info.std)
+    _see_that_finite("validation", score.loss, steps, step.spec)
+    return score
+
+
+def _see_that_finite(which: str, loss: float, steps: int, spec: TrainSpec) -> None:
+    if not math.isfinite(loss):
+        raise Diverged(
+            f"the {which} loss is {loss} after step {steps}; "
+            f"lower learning_rate (now {spec.learning_rate}) or set gradient_clip"
+        )
 
 
 class Window:
@@ -165,11 +177,7 @@ class Window:
         now = time.perf_counter()
         steps, seconds = done - self._first, now - self._began
         total = float(self._window_loss)
-        if not math.isfinite(total):
-            raise Diverged(
-                f"the loss is {total} after step {self._epoch * self._steps + done}; "
-                f"lower learning_rate (now {self._spec.learning_rate}) or set gradient_clip"
-            )
+        _see_that_finite("training", total, self._epoch * self._steps + done, self._spec)
         self._epoch_loss += total
         self._window_loss, self._began, self._first = torch.zeros(()), now, done
         left = (self._spec.epochs - self._epoch) * self._steps - done

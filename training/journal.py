@@ -46,12 +46,10 @@ def decode(line: bytes, run: str) -> Record | None:
     """Return the record of `run` in `line`, or None when it is damaged, of another run or another version."""
     try:
         body = json.loads(line)
-    except (ValueError, RecursionError):
+        whole = isinstance(body, dict) and body.pop("crc", None) == _checksum(body)
+    except (ValueError, RecursionError):  # from either: what is nested too deep to write may be read
         return None
-    if not isinstance(body, dict) or body.get("v") != VERSION or body.get("run") != run:
-        return None
-    crc = body.pop("crc", None)
-    if crc != _checksum(body):
+    if not whole or body.get("v") != VERSION or body.get("run") != run:
         return None
     match body:
         case {"seq": int(seq), "kind": str(kind), "t": float(when), "payload": dict(payload)}:
@@ -73,8 +71,9 @@ class JournalWriter:
     def __init__(self, path: Path, run: str) -> None:
         self._run = run
         self._seq = 0
-        self._torn = False
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Who wrote here before may have been killed within a line; the reader skips an empty one.
+        self._torn = os.fstat(self._file).st_size > 0
 
     def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
         """Append one record; raises `OSError` only for a durable one, `ValueError` for NaN in the payload."""

@@ -88,17 +88,22 @@ def _job(options: dict[str, object]) -> TrainJob:
     """Return the job that the options describe; raises `InvalidConfig`."""
     from worker.wire import JOB_TYPE, parse_job
 
-    payload: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "mnist", "model": "cnn"}
-    file = options.pop("file")
-    if isinstance(file, str):
-        payload = _read_job(file)
-    assignments = options.pop("settings")
-    for assignment in assignments if isinstance(assignments, tuple) else ():
-        _assign(payload, str(assignment))
+    fields = _fields(options)
+    default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist", "model": "cnn"}
+    return parse_job({**default, **fields})
+
+
+def _fields(options: dict[str, object]) -> dict[str, JsonValue]:
+    """Return the fields of a job that the options set; raises `InvalidConfig`."""
+    file = options["file"]
+    fields = _read_job(file) if isinstance(file, str) else {}
     for name, value in options.items():
-        if value is not None:
-            payload[name] = _literal(value) if isinstance(value, str) else bool(value)
-    return parse_job(payload)
+        if name == "settings" and isinstance(value, tuple):
+            for assignment in value:
+                _assign(fields, str(assignment))
+        elif name != "file" and value is not None:
+            fields[name] = _literal(value) if isinstance(value, str) else bool(value)
+    return fields
 
 
 def _read_job(file: str) -> dict[str, JsonValue]:
@@ -282,17 +287,17 @@ def doctor(as_json: bool) -> None:
             line = {"name": finding.name, "status": finding.status, "detail": finding.detail}
             click.echo(json.dumps(line))
         else:
-            click.echo(f"{finding.status:4}  {finding.name:14}  {finding.detail}")
+            click.echo(f"{finding.status:4}  {finding.name:18}  {finding.detail}")
     raise SystemExit(FAILURE if failed else 0)
 
 
 @main.command()
-@click.option("--epochs", help="Passes over the training samples.")
-def demo(epochs: str | None) -> None:
+@_job_options
+def demo(**options: object) -> None:
     """Watch one job from end to end: a Redis of its own, a real worker, real digits."""
     from worker.demo import run_demo
 
-    raise SystemExit(run_demo(_settings(), None if epochs is None else _literal(epochs)))
+    raise SystemExit(run_demo(_settings(), _fields(options)))
 
 
 if __name__ == "__main__":

@@ -25,18 +25,21 @@ from worker.view import describe, outcome
 from worker.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
 from worker.wire import Progress as ProgressEvent
 
-WORKER_GRACE: Final = 3.0
-"""Seconds that the worker gets to stop before it is killed."""
+WORKER_GRACE: Final = 1.0
+"""Seconds that an idle worker gets to sign off; a busy one would finish its job first, and is killed."""
 DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 20, "batch_size": 32}
 """1,797 images are gone through in a moment, so it takes some epochs to learn them."""
 
 
-def run_demo(settings: Settings, epochs: JsonValue = None) -> int:
-    """Run the demo and return the exit code of its job; leaves nothing running, whatever happens."""
+def run_demo(settings: Settings, asked: dict[str, JsonValue]) -> int:
+    """Run the demo on a job with the fields `asked` for, and return the exit code of that job.
+
+    Leaves nothing running, whatever happens.
+    """
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        job = _job(settings, console, epochs)
+        job = _job(settings, console, asked)
         with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:
             console.print(f"[dim]redis    {url}\nworker   log in {log}[/dim]")
             client = Client(url, queue=settings.queue)
@@ -55,19 +58,17 @@ def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - the signal
     raise KeyboardInterrupt
 
 
-def _job(settings: Settings, console: Console, epochs: JsonValue) -> TrainJob:
-    """Return the demo's job: MNIST where it can be had, else the digits that come with scikit-learn."""
+def _job(settings: Settings, console: Console, asked: dict[str, JsonValue]) -> TrainJob:
+    """Return the demo's job: what was asked for, on MNIST where it can be had, else on scikit-learn's digits."""
     fields: dict[str, JsonValue] = {"dataset": "mnist"}
-    if not available("mnist", settings.data_dir, settings.cache_dir):
+    if "dataset" not in asked and not available("mnist", settings.data_dir, settings.cache_dir):
         console.print(f"mnist is not in {settings.data_dir} yet; trying to download it")
         try:
             dataset_here("mnist", settings)
         except DatasetError as error:
             console.print(f"{error.message}; the demo goes on with scikit-learn's 1,797 digits")
             fields = {**DIGITS_JOB}
-    if epochs is not None:
-        fields["epochs"] = epochs
-    return parse_job({"type": JOB_TYPE, "model": "cnn", **fields})
+    return parse_job({"type": JOB_TYPE, "model": "cnn", **fields, **asked})
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,9 +51,9 @@ def _packages() -> Iterator[Finding]:
     for package in PACKAGES:
         found = _version(package)
         if found is None:
-            yield Finding(package, "fail", "is not installed; pip install 'preflight-worker[train]'")
+            yield Finding(f"python-{package}", "fail", "is not installed; pip install 'preflight-worker[train]'")
         else:
-            yield Finding(package, "ok", found)
+            yield Finding(f"python-{package}", "ok", found)
 
 
 def _torch() -> Finding:
@@ -71,14 +72,11 @@ def _torchvision() -> Finding:
     found, torch = _version("torchvision"), _version("torch")
     if found is None:
         return Finding("torchvision", "warn", "is not installed; data sets are read from data_dir but not downloaded")
-    wanted = next((r for r in requires("torchvision") or [] if r.startswith("torch==")), "torch==?")
-    wanted_version = wanted.removeprefix("torch==").split(";")[0].strip()
-    if torch is not None and torch.split("+")[0] != wanted_version:
-        return Finding(
-            "torchvision",
-            "fail",
-            f"{found} was built for torch {wanted_version}, not {torch}; reinstall both",
-        )
+    pins = [re.match(r"torch\s*\(?==\s*([\d.]+)", requirement) for requirement in requires("torchvision") or []]
+    wanted = next((pin[1] for pin in pins if pin), None)
+    if wanted is not None and torch is not None and torch.split("+")[0] != wanted:
+        detail = f"{found} was built for torch {wanted}, not {torch}; install a matching pair"
+        return Finding("torchvision", "fail", detail)
     return Finding("torchvision", "ok", f"{found} matches torch")
 
 

@@ -43,31 +43,37 @@ LIMITS: Final = {
 UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def explain(error: ValidationError, schema: Schema, *, name: Callable[[str], str] = str) -> InvalidConfig:
+def explain(
+    error: ValidationError,
+    schema: Schema,
+    *,
+    name: Callable[[str], str] = str,
+    show: Callable[[object], object] = lambda value: value,
+) -> InvalidConfig:
     """Return the first finding of `error` as `InvalidConfig`: one sentence with field, value and bound.
 
     Args:
         error: what pydantic found.
         schema: JSON Schema of what was validated: its bounds, and its names to suggest for an unknown one.
         name: how to call a field, e.g. by its environment variable.
+        show: what to show of a value, e.g. without a password.
     """
     findings = error.errors(include_url=False)
     first = findings[0]
     path = tuple(str(part) for part in first["loc"])
     field = ".".join(path) or "the job"
-    sentence = _sentence(name(field), first, path, schema)
+    sentence = _sentence(name(field), _quoted(show(first["input"])), first, path, schema)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return InvalidConfig(sentence + more, field=field)
 
 
-def _sentence(field: str, finding: ErrorDetails, path: tuple[str, ...], schema: Schema) -> str:
+def _sentence(field: str, value: str, finding: ErrorDetails, path: tuple[str, ...], schema: Schema) -> str:
     kind = finding["type"]
     if kind in UNKNOWN:
         siblings = sorted(_properties(_descend(schema, path[:-1]), schema))
         return f"{_quoted(path[-1])} is not a field{nearest(path[-1], siblings)}; remove it or correct its name"
     if kind == "missing":
         return f"{field} is missing; add it"
-    value = _quoted(finding["input"])
     if kind not in KINDS:
         return f"{field} is {value}: {finding['msg'].removeprefix('Value error, ')}"
     wanted = KINDS[kind].format(**finding.get("ctx", {}))

@@ -48,6 +48,9 @@ def run_job(run: Run, job: TrainJob) -> TrainResult:
         raise run.failed(TimedOut(f"{error}; enqueue it with a longer job_timeout")) from error
     except PreflightError as error:
         raise run.failed(error) from error
+    except Exception as error:
+        # A fault of ours: watchers shall learn of the end all the same.
+        raise run.failed(PreflightError(f"{type(error).__name__}: {error}; please report it")) from error
     return TrainResult.model_validate(
         {**figures, "job_id": run.job_id, "attempt": run.attempt, "status": "finished", "plan": choice.plan}
     )

@@ -23,7 +23,7 @@ from training.spec import TrainSpec
 from training.store import StoreInfo, read_info
 from worker.settings import Settings, child_environment
 from worker.sinks import Sink
-from worker.wire import EVENT, TrainJob
+from worker.wire import EVENT, LONGEST_TEXT, TrainJob
 
 
 def nothing() -> None:
@@ -77,7 +77,9 @@ class Run:
         header = {
             "type": kind, "seq": self.seq, "job_id": self.job_id, "attempt": self.attempt, "ts": time.time(),
         }  # fmt: skip
-        event = EVENT.validate_python({**fields, **header})
+        # The texts come from exceptions and paths: too long a one shall not fail a job.
+        texts = {name: value[:LONGEST_TEXT] for name, value in fields.items() if isinstance(value, str)}
+        event = EVENT.validate_python({**fields, **texts, **header})
         for sink in self.sinks:
             sink.emit(event)
 
@@ -96,7 +98,7 @@ class Run:
 
     def failed(self, error: PreflightError) -> PreflightError:
         """Say that the job failed, and return the error to raise."""
-        self.say("job_failed", {"reason": error.reason, "field": error.field, "message": error.message[:2000]})
+        self.say("job_failed", {"reason": error.reason, "field": error.field, "message": error.message})
         return error
 
     def resources(self) -> Resources:

@@ -12,12 +12,15 @@ from typing import Final
 
 import structlog
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
+from redis.retry import Retry
 from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from training.errors import ChildFailed, InvalidConfig, PreflightError
+from training.process import die_with_parent
 from training.resources import detect
 from worker import jobs, logs
 from worker.publish import publish
@@ -33,6 +36,8 @@ MONITOR_EVERY: Final = 5
 """Seconds between two signs of life while a job runs."""
 MAINTAIN_EVERY: Final = 30
 """Seconds between two looks for jobs whose worker died."""
+CONNECT_TIMEOUT: Final = 5
+"""Seconds for a connection to be made."""
 LONGEST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Redis at start, once the pauses have grown."""
 
@@ -110,6 +115,11 @@ class PreflightWorker(Worker):
         )
         self._settings = settings
 
+    def main_work_horse(self, job: Job, queue: Queue) -> None:
+        """Be the supervisor of `job`, and die with the worker: its children die with it in turn."""
+        die_with_parent(self.pid)
+        super().main_work_horse(job, queue)
+
     def _say_killed(self, job: Job, pid: int | None, status: int | None, usage: object) -> None:  # noqa: ARG002
         how = f"signal {os.WTERMSIG(status)}" if status is not None and os.WIFSIGNALED(status) else f"status {status}"
         error = ChildFailed(f"the supervisor of the job ended without a word ({how}); enqueue the job again")
@@ -134,12 +144,13 @@ def connect(settings: Settings) -> Redis:
         RedisUnreachable: it did not answer within `redis_wait` seconds, or refused the password.
     """
     log = structlog.get_logger("preflight")
-    connection = Redis.from_url(settings.redis_url, socket_connect_timeout=5, health_check_interval=30)
+    # Without redis-py's own retries: they would stretch each try, and try a refused password again.
+    probe = Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_TIMEOUT, retry=Retry(NoBackoff(), 0))
     deadline, pause = time.monotonic() + settings.redis_wait, 0.1
     while True:
         try:
-            connection.ping()
-            return connection
+            probe.ping()
+            return Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_TIMEOUT)
         except RedisError as error:
             refused = isinstance(error, AuthenticationError)
             if refused or time.monotonic() + pause > deadline:

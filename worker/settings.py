@@ -1,10 +1,11 @@
 """The settings of the service; the only place that reads environment variables."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -13,6 +14,12 @@ from worker.explain import explain
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Variables that a training child has no business to see."""
+
+
+PLATFORM: Final = (
+    "port", "railway_service", "railway_deployment", "railway_replica", "railway_commit", "railway_volume",
+)  # fmt: skip
+"""Settings that come from the platform, under its own names."""
 
 
 class Settings(BaseSettings):
@@ -96,15 +103,12 @@ class Settings(BaseSettings):
 
 
 def without_password(url: str) -> str:
-    """Return `url` with a password replaced by `***`."""
-    parts = urlsplit(url)
-    credentials, at, host = parts.netloc.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    netloc = f"{user}{':***' if colon else ''}{at}{host}"
-    query = "&".join(
-        "password=***" if pair.startswith("password=") else pair for pair in parts.query.split("&") if pair
-    )
-    return urlunsplit(parts._replace(netloc=netloc, query=query))
+    """Return `url` with every password in it replaced by `***`."""
+    return re.sub(r"(://[^/@:]*:)[^/]*@|([?&]password=)[^&]*", _stars, url)
+
+
+def _stars(match: re.Match[str]) -> str:
+    return f"{match[1]}***@" if match[1] else f"{match[2]}***"
 
 
 def load(**overrides: object) -> Settings:
@@ -116,7 +120,11 @@ def load(**overrides: object) -> Settings:
     try:
         return _beneath_volume(Settings.model_validate(overrides) if overrides else Settings())
     except ValidationError as error:
-        raise explain(error, Settings.model_json_schema(), name=_variable) from error
+        raise explain(error, Settings.model_json_schema(), name=_variable, show=_without_secrets) from None
+
+
+def _without_secrets(value: object) -> object:
+    return without_password(value) if isinstance(value, str) else value
 
 
 def _variable(field: str) -> str:
@@ -142,10 +150,7 @@ def child_environment() -> Mapping[str, str]:
 def service_environment(settings: Settings) -> Mapping[str, str]:
     """Return an environment in which a `preflight` command finds these settings again."""
     own = {
-        "REDIS_URL": settings.redis_url,
-        "PREFLIGHT_QUEUE": settings.queue,
-        "PREFLIGHT_DATA_DIR": str(settings.data_dir),
-        "PREFLIGHT_ARTIFACT_DIR": str(settings.artifact_dir),
-        "PREFLIGHT_CACHE_DIR": str(settings.cache_dir),
+        f"PREFLIGHT_{name.upper()}": str(value)
+        for name, value in settings.model_dump(mode="json", exclude=set(PLATFORM)).items()
     }
     return {**os.environ, **own}
