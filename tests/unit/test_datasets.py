@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import gzip
 import hashlib
-import os
 import socket
 import struct
 import subprocess
@@ -43,16 +42,6 @@ FILES = (
     "t10k-labels-idx1-ubyte",
 )
 LABELS = "t10k-labels-idx1-ubyte"
-
-
-@pytest.fixture(scope="session")
-def mnist_dir() -> Path:
-    """Return the directory of the four real MNIST files."""
-    default = Path(__file__).parents[3] / "shared" / "data" / "mnist"
-    found = Path(os.environ.get("PREFLIGHT_TEST_MNIST", default))
-    if not (found / "train-images-idx3-ubyte.gz").is_file():
-        pytest.skip(f"the real MNIST files are not in {found}; set PREFLIGHT_TEST_MNIST")
-    return found
 
 
 @pytest.fixture

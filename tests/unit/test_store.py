@@ -1,7 +1,6 @@
 """Stores and their preparation: bit-equal, atomic, mapped, not copied, and made anew when they should be."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -22,16 +21,6 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-
-
-@pytest.fixture(scope="session")
-def mnist_dir() -> Path:
-    """Return the directory of the four real MNIST files."""
-    default = Path(__file__).parents[3] / "shared" / "data" / "mnist"
-    found = Path(os.environ.get("PREFLIGHT_TEST_MNIST", default))
-    if not (found / "train-images-idx3-ubyte.gz").is_file():
-        pytest.skip(f"the real MNIST files are not in {found}; set PREFLIGHT_TEST_MNIST")
-    return found
 
 
 @pytest.fixture

@@ -1,0 +1,55 @@
+"""A producer that knows nothing but RQ: the lines of the README, in an environment of their own."""
+
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from services import StartWorker, wait_for
+
+from worker.client import Client
+from worker.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment in which only rq and redis are installed; its Python."""
+    directory = tmp_path_factory.mktemp("stranger")
+    venv.create(directory, with_pip=False, symlinks=True)
+    python = directory / "bin" / "python"
+    installed = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
+         "-c", str(ROOT / "constraints.txt"), "rq", "redis"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if installed.returncode != 0:
+        pytest.skip(f"rq and redis cannot be installed: {installed.stderr.strip()[-200:]}")
+    return python
+
+
+def test_six_lines_of_plain_rq_are_trained(
+    stranger: Path, settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
+) -> None:
+    """Exactly the README's lines, with nothing but the address of Redis changed."""
+    (lines,) = re.findall(r"```python\n(from redis.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(lines.splitlines()) == 6
+    program = lines.replace("redis://localhost:6379/0", settings.redis_url)
+    assert program != lines
+    produced = subprocess.run([str(stranger), "-I", "-c", program], capture_output=True, text=True, check=True)
+    job_id = produced.stdout.strip()
+    worker = start_worker("--burst", environment={"PREFLIGHT_DATA_DIR": str(mnist_dir)})
+    state = wait_for(client, job_id)
+    assert state.status == "finished", state
+    assert state.test_accuracy is not None
+    assert state.test_accuracy >= 0.989
+    assert worker.wait() == 0
+
+
+def test_the_stranger_has_no_preflight(stranger: Path) -> None:
+    """Its environment really lacks this package and torch."""
+    for name in ("worker", "torch", "pydantic"):
+        assert subprocess.run([str(stranger), "-I", "-c", f"import {name}"], capture_output=True).returncode == 1

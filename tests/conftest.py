@@ -1,0 +1,75 @@
+"""What several tests share: real data, and a disk that is really full."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from training.prepare import prepare
+from training.store import StoreInfo
+
+pytest_plugins = ("services",)
+
+ROOM = 8192
+"""Bytes that fit on `small_disk`."""
+
+
+@pytest.fixture(scope="session")
+def mnist_dir() -> Path:
+    """Return the directory of the four real MNIST files; they are not part of the repository."""
+    default = Path(__file__).parents[2] / "shared" / "data" / "mnist"
+    found = Path(os.environ.get("PREFLIGHT_TEST_MNIST", default))
+    if not (found / "train-images-idx3-ubyte.gz").is_file():
+        pytest.skip(f"the real MNIST files are not in {found}; set PREFLIGHT_TEST_MNIST")
+    return found
+
+
+@pytest.fixture(scope="session")
+def digits_store(tmp_path_factory: pytest.TempPathFactory) -> StoreInfo:
+    """Return the prepared data set `digits`: 1,500 and 297 real images, no files or network needed."""
+    cache = tmp_path_factory.mktemp("digits")
+    return prepare("digits", cache, cache, download=False)
+
+
+@pytest.fixture(params=["full disk", "file size limit"])
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """Yield a directory in which no file grows beyond `ROOM` bytes, and a function that makes room.
+
+    Once by a file system that is full (needs root), once by RLIMIT_FSIZE (Python ignores its SIGXFSZ).
+    """
+    if request.param == "full disk":
+        yield from _full_file_system(tmp_path)
+    else:
+        yield from _limited_files(tmp_path)
+
+
+def _full_file_system(directory: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={4 * ROOM}", "tmpfs", str(directory)]
+    try:
+        refused = subprocess.run(mount, capture_output=True, check=False).returncode != 0
+    except FileNotFoundError:
+        refused = True
+    if refused:
+        pytest.skip("mounting a file system needs root")
+    filler = directory / "filler"
+    filler.write_bytes(bytes(3 * ROOM))
+    try:
+        yield directory, filler.unlink
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)  # noqa: S607 - only after `mount` was found
+
+
+def _limited_files(directory: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    limit(ROOM)
+    try:
+        yield directory, lambda: limit(soft)
+    finally:
+        limit(soft)

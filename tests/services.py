@@ -1,0 +1,126 @@
+"""Fixtures that run the real thing: a redis-server, worker processes, a client."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from redis import Redis
+
+from worker.client import Client
+from worker.embedded_redis import redis_server
+from worker.settings import Settings, service_environment
+from worker.wire import JobState, TrainJob
+
+# No test asserts on time, and the first call of many a function imports something.
+hypothesis_settings.register_profile("preflight", deadline=None)
+hypothesis_settings.load_profile("preflight")
+
+ENDED = ("finished", "failed", "cancelled")
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A redis-server of the session's own."""
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data sets and plans, shared by the session's workers."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def settings(redis_url: str, cache_dir: Path, tmp_path: Path) -> Settings:
+    """Settings with an empty Redis and directories of the test's own."""
+    Redis.from_url(redis_url).flushall()
+    return Settings(
+        redis_url=redis_url,
+        data_dir=tmp_path / "data",
+        artifact_dir=tmp_path / "artifacts",
+        cache_dir=cache_dir,
+    )
+
+
+@pytest.fixture
+def client(settings: Settings) -> Client:
+    """A client of the test's Redis."""
+    return Client(settings.redis_url, queue=settings.queue)
+
+
+@pytest.fixture
+def connection(settings: Settings) -> Redis:
+    """A plain connection to the test's Redis."""
+    return Redis.from_url(settings.redis_url, decode_responses=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A real worker process."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def output(self) -> str:
+        """Return everything it has logged."""
+        return self.log.read_text(errors="replace")
+
+    def wait(self, seconds: float = 90) -> int:
+        """Wait for its end and return the exit code."""
+        return self.process.wait(seconds)
+
+
+StartWorker = Callable[..., Worker]
+
+
+@pytest.fixture
+def start_worker(settings: Settings, tmp_path: Path) -> Iterator[StartWorker]:
+    """Start worker processes; whatever still runs after the test is killed."""
+    started: list[Worker] = []
+
+    def start(*options: str, environment: dict[str, str] | None = None) -> Worker:
+        log = tmp_path / f"worker-{len(started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "worker.cli", "worker", *options],
+                env={**service_environment(settings), **(environment or {})},
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        started.append(Worker(process, log))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        if worker.process.poll() is None:
+            os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+
+
+def digits_job(**fields: object) -> TrainJob:
+    """Return a job that trains in about a second."""
+    return TrainJob.model_validate(
+        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn", "batch_size": 32, "calibrate": False}
+        | fields
+    )
+
+
+def wait_for(client: Client, job_id: str, *statuses: str, seconds: float = 90) -> JobState:
+    """Wait until the job has one of `statuses` (any final one when none is named)."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = client.status(job_id)
+        if state.status in (statuses or ENDED):
+            return state
+        time.sleep(0.05)
+    raise AssertionError(f"{job_id} is {client.status(job_id).status} after {seconds} s")

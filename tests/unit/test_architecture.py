@@ -1,0 +1,107 @@
+"""The rooms of the house and who may know whom."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("training", "calibration", "worker")
+KNOWS = {"training": {"training"}, "calibration": {"calibration", "training"}, "worker": set(ROOMS)}
+OUTSIDE = {"redis", "rq", "structlog", "click", "pydantic_settings", "http", "socketserver", "urllib"}
+"""What training and calibration know nothing of."""
+HEAVY = {"torch", "torchvision", "numpy", "sklearn", "scipy", "safetensors"}
+CHILD_SIDE = {
+    "training": {"augment", "batches", "evaluate", "fit", "keyed", "models", "step"},
+    "calibration": {"measure"},
+    "worker": set[str](),
+}
+"""Modules that only child processes import, and that may therefore import torch at module scope."""
+
+
+def modules() -> list[tuple[str, Path]]:
+    return [(room, path) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def module_scope(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield what is imported when a module is imported; type-checking blocks are not."""
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(node)
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from module_scope(node.body)
+
+
+@pytest.mark.parametrize(("room", "path"), modules(), ids=lambda value: getattr(value, "name", value))
+def test_imports_run_one_way(room: str, path: Path) -> None:
+    """worker -> calibration -> training, and never back; training and calibration do not know the outside."""
+    roots = {name.partition(".")[0] for name in imports(ast.parse(path.read_text()))}
+    assert roots & set(ROOMS) <= KNOWS[room]
+    if room != "worker":
+        assert not roots & OUTSIDE - ({"http", "urllib"} if path.name == "datasets.py" else set())
+
+
+@pytest.mark.parametrize(("room", "path"), modules(), ids=lambda value: getattr(value, "name", value))
+def test_heavy_packages_stay_out_of_module_scope(room: str, path: Path) -> None:
+    """Only modules of the child side import torch and its like when they are imported."""
+    if path.stem in CHILD_SIDE[room]:
+        pytest.skip("imported by child processes only")
+    roots = {name.partition(".")[0] for name in module_scope(ast.parse(path.read_text()).body)}
+    assert not roots & HEAVY
+
+
+@pytest.mark.parametrize(("room", "path"), modules(), ids=lambda value: getattr(value, "name", value))
+def test_only_the_settings_read_the_environment(room: str, path: Path) -> None:
+    """os.environ and os.getenv occur in worker/settings.py alone."""
+    names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    if (room, path.name) == ("worker", "settings.py"):
+        assert "environ" in names
+    else:
+        assert not names & {"environ", "getenv", "environb", "putenv"}
+
+
+@pytest.mark.parametrize(("room", "path"), modules(), ids=lambda value: getattr(value, "name", value))
+def test_every_redis_key_is_in_one_file(room: str, path: Path) -> None:
+    """Keys are spelled out in worker/keys.py alone."""
+    assert ("preflight:{" in path.read_text()) == ((room, path.name) == ("worker", "keys.py"))
+
+
+def test_the_service_side_imports_no_torch() -> None:
+    """Importing every module of worker, and what calibration and training run in the parent, loads nothing heavy."""
+    names = [
+        f"{room}.{path.stem}" for room, path in modules() if path.stem not in CHILD_SIDE[room] | {"__init__", "demo"}
+    ]
+    program = f"import {', '.join(names)}, sys; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_help_needs_neither_torch_nor_rq() -> None:
+    """`preflight --help` imports only what it prints with."""
+    program = (
+        "import sys; from click.testing import CliRunner; from worker.cli import main;"
+        "assert CliRunner().invoke(main, ['--help']).exit_code == 0;"
+        "print(*sorted({'torch', 'rq', 'redis', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_client_needs_neither_torch_nor_a_worker() -> None:
+    """`import worker.client` loads no torch, and rq and redis only when a client is made."""
+    program = "import sys, worker.client; print(*sorted({'torch', 'numpy', 'rq', 'redis'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
