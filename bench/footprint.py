@@ -1,0 +1,79 @@
+"""What an idle worker costs, and how fast the light commands start.
+
+Prints a Markdown table: median and range over the repetitions. Each figure is of a whole real process.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import psutil
+from redis import Redis
+
+from worker.embedded_redis import redis_server
+from worker.settings import load, service_environment
+
+REPETITIONS: Final = 7
+
+
+def idle_worker() -> tuple[float, float, bool]:
+    """Return seconds until a worker listens, its resident MiB two seconds later, and whether torch is loaded."""
+    with redis_server() as url, tempfile.TemporaryFile() as log:
+        registered, began = Redis.from_url(url), time.perf_counter()
+        worker = subprocess.Popen(
+            [sys.executable, "-P", "-m", "worker.cli", "worker"],
+            env=service_environment(load(redis_url=url)), stdout=log, stderr=log,
+        )  # fmt: skip
+        try:
+            while not registered.smembers("rq:workers"):
+                time.sleep(0.005)
+            seconds = time.perf_counter() - began
+            time.sleep(2)
+            resident = psutil.Process(worker.pid).memory_info().rss / 2**20
+            torch = "libtorch" in Path(f"/proc/{worker.pid}/maps").read_text()
+        finally:
+            worker.terminate()
+            worker.wait()
+    return seconds, resident, torch
+
+
+def seconds_of(*command: str) -> Callable[[], float]:
+    """Return a function that runs `command` and returns its wall seconds."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - began
+
+    return run
+
+
+def row(name: str, values: list[float], unit: str, bound: str) -> str:
+    """Return a line of the table."""
+    digits = 1 if unit == "MiB" else 3
+    median, least, most = statistics.median(values), min(values), max(values)
+    return f"| {name} | {median:.{digits}f} {unit} | {least:.{digits}f}-{most:.{digits}f} | {bound} |"
+
+
+def main() -> None:
+    """Measure and print."""
+    workers = [idle_worker() for _ in range(REPETITIONS)]
+    importing = "import time; t = time.perf_counter(); import worker.client; print(time.perf_counter() - t)"
+    imports = [float(subprocess.check_output([sys.executable, "-P", "-c", importing])) for _ in range(REPETITIONS)]
+    preflight_help = seconds_of(str(Path(sys.executable).parent / "preflight"), "--help")
+    helps = [preflight_help() for _ in range(REPETITIONS)]
+    print("| figure | median | range | bound |\n|---|---|---|---|")
+    print(row("worker listens after", [seconds for seconds, _, _ in workers], "s", "0.7 s"))
+    print(row("idle worker, resident", [resident for _, resident, _ in workers], "MiB", "60 MB"))
+    print(row("import worker.client", imports, "s", "0.3 s"))
+    print(row("preflight --help", helps, "s", "0.15 s"))
+    print(f"\ntorch in the idle worker: {any(torch for _, _, torch in workers)}")
+
+
+if __name__ == "__main__":
+    main()
