@@ -114,10 +114,11 @@ class PreflightWorker(Worker):
             work_horse_killed_handler=self._say_killed,
         )
         self._settings = settings
+        self._own_pid = os.getpid()
 
     def main_work_horse(self, job: Job, queue: Queue) -> None:
         """Be the supervisor of `job`, and die with the worker: its children die with it in turn."""
-        die_with_parent(self.pid)
+        die_with_parent(self._own_pid)
         super().main_work_horse(job, queue)
 
     def _say_killed(self, job: Job, pid: int | None, status: int | None, usage: object) -> None:  # noqa: ARG002
