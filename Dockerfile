@@ -1,0 +1,82 @@
+# One image for every role: `preflight worker` unless told otherwise.
+#   docker build -t preflight .
+# Stages, from what changes least to what changes most; a change of code rebuilds the last two small layers only.
+
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+# What to install, cut out of pyproject.toml, so that an edit elsewhere in it does not reinstall torch.
+FROM ${BASE_IMAGE} AS requirements
+WORKDIR /requirements
+# The * lets the build go on, unpinned, where there is no constraints.txt.
+COPY pyproject.toml constraints.txt* ./
+RUN python -c "import tomllib; \
+    pyproject = tomllib.load(open('pyproject.toml', 'rb')); project = pyproject['project']; \
+    wanted = project['dependencies'] + project['optional-dependencies']['train']; \
+    print(*(line for line in wanted if not line.startswith('torch')), sep='\n', file=open('base.txt', 'w')); \
+    print(*pyproject['build-system']['requires'], sep='\n', file=open('build.txt', 'w'))" \
+ && touch constraints.txt \
+ && { grep -E '^torch(vision)? *==' constraints.txt >torch-constraints.txt || true; } \
+ && { grep -vE '^torch(vision)? *==' constraints.txt >base-constraints.txt || true; }
+
+# Everything but this project, in one virtual environment.
+FROM ${BASE_IMAGE} AS dependencies
+RUN python -m venv --without-pip /venv
+# PyTorch's own index has builds without CUDA; PyPI's bring gigabytes of it. Empty: pip's default index.
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+# Versions named here win over constraints.txt. torchvision only downloads data sets: where they are mounted,
+# TORCH_PACKAGES=torch is enough.
+ARG TORCH_PACKAGES="torch torchvision"
+COPY --from=requirements /requirements/torch-constraints.txt /requirements/
+RUN case "$TORCH_PACKAGES" in *[=\<\>]*) : >/requirements/torch-constraints.txt ;; esac \
+ && pip --python /venv/bin/python install --no-cache-dir --no-deps --retries 2 --timeout 30 \
+      ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} -c /requirements/torch-constraints.txt $TORCH_PACKAGES \
+ || { echo "$TORCH_PACKAGES could not be installed from ${TORCH_INDEX_URL:-the default index};" \
+           "name another one with --build-arg TORCH_INDEX_URL=URL (empty: pip's default index)" >&2; exit 1; }
+COPY --from=requirements /requirements/base.txt /requirements/base-constraints.txt /requirements/
+# $TORCH_PACKAGES again: they are there, but what they need is not yet.
+RUN pip --python /venv/bin/python install --no-cache-dir -r /requirements/base.txt \
+      -c /requirements/base-constraints.txt $TORCH_PACKAGES
+# A fifth of torch is its own tests and C++ headers. torch_shm_manager must stay: `import torch` looks for it.
+RUN cd "$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch" \
+ && rm -rf test include share \
+ && find bin -type f ! -name torch_shm_manager -delete \
+ && /venv/bin/python -Pc 'import torch'
+
+# This project's wheel.
+FROM ${BASE_IMAGE} AS wheel
+WORKDIR /source
+COPY --from=requirements /requirements/build.txt /requirements/base-constraints.txt /requirements/
+RUN pip install --no-cache-dir -r /requirements/build.txt -c /requirements/base-constraints.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY calibration calibration
+COPY training training
+COPY worker worker
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel .
+
+# The wheel's own files alone, laid out as they belong into /venv.
+FROM dependencies AS package
+COPY --from=wheel /wheel /wheel
+RUN pip --python /venv/bin/python install --no-cache-dir --no-deps --no-index --root /package /wheel/*.whl
+
+FROM ${BASE_IMAGE}
+LABEL org.opencontainers.image.title="preflight" \
+      org.opencontainers.image.description="Trains digit recognizers on CPU from a Redis queue, as fast as the container allows." \
+      org.opencontainers.image.licenses="MIT"
+# No VOLUME: Railway refuses a Dockerfile that declares one. A named volume mounted here takes over the owner.
+# The official image comes without bytecode of the standard library, and this user could not keep any.
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin preflight \
+ && install -d -o 10001 -g 10001 /data /data/datasets /data/artifacts /data/cache \
+ && python -m compileall -q -x '/(test|tests|idlelib|lib2to3|ensurepip|site-packages)/' "$(python -c 'import os; print(os.path.dirname(os.__file__))')"
+COPY --from=dependencies /venv /venv
+COPY --from=package /package/venv /venv
+ENV PATH=/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PREFLIGHT_DATA_DIR=/data/datasets \
+    PREFLIGHT_ARTIFACT_DIR=/data/artifacts \
+    PREFLIGHT_CACHE_DIR=/data/cache
+WORKDIR /data
+USER 10001:10001
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["preflight"]
+CMD ["worker"]
