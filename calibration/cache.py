@@ -2,23 +2,29 @@
 
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.signature import Signature
 from training.artifact import write_atomically
 from training.plan import Plan
+from training.spec import STRICT
 
 SCHEMA: Final = "preflight.plan.v1"
 TTL_SECONDS: Final = 7 * 86_400.0
 """A week: long enough to serve a series of jobs, short enough to notice a host that changed unseen."""
+LOW_CONFIDENCE_TTL: Final = 3_600.0
+"""An hour, for a search that its deadline cut short: the machine was busy, or the workload large."""
 CLOCK_TOLERANCE: Final = 300.0
 """Seconds an entry may lie in the future, for clocks that differ between containers on one volume."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+Confidence = Literal["high", "low"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class CachedPlan:
     """A plan that won here, and what was measured."""
 
@@ -28,6 +34,7 @@ class CachedPlan:
     """Seconds since the epoch."""
     plan: Plan
     predicted_epoch_s: float
+    confidence: Confidence
 
 
 ENTRY = TypeAdapter(CachedPlan)
@@ -36,9 +43,8 @@ ENTRY = TypeAdapter(CachedPlan)
 class PlanCache:
     """The plans kept beneath one directory."""
 
-    def __init__(self, directory: Path, *, ttl: float = TTL_SECONDS) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ttl = ttl
 
     def get(self, signature: Signature) -> tuple[CachedPlan | None, str | None]:
         """Return the entry for `signature`, or None; and a warning where a file had to be passed over."""
@@ -58,13 +64,14 @@ class PlanCache:
         age = time.time() - entry.created
         if age < -CLOCK_TOLERANCE:
             return None, f"the plan cache {path} is {-age:.0f} s from the future; measuring anew"
-        return (entry, None) if age <= self._ttl else (None, None)
+        lasts = TTL_SECONDS if entry.confidence == "high" else LOW_CONFIDENCE_TTL
+        return (entry, None) if age <= lasts else (None, None)
 
-    def put(self, signature: Signature, plan: Plan, predicted_epoch_s: float) -> str | None:
+    def put(self, signature: Signature, plan: Plan, predicted_epoch_s: float, confidence: Confidence) -> str | None:
         """Keep a measured plan; returns a warning when the directory cannot be written."""
         entry = CachedPlan(
             schema=SCHEMA, signature=signature.key, created=time.time(),
-            plan=plan, predicted_epoch_s=predicted_epoch_s,
+            plan=plan, predicted_epoch_s=predicted_epoch_s, confidence=confidence,
         )  # fmt: skip
         path = self._path(signature)
         try:

@@ -29,10 +29,10 @@ def knobs(threads: tuple[int, ...]) -> tuple[Knob, ...]:
 
     def precision_and_format(best: Plan) -> list[Plan]:
         plans = [
-            replace(best, memory_format="channels_last"),
             replace(best, precision="bfloat16", memory_format="channels_last"),
+            replace(best, memory_format="channels_last"),
         ]
-        return [plan for plan in plans if plan != best]
+        return [plan for plan in dict.fromkeys(plans) if plan != best]
 
     def thread_count(best: Plan) -> list[Plan]:
         return [replace(best, threads=count) for count in threads if count != best.threads]

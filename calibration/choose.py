@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pydantic import JsonValue, TypeAdapter
 
 from calibration import child as calibration_child
-from calibration.cache import PlanCache
+from calibration.cache import Confidence, PlanCache
 from calibration.candidates import thread_counts
 from calibration.child import REQUEST, CalibrationRequest
 from calibration.signature import Signature, signature
@@ -22,9 +22,9 @@ from training.resources import Resources
 from training.spec import TrainSpec
 from training.store import StoreInfo
 
-DEFAULT_SECONDS: Final = 10.0
-"""Time a calibration may take, the import of torch apart."""
-GRACE: Final = 5.0
+DEFAULT_SECONDS: Final = 45.0
+"""Most time a calibration may take, the import of torch apart; the child takes a share of the training's."""
+GRACE: Final = 10.0
 """Seconds after the deadline in which the child may finish the plan it has begun."""
 IMPORT_LIMIT: Final = 120.0
 """Seconds after which a child that has not said `start` is given up."""
@@ -143,20 +143,23 @@ class _Listener:
         self._emit = emit
         self._seconds = seconds
         self._deadline = time.monotonic() + IMPORT_LIMIT
+        self._late = f"it did not begin within {IMPORT_LIMIT:.0f} s"
         self.best: dict[str, JsonValue] | None = None
         self.import_seconds = 0.0
         self.trials = 0
-        self.complete = False
+        self.confidence: Confidence | None = None
+        """None until the child is done: what a dying child found out is used, but not kept."""
 
     def tick(self, tick: Callable[[], None]) -> None:
         tick()
         if time.monotonic() > self._deadline:
-            raise _Overdue(f"no answer {GRACE:.0f} s after its budget of {self._seconds:.0f} s")
+            raise _Overdue(self._late)
 
     def hear(self, record: Record) -> None:
         match record.kind:
             case "start":
                 self._deadline = time.monotonic() + self._seconds + GRACE
+                self._late = f"it did not end within {GRACE:.0f} s after its budget of {self._seconds:.0f} s"
                 match record.payload:
                     case {"import_seconds": float(seconds)}:
                         self.import_seconds = seconds
@@ -168,7 +171,7 @@ class _Listener:
             case "improve":
                 self.best = record.payload
             case "done":
-                self.complete = True
+                self.confidence = "high" if record.payload.get("complete") is True else "low"
 
 
 def _conclude(heard: _Listener, own: Plan, around: Surroundings, key: Signature, elapsed: float, emit: Emit) -> Choice:
@@ -181,8 +184,8 @@ def _conclude(heard: _Listener, own: Plan, around: Surroundings, key: Signature,
                 plan=own, source="own", why="calibration measured nothing", cache="miss",
                 trials=heard.trials, **figures,
             )  # fmt: skip
-    if heard.complete:
-        _warn(emit, around.cache.put(key, plan, predicted))
+    if heard.confidence is not None:
+        _warn(emit, around.cache.put(key, plan, predicted, heard.confidence))
     gain = "no other plan was faster" if plan == own else f"fastest of {heard.trials} measured plans"
     return Choice(
         plan=plan, source="measured", why=gain, predicted_epoch_s=predicted, cache="miss",

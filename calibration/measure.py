@@ -18,12 +18,16 @@ from training.store import Store
 
 WARM_UP: Final = 3
 """Steps thrown away: the first ones build primitives and fill caches."""
+EVAL_SAMPLES: Final = 256
+"""Samples that the cost of a validation is measured on; a large network takes a second for them."""
 BLOCKS: Final = 4
 """Blocks that the samples of one plan are measured in, so that two plans can take turns."""
 DROP_BELOW: Final = 0.85
 """A challenger this much slower than the best after two pairs is not measured further."""
 GAIN: Final = 1.03
 """A challenger must be this much faster to win: less is within the noise of a shared machine."""
+GATE_STEPS: Final = 8
+"""Steps before gradients are compared. At fresh weights their cosine is 0.92-0.99, by the luck of the seed."""
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
 
@@ -33,13 +37,15 @@ class Contender:
 
     def __init__(self, spec: TrainSpec, plan: Plan, store: Store) -> None:
         self.plan = plan
-        self._spec = spec
-        self._store = store
+        self.spec = spec
+        self.store = store
         self._parts = split(spec, store.info)
         self._step = TrainStep(spec, plan, store.info.shape, store.info.classes)
         self._batches = Batches(store, spec, plan)
         self._source = self._forever()
         self.seconds: list[float] = []
+        self._warm: list[float] = []
+        self._trained = 0
         self._eval_seconds_per_sample: float | None = None
 
     def _forever(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -48,9 +54,18 @@ class Contender:
             yield from self._batches.of(epoch)
             epoch += 1
 
-    def warm_up(self) -> None:
-        """Run the steps that do not count."""
-        self._run(WARM_UP)
+    def warm_up(self, seconds: float) -> None:
+        """Run the steps that do not count: `WARM_UP` of them, or as many as are begun within `seconds`."""
+        began = time.perf_counter()
+        for _ in range(WARM_UP):
+            self._warm = self._run(1)
+            if time.perf_counter() - began >= seconds:
+                return
+
+    def trained(self, steps: int) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
+        """Return the weights after at least `steps` steps, and the next batch."""
+        self._run(max(0, steps - self._trained))
+        return self._step.model.state_dict(), next(self._source)
 
     def measure(self, steps: int) -> list[float]:
         """Run `steps` steps, fetch included, keep and return their seconds."""
@@ -64,33 +79,31 @@ class Contender:
         for _ in range(steps):
             began = time.perf_counter()
             images, labels = next(self._source)
-            # The rate does not change a step's cost; a small one keeps the loss finite.
-            self._step.run(images, labels, self._spec.learning_rate / 10)
+            self._step.run(images, labels, self.spec.learning_rate)
             seconds.append(time.perf_counter() - began)
+        self._trained += steps
         return seconds
 
     @property
     def step_s(self) -> float:
-        """Median seconds of a step."""
-        return statistics.median(self.seconds)
+        """Median seconds of a step; before it was measured, those of the last step of the warm-up."""
+        return statistics.median(self.seconds or self._warm)
 
     def predicted_epoch_s(self) -> float:
         """Return the predicted wall seconds of an epoch: its steps and its validation."""
         return self._parts.steps * self.step_s + self._parts.validation * self._validation_s()
 
     def _validation_s(self) -> float:
-        """Return measured seconds per validation sample."""
+        """Return measured seconds per validation sample: the second of two passes, the first builds primitives."""
         if self._eval_seconds_per_sample is None:
             torch.set_num_threads(self.plan.threads)
-            info, count = self._store.info, min(self.plan.eval_batch, self._store.info.train_count)
-            images, labels = self._store.train_images[-count:], self._store.train_labels[-count:]
-            best = float("inf")
-            for _ in range(2):  # the first builds primitives
+            info, count = self.store.info, min(self.plan.eval_batch, EVAL_SAMPLES, self.store.info.train_count)
+            images, labels = self.store.train_images[-count:], self.store.train_labels[-count:]
+            for _ in range(2):
                 began = time.perf_counter()
                 evaluate(self._step, images, labels, info.mean, info.std)
-                best = min(best, time.perf_counter() - began)
-            self._eval_seconds_per_sample = best / count
-        return self._eval_seconds_per_sample
+                self._eval_seconds_per_sample = (time.perf_counter() - began) / count
+        return self._eval_seconds_per_sample or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +122,7 @@ class Race:
 
 
 def race(best: Contender, challenger: Contender, samples: int) -> Race:
-    """Measure both in turns (A B, B A, ...), `samples` steps each, and compare pair by pair."""
-    challenger.warm_up()
+    """Measure both, warmed up, in turns (A B, B A, ...), `samples` steps each, and compare pair by pair."""
     ratios: list[float] = []
     for block in range(BLOCKS):
         steps = _block_size(samples, block)
@@ -130,14 +142,14 @@ def _block_size(samples: int, block: int) -> int:
     return samples * (block + 1) // BLOCKS - samples * block // BLOCKS
 
 
-def gradients_agree(spec: TrainSpec, plan: Plan, reference: Plan, store: Store) -> bool:
-    """Whether the gradients of one real batch under `plan` point where those under `reference` point."""
-    images, labels = next(Batches(store, spec, plan).of(0))
+def gradients_agree(reference: Contender, plan: Plan) -> bool:
+    """Whether the gradients of one real batch under `plan` point where those of `reference` do, at its weights."""
+    weights, (images, labels) = reference.trained(GATE_STEPS)
     flat = []
-    for some_plan in (plan, reference):
-        step = TrainStep(spec, some_plan, store.info.shape, store.info.classes)
+    for some_plan in (plan, reference.plan):
+        step = TrainStep(reference.spec, some_plan, reference.store.info.shape, reference.store.info.classes)
+        step.model.load_state_dict(weights)
         step.model.train()
         step.gradients(images, labels)
         flat.append(torch.cat([p.grad.flatten() for p in step.model.parameters() if p.grad is not None]))
-    cosine = float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0))
-    return cosine > COSINE
+    return float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0)) > COSINE
