@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,19 +29,29 @@ class Artifact:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` so that `path` holds either what it held before or all of it, a power cut included."""
+    with staged(path, data) as commit:
+        commit()
+
+
+@contextmanager
+def staged(path: Path, data: bytes) -> Iterator[Callable[[], None]]:
+    """Write `data` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
+
+    def commit() -> None:
+        temporary.replace(path)
+        _sync_directory(path.parent)
+
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from the group that reads artifacts
-        temporary.replace(path)
-    except BaseException:
+        yield commit
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -60,11 +71,15 @@ def save(directory: Path, model: bytes, facts: Mapping[str, JsonValue]) -> Artif
         ArtifactError: the directory cannot be written.
     """
     digest = hashlib.sha256(model).hexdigest()
-    manifest = {"v": MANIFEST_VERSION, **facts, "sha256": {MODEL: digest}}
+    manifest = json.dumps({"v": MANIFEST_VERSION, **facts, "sha256": {MODEL: digest}}, indent=2, sort_keys=True)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / MODEL, model)
-        write_atomically(directory / MANIFEST, json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
+        vouching = directory / MANIFEST
+        with staged(directory / MODEL, model) as put_model, staged(vouching, manifest.encode() + b"\n") as vouch:
+            # Both are on disk; an earlier model's manifest must not be seen beside the new model.
+            vouching.unlink(missing_ok=True)
+            put_model()
+            vouch()
     except OSError as error:
         raise ArtifactError(
             f"the model could not be written to {directory}: {error.strerror}; "
