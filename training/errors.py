@@ -17,6 +17,8 @@ class PreflightError(Exception):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.told = False
+        """Whether watchers have heard of it already."""
         self.field = field
 
 

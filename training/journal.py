@@ -135,7 +135,7 @@ class JournalReader:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
-        except FileNotFoundError:
+        except OSError:
             return b""
         self._offset += len(data)
         return data

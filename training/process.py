@@ -62,7 +62,7 @@ class Ending:
         if self.returncode == -signal.SIGKILL:
             return "was killed (signal 9), as the kernel does when memory runs out"
         if self.returncode < 0:
-            return f"was ended by {signal.Signals(-self.returncode).name}"
+            return f"was ended by {signal.strsignal(-self.returncode)} (signal {-self.returncode})"
         last_line = self.stderr.strip().rpartition("\n")[2]
         return f"exited with code {self.returncode}" + (f": {last_line}" if last_line else " without a word")
 
@@ -123,9 +123,12 @@ class Child:
     def ending(self) -> Ending:
         """Wait for the end and say how it came."""
         returncode = self._process.wait()
-        with self._stderr.open("rb") as file:
-            file.seek(max(0, self._stderr.stat().st_size - STDERR_TAIL))
-            return Ending(returncode, file.read().decode(errors="replace"))
+        try:
+            with self._stderr.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - STDERR_TAIL))
+                return Ending(returncode, file.read().decode(errors="replace"))
+        except OSError:  # deleted meanwhile
+            return Ending(returncode, "")
 
     def __enter__(self) -> Self:
         return self

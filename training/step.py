@@ -26,8 +26,9 @@ def tune_allocator() -> bool:
     except (AttributeError, OSError):
         return False
     largest = 2**31 - 1
-    settings = ((M_TOP_PAD, 256 << 20), (M_TRIM_THRESHOLD, largest), (M_MMAP_THRESHOLD, largest))
-    return all(mallopt(parameter, value) == 1 for parameter, value in settings)
+    # Before glibc 2.35 more than 32 MiB is refused.
+    heap = mallopt(M_MMAP_THRESHOLD, largest) or mallopt(M_MMAP_THRESHOLD, 32 << 20)
+    return bool(heap and mallopt(M_TOP_PAD, 256 << 20) and mallopt(M_TRIM_THRESHOLD, largest))
 
 
 def prepare_process(plan: Plan) -> None:
@@ -44,7 +45,8 @@ class TrainStep:
     def __init__(self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int) -> None:
         """Build the model from the spec's seed; raises `InvalidConfig` for a model that does not fit."""
         torch.manual_seed(spec.seed)
-        torch.use_deterministic_algorithms(spec.deterministic)
+        if torch.are_deterministic_algorithms_enabled() != spec.deterministic:
+            torch.use_deterministic_algorithms(spec.deterministic)  # imports for a second, whatever it is set to
         self.spec = spec
         self.plan = plan
         self.model = build(spec.model, shape, classes)

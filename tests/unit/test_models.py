@@ -1,0 +1,115 @@
+"""Models: their size and shapes, and how they are looked up."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from training.errors import InvalidConfig
+from training.models import build, cnn, resnet18
+
+
+def parameters(model: nn.Module) -> int:
+    """Return the number of trained values."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_models_are_as_large_as_they_say() -> None:
+    """The cnn has 135,146 parameters at any size of image, ResNet-18 with the CIFAR stem 11,172,810."""
+    assert parameters(cnn((1, 28, 28), 10)) == parameters(cnn((1, 64, 64), 10)) == 135_146
+    assert parameters(resnet18((1, 28, 28), 10)) == 11_172_810
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("cnn", (1, 28, 28), 10), ("cnn", (3, 24, 24), 7), ("cnn", (1, 33, 24), 2),
+        ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
+    ],
+)  # fmt: skip
+def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int], classes: int) -> None:
+    """Any allowed shape goes in, [B, classes] comes out, float32 and finite."""
+    model = build(name, shape, classes).eval()
+    with torch.inference_mode():
+        logits = model(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
+    assert (logits.shape, logits.dtype) == ((2, classes), torch.float32)
+    assert bool(logits.isfinite().all())
+
+
+@pytest.mark.parametrize("shape", [(1, 23, 28), (1, 28, 23), (3, 8, 8)])
+def test_the_cnn_refuses_images_it_would_shrink_to_nothing(shape: tuple[int, int, int]) -> None:
+    """Below 24x24 it says so, names the size and offers the other model."""
+    with pytest.raises(InvalidConfig, match=f"at least 24x24, but these are {shape[1]}x{shape[2]}; use 'res") as caught:
+        build("cnn", shape, 10)
+    assert caught.value.field == "model"
+
+
+def test_the_same_seed_builds_the_same_model() -> None:
+    """The weights come from torch's global random state alone."""
+
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return torch.cat([parameter.flatten() for parameter in build("cnn", (1, 28, 28), 10).parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
+    """The message names what was asked for, what was probably meant, and the field."""
+    with pytest.raises(InvalidConfig, match=r"model 'resnet-18' is not known \(did you mean 'resnet18'\?\)") as caught:
+        build("resnet-18", (1, 28, 28), 10)
+    assert caught.value.field == "model"
+
+
+USERS_MODULE = """
+from torch import nn
+
+def linear(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
+
+def text(shape, classes):
+    return "a model"
+
+number = 3
+"""
+
+
+@pytest.fixture
+def users_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package that registers models of its own, good and bad ones."""
+    site = tmp_path / "site"
+    (site / "mine-1.dist-info").mkdir(parents=True)
+    (site / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (site / "mine-1.dist-info" / "entry_points.txt").write_text(
+        "[preflight.models]\nmine = mine_models:linear\nmine-text = mine_models:text\n"
+        "mine-number = mine_models:number\nmine-absent = mine_models:absent\nmine-unwritten = mine_unwritten:linear\n"
+    )
+    (site / "mine_models.py").write_text(USERS_MODULE)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "mine_models", raising=False)
+
+
+@pytest.mark.usefixtures("users_package")
+def test_a_users_own_model_is_built() -> None:
+    """An installed package adds a model without touching this one."""
+    assert parameters(build("mine", (1, 4, 4), 3)) == 16 * 3 + 3
+
+
+@pytest.mark.usefixtures("users_package")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine-text", "does not return a torch.nn.Module"),
+        ("mine-number", "does not return a torch.nn.Module"),
+        ("mine-absent", "cannot be imported"),
+        ("mine-unwritten", "cannot be imported"),
+    ],
+)
+def test_what_makes_no_module_is_refused(name: str, says: str) -> None:
+    """A registered object that is no factory, or whose factory returns something else, is refused by name."""
+    with pytest.raises(InvalidConfig, match=f"model '{name}' is registered as .*{says}") as caught:
+        build(name, (1, 4, 4), 3)
+    assert caught.value.field == "model"
