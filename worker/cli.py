@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ class Cli(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; with `--debug`, let a failure through as it is."""
+        # The first process of a container has no default for SIGTERM: without a handler it would go on.
+        signal.signal(signal.SIGTERM, _interrupt)
         if ctx.params.get("debug"):
             return super().invoke(ctx)
         try:
@@ -41,6 +44,10 @@ class Cli(click.Group):
             raise SystemExit(INTERRUPTED) from None
         except Exception as error:
             raise SystemExit(_say(error)) from error
+
+
+def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - the signal handler's signature
+    raise KeyboardInterrupt
 
 
 def _say(error: Exception) -> int:
@@ -154,10 +161,10 @@ def _settings() -> Settings:
     return load()
 
 
-def _log_to_stderr(settings: Settings, *, quiet: bool = False) -> None:
+def _log_to_stderr(settings: Settings) -> None:
     from worker import logs
 
-    logs.configure(settings.log_format, "warning" if quiet else settings.log_level, sys.stderr)
+    logs.configure(settings.log_format, settings.log_level, sys.stderr)
 
 
 @main.command()
@@ -252,7 +259,7 @@ def train(as_json: bool, **options: object) -> None:
     from worker.view import summary
 
     job, settings = _job(options), _settings()
-    _log_to_stderr(settings, quiet=as_json)
+    _log_to_stderr(settings)
     result = train_here(job, settings)
     if as_json:
         click.echo(result.model_dump_json())
@@ -269,7 +276,7 @@ def calibrate(as_json: bool, **options: object) -> None:
     from worker.view import choice_as_json, choice_as_text
 
     job, settings = _job(options), _settings()
-    _log_to_stderr(settings, quiet=as_json)
+    _log_to_stderr(settings)
     choice, trials = calibrate_here(job, settings)
     click.echo(choice_as_json(choice, trials) if as_json else choice_as_text(choice, trials))
 

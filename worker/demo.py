@@ -1,6 +1,5 @@
 """`preflight demo`: one job from end to end, with a Redis and a worker of its own."""
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,6 @@ def run_demo(settings: Settings, asked: dict[str, JsonValue]) -> int:
     Leaves nothing running, whatever happens.
     """
     console = Console(highlight=False)
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         job = _job(settings, console, asked)
         with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:
@@ -54,19 +52,15 @@ def run_demo(settings: Settings, asked: dict[str, JsonValue]) -> int:
     return outcome(last)
 
 
-def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - the signal handler's signature
-    raise KeyboardInterrupt
-
-
 def _job(settings: Settings, console: Console, asked: dict[str, JsonValue]) -> TrainJob:
     """Return the demo's job: what was asked for, on MNIST where it can be had, else on scikit-learn's digits."""
     fields: dict[str, JsonValue] = {"dataset": "mnist"}
     if "dataset" not in asked and not available("mnist", settings.data_dir, settings.cache_dir):
-        console.print(f"mnist is not in {settings.data_dir} yet; trying to download it")
+        console.print(f"mnist is not in {settings.data_dir} yet; trying to download it", soft_wrap=True)
         try:
             dataset_here("mnist", settings)
         except DatasetError as error:
-            console.print(f"{error.message}; the demo goes on with scikit-learn's 1,797 digits")
+            console.print(f"{error.message}; the demo goes on with scikit-learn's 1,797 digits", soft_wrap=True)
             fields = {**DIGITS_JOB}
     return parse_job({"type": JOB_TYPE, "model": "cnn", **fields, **asked})
 
@@ -112,7 +106,7 @@ def _show(client: Client, job_id: str, console: Console) -> AnyEvent | None:
                 bar.update(task, total=last.epochs * last.steps, completed=done, visible=True)
                 figures.plain = line or ""
             elif line:
-                live.console.print(line, markup=False)
+                live.console.print(line, markup=False, soft_wrap=True)
     return last
 
 

@@ -107,7 +107,7 @@ def _directory(name: str, path: Path) -> Finding:
     except OSError as error:
         read_only_is_fine = name == "data_dir" and os.access(path, os.R_OK)
         status: Literal["warn", "fail"] = "warn" if read_only_is_fine else "fail"
-        advice = f"nothing can be downloaded into it; set PREFLIGHT_{name.upper()} if it should be"
+        advice = "nothing can be downloaded into it" if read_only_is_fine else f"set PREFLIGHT_{name.upper()}"
         return Finding(name, status, f"{path} cannot be written ({error.strerror}); {advice}")
     return Finding(name, "ok", f"{path} can be written" + ("" if path.exists() else ", and will be made"))
 
@@ -121,8 +121,14 @@ def _data(settings: Settings) -> Finding:
         except PreflightError as error:
             return Finding("data", "fail", error.message)
     if not present:
-        return Finding("data", "warn", f"no data set lies in {settings.data_dir}; the first job downloads its own")
+        return Finding("data", "warn", f"no data set lies in {settings.data_dir}; {_download()}")
     return Finding("data", "ok", f"present: {', '.join(present)}")
+
+
+def _download() -> str:
+    if _version("torchvision") is None:
+        return "without torchvision none can be downloaded; put the files there"
+    return "the first job that names one downloads it"
 
 
 def _version(package: str) -> str | None:

@@ -98,6 +98,7 @@ class Run:
 
     def failed(self, error: PreflightError) -> PreflightError:
         """Say that the job failed, and return the error to raise."""
+        error.told = True
         self.say("job_failed", {"reason": error.reason, "field": error.field, "message": error.message})
         return error
 

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
 from redis.retry import Retry
 from rq import Queue, Worker
+from rq.exceptions import DeserializationError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -26,7 +27,7 @@ from worker import jobs, logs
 from worker.publish import publish
 from worker.settings import Settings
 from worker.sinks import LogSink
-from worker.wire import FUNCTION, JobFailed
+from worker.wire import FUNCTION, JobFailed, is_job_id
 
 ALLOWED: Final[Mapping[str, Callable[..., object]]] = MappingProxyType({FUNCTION: jobs.train})
 """Everything a queue may name; nothing is imported by a name from Redis."""
@@ -121,19 +122,28 @@ class PreflightWorker(Worker):
         die_with_parent(self._own_pid)
         super().main_work_horse(job, queue)
 
+    def handle_exception(self, job: Job, *exc_info: object) -> None:
+        """Log an exception with its traceback, or a named failure in one line unless that has been said."""
+        error = next((part for part in exc_info if isinstance(part, PreflightError)), None)
+        if error is None:
+            super().handle_exception(job, *exc_info)
+        elif not error.told:
+            self._say_failed(job, error)
+
     def _say_killed(self, job: Job, pid: int | None, status: int | None, usage: object) -> None:  # noqa: ARG002
         how = f"signal {os.WTERMSIG(status)}" if status is not None and os.WIFSIGNALED(status) else f"status {status}"
-        error = ChildFailed(f"the supervisor of the job ended without a word ({how}); enqueue the job again")
-        job_id = jobs.effective_id(tuple(job.args or ()), job.id)
+        self._say_failed(job, ChildFailed(f"the supervisor of the job ended without a word ({how}); enqueue it again"))
+
+    def _say_failed(self, job: Job, error: PreflightError) -> None:
+        """Tell log and watchers of a failure that no run could tell them, under the best id there is."""
+        try:
+            job_id = jobs.effective_id(tuple(job.args or ()), job.id)
+        except (InvalidConfig, DeserializationError):
+            job_id = job.id if is_job_id(job.id) else "unnamed"
         event = JobFailed(
-            seq=0,
-            job_id=job_id,
-            attempt=0,
-            ts=time.time(),
-            reason=error.reason,
-            field=None,
+            seq=0, job_id=job_id, attempt=0, ts=time.time(), reason=error.reason, field=error.field,
             message=error.message,
-        )
+        )  # fmt: skip
         LogSink(job_id, 0).emit(event)
         publish(self.connection, event, ttl=self._settings.state_ttl)
 

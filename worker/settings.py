@@ -45,8 +45,8 @@ class Settings(BaseSettings):
     """`auto`: key=value at a terminal, one-line JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level of the log lines that are written."""
-    calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    """Longest time spent measuring plans, the import of torch apart."""
+    calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = 45.0
+    """Longest time spent measuring plans, the import of torch apart; a short training gets less."""
     job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = 6 * 3600
     """Seconds after which a job that the client enqueued is given up."""
     state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = 7 * 86_400

@@ -88,6 +88,7 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
     The proxy refuses every connection: the machine that runs this may have a network.
     """
     no_network = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    environment["PREFLIGHT_CACHE_DIR"] = environment["TMPDIR"] + "/cache"
     done = subprocess.run([PREFLIGHT, "demo"], env={**environment, **no_network}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     told = " ".join(done.stdout.split())

@@ -1,5 +1,6 @@
 """Settings: the only reader of the environment."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from worker.settings import child_environment, load, service_environment, withou
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REDIS_URL", "PORT", "PREFLIGHT_DATA_DIR", "PREFLIGHT_QUEUE", "RAILWAY_VOLUME_MOUNT_PATH"):
-        monkeypatch.delenv(name, raising=False)
+    for name in os.environ:
+        if name == "PORT" or name.startswith(("REDIS_", "PREFLIGHT_", "RAILWAY_")):
+            monkeypatch.delenv(name)
 
 
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
