@@ -40,6 +40,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.footprint
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.allocator
+	$(BIN)/python -m bench.parity
 
 clean:  ## Remove .venv and caches.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

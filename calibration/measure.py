@@ -27,7 +27,7 @@ DROP_BELOW: Final = 0.85
 GAIN: Final = 1.03
 """A challenger must be this much faster to win: less is within the noise of a shared machine."""
 GATE_STEPS: Final = 8
-"""Steps before gradients are compared. At fresh weights their cosine is 0.92-0.99, by the luck of the seed."""
+"""Steps before gradients are compared: at fresh weights their cosine is the luck of the seed (bench/parity.py)."""
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
 
@@ -143,8 +143,16 @@ def _block_size(samples: int, block: int) -> int:
 
 
 def gradients_agree(reference: Contender, plan: Plan) -> bool:
-    """Whether the gradients of one real batch under `plan` point where those of `reference` do, at its weights."""
-    weights, (images, labels) = reference.trained(GATE_STEPS)
+    """Whether the gradients under `plan` point where those of `reference` do, after the steps of the gate."""
+    return gradient_cosine(reference, plan, GATE_STEPS) > COSINE
+
+
+def gradient_cosine(reference: Contender, plan: Plan, steps: int) -> float:
+    """Return the cosine between the gradients of one real batch under `plan` and under the plan of `reference`.
+
+    Both are taken at the weights that `reference` has after at least `steps` steps.
+    """
+    weights, (images, labels) = reference.trained(steps)
     flat = []
     for some_plan in (plan, reference.plan):
         step = TrainStep(reference.spec, some_plan, reference.store.info.shape, reference.store.info.classes)
@@ -152,4 +160,4 @@ def gradients_agree(reference: Contender, plan: Plan) -> bool:
         step.model.train()
         step.gradients(images, labels)
         flat.append(torch.cat([p.grad.flatten() for p in step.model.parameters() if p.grad is not None]))
-    return float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0)) > COSINE
+    return float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0))
