@@ -90,7 +90,8 @@ class Client:
             job_timeout: seconds after which the job is given up.
 
         Raises:
-            InvalidConfig: the job is too large, or names a data set or model that is not registered here.
+            InvalidConfig: the job is larger than 64 KiB. Whether its data set and model are registered is for
+                the worker to say, whose packages count.
             redis.exceptions.RedisError: Redis did not take it.
         """
         from rq import Retry

@@ -200,22 +200,24 @@ def run(program: str) -> list[str]:
 
 
 FAULTS = """
-import resource, sys, torch
+import resource, sys
 from training.step import tune_allocator
-torch.set_num_threads(1)
 tuned = tune_allocator() if sys.argv[1:] else False
 for _ in range(5):
-    torch.ones(1 << 24)
+    b"x" * (1 << 26)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(5):
-    torch.ones(1 << 24)
+    b"x" * (1 << 26)
 print(tuned, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_the_tuned_allocator_keeps_its_pages() -> None:
-    """On glibc tuning succeeds, and a large tensor made again and again soon faults no pages in."""
+    """On glibc tuning succeeds, and a large block made again and again soon faults no pages in.
+
+    With malloc, as bytes are: torch's memalign cannot always reuse a freed block before glibc 2.38 (bug 14581).
+    """
     _, untuned = run(FAULTS)
     accepted, tuned = run(f"import sys; sys.argv.append('tune')\n{FAULTS}")
     assert accepted == "True"
