@@ -23,7 +23,9 @@ from worker import keys
 from worker.publish import publish
 from worker.wire import (
     FUNCTION,
+    JOB_TIMEOUT,
     LAST,
+    STATE_TTL,
     AnyEvent,
     JobCancelled,
     JobState,
@@ -39,10 +41,6 @@ if TYPE_CHECKING:
     from rq import Queue
     from rq.job import Job
 
-DEFAULT_TIMEOUT: Final = 6 * 3600
-"""Seconds after which a job is given up."""
-DEFAULT_TTL: Final = 7 * 86_400
-"""Seconds for which results, and what the client itself writes, are kept."""
 RETRIES: Final = 2
 """How often RQ runs a job again whose supervisor died."""
 LOOK_EVERY: Final = 0.1
@@ -82,7 +80,7 @@ class Client:
         self._redis: Redis = Redis.from_url(redis_url)
         self._queue: Queue = Queue(queue, connection=self._redis, serializer=JSONSerializer)
 
-    def enqueue(self, job: TrainJob, *, job_timeout: int = DEFAULT_TIMEOUT) -> Handle:
+    def enqueue(self, job: TrainJob, *, job_timeout: int = JOB_TIMEOUT) -> Handle:
         """Put a job into the queue, once: its `job_id` is the idempotency key.
 
         Args:
@@ -103,7 +101,7 @@ class Client:
         try:
             self._queue.enqueue(
                 FUNCTION, payload, job_id=job_id, unique=True, job_timeout=job_timeout,
-                result_ttl=DEFAULT_TTL, failure_ttl=DEFAULT_TTL, retry=Retry(max=RETRIES),
+                result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retry=Retry(max=RETRIES),
             )  # fmt: skip
         except DuplicateJobError:
             return Handle(job_id, created=False)
@@ -115,10 +113,10 @@ class Client:
         known = {name: value for name, value in _decoded(stored).items() if name in JobState.model_fields}
         rq_job = self._rq_job(job_id)
         rq_status: Status = FROM_RQ.get(rq_job.get_status(), "unknown") if rq_job else "unknown"
-        # A supervisor that was killed cannot say so; RQ's word on that is newer than the job's own.
-        dead = known.get("status") == "running" and rq_status in ("failed", "queued")
-        status = rq_status if dead or "status" not in known else known["status"]
-        return JobState.model_validate({**known, "job_id": job_id, "status": status})
+        own_status = known.get("status", rq_status)
+        # A supervisor that was killed cannot say so, and none knows that its job will be run again.
+        outdated = (own_status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
+        return JobState.model_validate({**known, "job_id": job_id, "status": rq_status if outdated else own_status})
 
     def result(self, job_id: str) -> TrainResult | None:
         """Return the result of a finished job, None for any other."""
@@ -133,18 +131,19 @@ class Client:
             after: id of the stream record to go on after; `0` begins at the oldest that is kept.
             timeout: seconds without any event after which the iteration ends; None waits for ever.
         """
-        heard = time.monotonic()
+        heard, over = time.monotonic(), False
         while timeout is None or time.monotonic() - heard < timeout:
-            for record_id, fields in self._records(job_id, after):
+            records = self._records(job_id, after)
+            for record_id, fields in records:
                 after, heard = record_id, time.monotonic()
                 event = _decode(fields)
-                if event is None:
-                    continue
-                yield event
-                if event.type in LAST and not self._goes_on(job_id):
-                    return
-            if time.monotonic() - heard > QUIET and not self._goes_on(job_id):
-                return  # it ended without a last event: killed, expired, or of a version that is not read here
+                if event is not None:
+                    over = event.type in LAST
+                    yield event
+            # Without a last event: killed, expired, or of a version that is not read here.
+            over = over or time.monotonic() - heard > QUIET
+            if over and not records and not self._goes_on(job_id):
+                return
 
     def _records(self, job_id: str, after: str) -> list[tuple[str, dict[str, str]]]:
         """Return the stream records behind `after`; when there are none, after a moment's wait."""
@@ -154,8 +153,13 @@ class Client:
         return [(_text(record_id), _decoded(fields)) for record_id, fields in records]
 
     def _goes_on(self, job_id: str) -> bool:
-        """Whether more is to be expected of the job: it waits, runs, or is run again after a failure."""
-        return self.status(job_id).status in ("queued", "running")
+        """Whether more is to be expected of the job: it waits, runs, or is run again after a failure.
+
+        RQ decides on a retry a moment after the job has said that it failed, so its word counts where it has one.
+        """
+        rq_job = self._rq_job(job_id)
+        status = FROM_RQ.get(rq_job.get_status()) if rq_job else self.status(job_id).status
+        return status in ("queued", "running")
 
     def cancel(self, job_id: str) -> bool:
         """Ask a job to stop: taken from the queue at once, or stopped within a step when it runs.
@@ -165,7 +169,7 @@ class Client:
         status = self.status(job_id).status
         if status not in ("queued", "running"):
             return False
-        self._redis.set(keys.cancel(job_id), "1", ex=DEFAULT_TTL)
+        self._redis.set(keys.cancel(job_id), "1", ex=STATE_TTL)
         rq_job = self._rq_job(job_id)
         if rq_job is not None and self._redis.lrem(self._queue.key, 1, job_id):
             rq_job.cancel()
@@ -196,7 +200,7 @@ class Client:
 
     def _say_cancelled(self, job_id: str) -> None:
         event = JobCancelled(seq=0, job_id=job_id, attempt=0, ts=time.time(), message="cancelled in the queue")
-        publish(self._redis, event, ttl=DEFAULT_TTL)
+        publish(self._redis, event, ttl=STATE_TTL)
 
 
 def _decode(fields: dict[str, str]) -> AnyEvent | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from worker import keys
-from worker.wire import LIFECYCLE, AnyEvent, flatten
+from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, flatten
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -17,11 +17,9 @@ STATUS: Final = {
 }  # fmt: skip
 """Event type -> status that it brings about."""
 IN_EVERY_EVENT: Final = ("v", "seq", "job_id", "attempt", "ts", "type")
-KEPT: Final = 10_000
-"""Newest records kept in a job's event stream, unless the settings say otherwise."""
 
 
-def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = KEPT) -> None:
+def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT) -> None:
     """Append `event` to its job's streams and fold it into the state, in one transaction.
 
     Args:

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from calibration.choose import DEFAULT_SECONDS
 from worker.explain import explain
+from worker.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Variables that a training child has no business to see."""
@@ -45,13 +47,13 @@ class Settings(BaseSettings):
     """`auto`: key=value at a terminal, one-line JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level of the log lines that are written."""
-    calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = 45.0
+    calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS
     """Longest time spent measuring plans, the import of torch apart; a short training gets less."""
-    job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = 6 * 3600
+    job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = JOB_TIMEOUT
     """Seconds after which a job that the client enqueued is given up."""
-    state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = 7 * 86_400
+    state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL
     """Seconds for which events, state and result of a job are kept in Redis after its last sign of life."""
-    events_kept: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
+    events_kept: Annotated[int, Field(ge=100, le=1_000_000)] = EVENTS_KEPT
     """Newest records kept in a job's event stream."""
     redis_wait: Annotated[float, Field(ge=0, le=3600)] = 30.0
     """Seconds for which a starting worker waits for Redis before it gives up."""

@@ -31,6 +31,13 @@ LARGEST_JOB: Final = 64 * 1024
 """Bytes of a job as JSON."""
 
 ID_PATTERN: Final = r"^[A-Za-z0-9._-]{1,64}$"
+JOB_TIMEOUT: Final = 6 * 3600
+"""Seconds after which a job is given up, unless its producer says otherwise; RQ's own 180 are too few."""
+STATE_TTL: Final = 7 * 86_400
+"""Seconds for which events, state and result of a job are kept after its last sign of life."""
+EVENTS_KEPT: Final = 10_000
+"""Newest records kept in a job's event stream; a long job says two a second."""
+
 JobId = Annotated[str, Field(pattern=ID_PATTERN)]
 Version = Annotated[int, Field(ge=1, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**53)]

@@ -281,12 +281,15 @@ def test_a_killed_training_child_is_named_and_retried(client: Client, start_work
     client.enqueue(digits_job(job_id="victim", epochs=40))
     worker = start_worker("--burst")
     failures: list[JobFailed] = []
+    attempts = set()
     for event in client.events("victim", timeout=60):
+        attempts.add(event.attempt)
         if isinstance(event, Progress) and event.attempt == 1 and not failures:
             kill_training(worker.process.pid)
         if isinstance(event, JobFailed):
             failures.append(event)
     assert worker.wait() == 0
+    assert attempts == {1, 2}
     assert [failure.reason for failure in failures] == ["child_failed"]
     assert "signal 9" in failures[0].message
     assert (client.status("victim").status, client.status("victim").attempt) == ("finished", 2)
