@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from worker.wire import JobState, TrainJob
 hypothesis_settings.register_profile("preflight", deadline=None)
 hypothesis_settings.load_profile("preflight")
 
+ROOT = Path(__file__).parents[1]
 ENDED = ("finished", "failed", "cancelled")
 
 
@@ -105,6 +107,23 @@ def start_worker(settings: Settings, tmp_path: Path) -> Iterator[StartWorker]:
         if worker.process.poll() is None:
             os.killpg(worker.process.pid, signal.SIGKILL)
         worker.process.wait()
+
+
+def new_environment(directory: Path, *requirements: str) -> Path:
+    """Make a virtual environment with `requirements` and nothing else, and return its Python.
+
+    Skips the test where the packages cannot be had, as without a network.
+    """
+    venv.create(directory, with_pip=False, symlinks=True)
+    python = directory / "bin" / "python"
+    installed = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
+         "-c", str(ROOT / "constraints.txt"), *requirements],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if installed.returncode != 0:
+        pytest.skip(f"{requirements} cannot be installed: {installed.stderr.strip()[-200:]}")
+    return python
 
 
 def digits_job(**fields: object) -> TrainJob:

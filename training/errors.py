@@ -34,6 +34,12 @@ class DatasetError(PreflightError):
     reason = "dataset_error"
 
 
+class MissingPackage(PreflightError):
+    """A package that training needs is not installed."""
+
+    reason = "missing_package"
+
+
 class Diverged(PreflightError):
     """The loss became NaN or infinite."""
 
@@ -76,7 +82,7 @@ class Cancelled(PreflightError):
 NAMED: dict[str, type[PreflightError]] = {
     kind.reason: kind
     for kind in (
-        InvalidConfig, DatasetError, Diverged, ArtifactError, ChildFailed, OutOfMemory, TimedOut, Cancelled,
+        InvalidConfig, DatasetError, MissingPackage, Diverged, ArtifactError, ChildFailed, OutOfMemory, TimedOut, Cancelled,
     )
 }  # fmt: skip
 """Reason -> class, so that a failure recorded by a child is raised under its own name by the parent."""

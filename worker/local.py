@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from calibration.choose import Choice
+from training.installed import require_training_packages
 from worker.jobs import run_job
 from worker.run import Run
 from worker.settings import Settings
@@ -52,6 +53,7 @@ def dataset_here(name: str, settings: Settings) -> None:
 
 @contextmanager
 def _run(job: TrainJob, settings: Settings, *sinks: Sink) -> Iterator[Run]:
+    require_training_packages()
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
         yield Run(

@@ -21,6 +21,7 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from training.errors import ChildFailed, InvalidConfig, PreflightError
+from training.installed import require_training_packages
 from training.process import die_with_parent
 from training.resources import detect
 from worker import jobs, logs
@@ -179,10 +180,12 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
     """Take jobs until a signal says otherwise; with `burst`, until the queue is empty.
 
     Raises:
+        MissingPackage: the training packages are not installed, so every job would fail.
         RedisUnreachable: Redis did not answer.
     """
     logs.configure(settings.log_format, settings.log_level, sys.stdout)
     log = structlog.get_logger("preflight")
+    require_training_packages()
     connection = connect(settings)
     queue = Queue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
     worker = PreflightWorker(queue, connection, settings)

@@ -2,33 +2,19 @@
 
 import re
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
-from services import StartWorker, wait_for
+from services import ROOT, StartWorker, new_environment, wait_for
 
 from worker.client import Client
 from worker.settings import Settings
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment in which only rq and redis are installed; its Python."""
-    directory = tmp_path_factory.mktemp("stranger")
-    venv.create(directory, with_pip=False, symlinks=True)
-    python = directory / "bin" / "python"
-    installed = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
-         "-c", str(ROOT / "constraints.txt"), "rq", "redis"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if installed.returncode != 0:
-        pytest.skip(f"rq and redis cannot be installed: {installed.stderr.strip()[-200:]}")
-    return python
+    return new_environment(tmp_path_factory.mktemp("stranger"), "rq", "redis")
 
 
 def test_six_lines_of_plain_rq_are_trained(

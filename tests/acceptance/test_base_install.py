@@ -1,0 +1,68 @@
+"""The wheel, installed without torch, in an environment of its own and far from the source."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from services import ROOT, StartWorker, new_environment, wait_for
+
+from worker.client import Client
+from worker.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment in which the base install of the built wheel is all there is."""
+    directory = tmp_path_factory.mktemp("base")
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if built.returncode != 0:
+        pytest.skip(f"the wheel cannot be built: {built.stderr.strip()[-200:]}")
+    (wheel,) = directory.glob("*.whl")
+    return new_environment(directory / "venv", str(wheel))
+
+
+def test_it_brings_no_torch(environment: Path) -> None:
+    """Neither torch nor numpy, and the packages are typed."""
+    program = (
+        "import importlib.util as u, pathlib, worker, training, calibration;"
+        "print([u.find_spec(n) is None for n in ('torch', 'numpy', 'safetensors', 'torchvision')],"
+        "[(pathlib.Path(p.__file__).parent / 'py.typed').exists() for p in (worker, training, calibration)])"
+    )
+    done = subprocess.run([str(environment), "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[True,", "True,", "True,", "True]", "[True,", "True,", "True]"]
+
+
+def test_it_enqueues_and_watches(
+    environment: Path, settings: Settings, client: Client, tmp_path: Path, start_worker: StartWorker
+) -> None:
+    """Another service enqueues with it, and a worker with torch trains the job."""
+    preflight = str(environment.parent / "preflight")
+    variables = {"PREFLIGHT_REDIS_URL": settings.redis_url, "HOME": str(tmp_path)}
+    job = ["--dataset", "digits", "--batch-size", "32", "--job-id", "from-afar", "--no-calibrate"]
+    enqueued = subprocess.run([preflight, "enqueue", *job], env=variables, capture_output=True, text=True)
+    assert (enqueued.returncode, enqueued.stdout) == (0, "from-afar\n"), enqueued.stderr
+    assert start_worker("--burst").wait() == 0
+    assert wait_for(client, "from-afar").status == "finished"
+    watched = subprocess.run([preflight, "watch", "from-afar"], env=variables, capture_output=True, text=True)
+    assert watched.returncode == 0, watched.stderr
+    assert "test accuracy" in watched.stdout
+
+
+def test_it_says_what_training_needs(environment: Path, settings: Settings, tmp_path: Path) -> None:
+    """`train` fails in one sentence that names what to install; `doctor` says the same before it is tried."""
+    preflight = str(environment.parent / "preflight")
+    variables = {"PREFLIGHT_REDIS_URL": settings.redis_url, "HOME": str(tmp_path)}
+    trained = subprocess.run([preflight, "train", "--dataset", "digits"], env=variables, capture_output=True, text=True)
+    assert trained.returncode in (1, 2)
+    assert "Traceback" not in trained.stderr
+    assert "[train]" in trained.stderr.splitlines()[-1]
+    examined = subprocess.run([preflight, "doctor", "--json"], env=variables, capture_output=True, text=True)
+    findings = {line["name"]: line for line in map(json.loads, examined.stdout.splitlines())}
+    assert examined.returncode == 1
+    assert findings["torch"]["status"] == "fail"
+    assert "[train]" in findings["torch"]["detail"]
