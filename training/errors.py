@@ -82,7 +82,8 @@ class Cancelled(PreflightError):
 NAMED: dict[str, type[PreflightError]] = {
     kind.reason: kind
     for kind in (
-        InvalidConfig, DatasetError, MissingPackage, Diverged, ArtifactError, ChildFailed, OutOfMemory, TimedOut, Cancelled,
+        InvalidConfig, DatasetError, MissingPackage, Diverged, ArtifactError, ChildFailed, OutOfMemory, TimedOut,
+        Cancelled,
     )
 }  # fmt: skip
 """Reason -> class, so that a failure recorded by a child is raised under its own name by the parent."""
