@@ -130,7 +130,7 @@ def _train_epoch(
         if should_stop():
             raise Cancelled(f"stopped after step {position + 1} of {steps}, as asked")
         if window.due(number + 1):
-            report.write("progress", window.close(number + 1))
+            report.write("progress", window.close(number + 1, step.take_hits()))
     return window.epoch_loss()
 
 
@@ -172,8 +172,11 @@ class Window:
         """Whether a report is due after `done` steps of this epoch."""
         return done == self._steps or time.perf_counter() - self._began >= WINDOW_SECONDS
 
-    def close(self, done: int) -> dict[str, JsonValue]:
-        """Return the window's figures after `done` steps, and start the next; raises `Diverged`."""
+    def close(self, done: int, hits: int) -> dict[str, JsonValue]:
+        """Return the window's figures after `done` steps, and start the next; raises `Diverged`.
+
+        `hits` is how many of the window's samples were recognized as they were trained on.
+        """
         now = time.perf_counter()
         steps, seconds = done - self._first, now - self._began
         total = float(self._window_loss)
@@ -187,6 +190,7 @@ class Window:
             "step": done,
             "steps": self._steps,
             "loss": total / steps,
+            "accuracy": hits / (steps * self._spec.batch_size),
             "samples_per_s": steps * self._spec.batch_size / seconds,
             "eta_s": left * seconds / steps,
         }

@@ -53,6 +53,7 @@ class TrainStep:
         if plan.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
+        self._hits = torch.zeros((), dtype=torch.int64)
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = _optimizer(spec, self._parameters)
 
@@ -83,7 +84,14 @@ class TrainStep:
             ) / len(labels)
             torch.autograd.backward(loss)
             total += loss.detach()
+            self._hits += (logits.detach().argmax(1) == some_labels).sum()
         return total
+
+    def take_hits(self) -> int:
+        """Return how many training samples were recognized, as they were trained on, since the last call."""
+        hits = int(self._hits)
+        self._hits.zero_()
+        return hits
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""

@@ -46,8 +46,10 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
         case DatasetReady():
             return f"data      {event.dataset}: {event.train_samples} training, {event.test_samples} test samples"
         case CalibrationTrial():
-            faster = "" if event.ratio is None else f", {event.ratio:.2f}x the best before"
-            return f"trial     {plan_line(event)}: {event.samples_per_s:,.0f} samples/s{faster}"
+            faster = "" if event.ratio is None else f"{event.ratio:.2f}x"
+            return (
+                f"trial     {event.samples_per_s:8,.0f} samples/s {faster:6} {plan_line(event)} {event.note}".rstrip()
+            )
         case CalibrationWinner():
             predicted = (
                 "" if event.predicted_epoch_s is None else f", {event.predicted_epoch_s:.1f} s an epoch predicted"
@@ -56,7 +58,7 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
         case Progress():
             return (
                 f"train     epoch {event.epoch}/{event.epochs} step {event.step}/{event.steps} loss {event.loss:.4f} "
-                f"{event.samples_per_s:,.0f} samples/s {event.eta_s:.0f} s left"
+                f"accuracy {event.accuracy:.1%} {event.samples_per_s:,.0f} samples/s {event.eta_s:.0f} s left"
             )
         case EpochDone():
             accuracy = "" if event.val_acc is None else f" validation {event.val_acc:.2%}"
@@ -78,7 +80,7 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
 def plan_line(plan: PlanFields | Plan) -> str:
     """Return a plan in a few words."""
     return (
-        f"{plan.threads} thread(s) {plan.precision} {plan.memory_format} {plan.allocator} malloc "
+        f"{plan.threads} threads {plan.precision} {plan.memory_format} {plan.allocator} malloc "
         f"micro-batch {plan.micro_batch}"
     )
 

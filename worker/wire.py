@@ -284,6 +284,8 @@ class Progress(Event):
     steps: Count
     """Steps of an epoch."""
     loss: Loss
+    accuracy: Share
+    """Share of the training samples that were recognized as they were trained on."""
     samples_per_s: Rate
     eta_s: Seconds
     """Seconds of training left, at this speed."""

@@ -59,6 +59,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def progress(seq: int) -> Progress:
     return Progress(
         seq=seq, job_id="j", attempt=1, ts=time.time(), epoch=1, epochs=1, step=seq, steps=100, loss=0.5,
+        accuracy=0.5,
         samples_per_s=1, eta_s=1,
     )  # fmt: skip
 

@@ -219,10 +219,12 @@ def test_windows_add_up_to_their_epoch(
     fitted = recorded.fit(SPEC, store)
     progress = recorded.records("progress")
     for record in progress:
-        assert list(record) == ["epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
+        assert list(record) == ["accuracy", "epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
         assert (record["epochs"], record["steps"]) == (3, 21)
         assert number(record["samples_per_s"]) > 0
         assert number(record["eta_s"]) >= 0
+        assert 0 <= number(record["accuracy"]) <= 1
+    assert number(progress[-1]["accuracy"]) > number(progress[0]["accuracy"])
     assert progress[-1]["eta_s"] == 0
     if window != 0.01:
         assert len(progress) == (3 if window else 63)

@@ -234,3 +234,15 @@ prepare_process(Plan(threads=3, interop=2, micro_batch=1, allocator="tuned"))
 print(torch.get_num_threads(), torch.get_num_interop_threads())
 """
     assert run(program) == ["3", "2"]
+
+
+@pytest.mark.usefixtures("linear")
+@pytest.mark.parametrize("micro_batch", [3, BATCH])
+def test_hits_are_those_of_the_batch_as_it_was_trained(micro_batch: int) -> None:
+    """Counted before the update, over all micro-batches, and taken once."""
+    step = a_step(a_spec(), micro_batch=micro_batch)
+    images, labels = a_batch()
+    expected = int((step.model(images).argmax(1) == labels).sum())
+    step.run(images, labels, 0.1)
+    assert step.take_hits() == expected
+    assert step.take_hits() == 0

@@ -132,7 +132,7 @@ def test_events_survive_the_flat_form() -> None:
             "memory_format": "contiguous", "allocator": "default"}  # fmt: skip
     events = [
         Progress.model_validate({**head, "epoch": 1, "epochs": 2, "step": 3, "steps": 4, "loss": 0.1,
-                                 "samples_per_s": 1e4, "eta_s": 2}),
+                                 "accuracy": 0.9, "samples_per_s": 1e4, "eta_s": 2}),
         CalibrationTrial.model_validate({**head, **plan, "predicted_epoch_s": 1, "step_s": 0.1, "samples_per_s": 9,
                                          "steps": 8, "won": True, "note": ""}),
         JobFailed.model_validate({**head, "reason": "r", "message": "a=b\nc"}),
