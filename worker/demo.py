@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,8 +67,8 @@ def _job(settings: Settings, console: Console, asked: dict[str, JsonValue]) -> T
 @contextmanager
 def _worker(settings: Settings) -> Iterator[Path]:
     """Run a worker process; yields the path of its log."""
-    directory = Path(tempfile.mkdtemp(prefix="preflight-demo-"))
-    log = directory / "worker.log"
+    log = settings.cache_dir / "demo-worker.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "worker.cli", "worker"],

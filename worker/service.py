@@ -1,5 +1,6 @@
 """The RQ worker: what it accepts, how it starts, how it waits for Redis."""
 
+import logging
 import os
 import secrets
 import socket
@@ -208,4 +209,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
         memory_mb=found.memory_bytes >> 20,
         source=f"cpu: {found.cores_source}; memory: {found.memory_source}",
     )
-    worker.work(burst=burst, logging_level=settings.log_level.upper())
+    # RQ's own account of what goes well repeats our events, and every registry it cleans.
+    quiet = "DEBUG" if settings.log_level == "debug" else "WARNING"
+    logging.getLogger("rq").setLevel(quiet)
+    worker.work(burst=burst, logging_level=quiet)

@@ -79,10 +79,8 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
 
 def plan_line(plan: PlanFields | Plan) -> str:
     """Return a plan in a few words."""
-    return (
-        f"{plan.threads} threads {plan.precision} {plan.memory_format} {plan.allocator} malloc "
-        f"micro-batch {plan.micro_batch}"
-    )
+    threads = "1 thread" if plan.threads == 1 else f"{plan.threads} threads"
+    return f"{threads} {plan.precision} {plan.memory_format} {plan.allocator} malloc micro-batch {plan.micro_batch}"
 
 
 def outcome(last: AnyEvent | None) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,22 @@ def test_train_reaches_98_9_percent_on_mnist(environment: dict[str, str], mnist_
     assert result["test_accuracy"] >= 0.989
     assert result["epochs"] == 1
     assert (Path(result["artifact"]) / "model.safetensors").is_file()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_the_plans_rarer_knobs_train_too(environment: dict[str, str]) -> None:
+    """torch.compile, loader workers, micro-batches, one thread: another way to the same accuracy."""
+    knobs = ("compile=true", "loader_workers=1", "prefetch_factor=2", "micro_batch=16", "threads=1", "eval_batch=297")
+    plan = [option for knob in knobs for option in ("--set", f"plan.{knob}")]
+    job = ["--dataset", "digits", "--batch-size", "32", "--epochs", "3", "--no-calibrate"]
+    done = subprocess.run(
+        [PREFLIGHT, "train", *job, *plan, "--json"],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["plan"] | {"compile": True, "loader_workers": 1, "micro_batch": 16, "threads": 1} == result["plan"]
+    assert result["test_accuracy"] >= 0.9
 
 
 def test_calibrate_prints_the_plan_and_why(environment: dict[str, str]) -> None:
