@@ -143,3 +143,11 @@ def wait_for(client: Client, job_id: str, *statuses: str, seconds: float = 90) -
             return state
         time.sleep(0.05)
     raise AssertionError(f"{job_id} is {client.status(job_id).status} after {seconds} s")
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until `holds` does."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        time.sleep(0.02)

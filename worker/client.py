@@ -174,6 +174,7 @@ class Client:
         if rq_job is not None and self._redis.lrem(self._queue.key, 1, job_id):
             rq_job.cancel()
             self._say_cancelled(job_id)
+            self._redis.delete(keys.cancel(job_id))
         return True
 
     def jobs(self) -> list[JobState]:

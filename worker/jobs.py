@@ -103,6 +103,8 @@ def _execute(rq_job: Job, job_id: str, arguments: tuple[object, ...], keywords: 
             published.drain(LAST_WORDS)
     if result.status == "finished":
         connection.set(keys.result(job_id), result.model_dump_json(), ex=settings.state_ttl)
+    else:
+        connection.delete(keys.cancel(job_id))  # heard; it shall not stop a later job of this id
     return result
 
 

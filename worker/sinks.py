@@ -6,9 +6,7 @@ from typing import Final, Protocol
 
 import structlog
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from rq.job import Job
 
 from worker.publish import STATUS, publish
@@ -50,7 +48,7 @@ class LogSink:
 class RedisSink:
     """Appends events to the job's streams and keeps its state hash.
 
-    While Redis is away events wait here, in order; a training does not.
+    While Redis takes none events wait here, in order; a training does not.
     """
 
     def __init__(self, connection: Redis, job_id: str, *, ttl: int, kept: int) -> None:
@@ -72,9 +70,9 @@ class RedisSink:
         while self._pending and time.monotonic() >= self._retry_at:
             try:
                 publish(self._connection, self._pending[0], ttl=self._ttl, kept=self._kept)
-            except (RedisConnectionError, RedisTimeoutError) as error:
+            except RedisError as error:  # away, full, loading or read-only: all may pass
                 self._retry_at = time.monotonic() + RETRY_EVERY
-                self._log.warning("redis_away", pending=len(self._pending), error=str(error))
+                self._log.warning("redis_does_not_take_events", pending=len(self._pending), error=str(error))
                 return
             self._pending.popleft()
 

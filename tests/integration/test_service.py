@@ -16,7 +16,7 @@ from redis import Redis
 from rq import Callback, Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import StartWorker, digits_job, wait_for
+from services import StartWorker, digits_job, wait_for, wait_until
 
 from training.artifact import MANIFEST, MODEL
 from worker import keys
@@ -218,12 +218,14 @@ def test_a_queued_job_is_cancelled_at_once(client: Client, connection: Redis, st
     assert client.status("unwanted").status == "cancelled"
     assert [event.type for event in client.events("unwanted", timeout=5)] == ["job_cancelled"]
     assert start_worker("--burst").wait() == 0
-    assert not connection.exists(keys.attempt("unwanted"))
+    assert not connection.exists(keys.attempt("unwanted"), keys.cancel("unwanted"))
     assert not client.cancel("unwanted")
     assert not client.cancel("never-heard-of")
 
 
-def test_a_running_job_is_cancelled(client: Client, settings: Settings, start_worker: StartWorker) -> None:
+def test_a_running_job_is_cancelled(
+    client: Client, settings: Settings, connection: Redis, start_worker: StartWorker
+) -> None:
     """It stops between two steps, leaves no artifact and no process, and the worker takes the next job."""
     client.enqueue(digits_job(job_id="long", epochs=10_000))
     worker = start_worker()
@@ -233,6 +235,7 @@ def test_a_running_job_is_cancelled(client: Client, settings: Settings, start_wo
             asked = client.cancel("long")
             assert asked
     assert client.status("long").status == "cancelled"
+    wait_until(lambda: not connection.exists(keys.cancel("long")))
     assert not (settings.artifact_dir / "long").exists()
     client.enqueue(digits_job(job_id="next"))
     assert wait_for(client, "next").status == "finished"

@@ -80,6 +80,18 @@ def test_events_wait_for_redis_in_order(server: Server) -> None:
     assert server.connection.hget(keys.state("j"), "step") == "9"
 
 
+def test_a_full_redis_stops_no_training(server: Server) -> None:
+    """`OOM command not allowed`: events wait as they do while it is away, and arrive when there is room."""
+    sink = RedisSink(server.connection, "j", ttl=100, kept=1000)
+    server.connection.config_set("maxmemory", 1)
+    for seq in range(1, 4):
+        sink.emit(progress(seq))
+    assert server.sequence() == []
+    server.connection.config_set("maxmemory", 0)
+    assert sink.drain(30)
+    assert server.sequence() == [1, 2, 3]
+
+
 def test_a_new_attempt_wipes_the_state_of_the_old(server: Server) -> None:
     """Figures of a failed attempt are not shown as the next one's."""
     sink = RedisSink(server.connection, "j", ttl=100, kept=1000)
