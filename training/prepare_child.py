@@ -29,7 +29,7 @@ class PrepareRequest:
 REQUEST = TypeAdapter(PrepareRequest)
 
 
-def run(request: PrepareRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001
+def run(request: PrepareRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
     """Prepare the data set and record `done` with the seconds it took."""
     began = time.perf_counter()
     info = prepare(request.dataset, request.data_dir, request.cache_dir, download=request.download)

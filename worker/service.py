@@ -132,7 +132,7 @@ class PreflightWorker(Worker):
         elif not error.told:
             self._say_failed(job, error)
 
-    def _say_killed(self, job: Job, pid: int | None, status: int | None, usage: object) -> None:  # noqa: ARG002
+    def _say_killed(self, job: Job, pid: int | None, status: int | None, usage: object) -> None:  # noqa: ARG002 - RQ's
         how = f"signal {os.WTERMSIG(status)}" if status is not None and os.WIFSIGNALED(status) else f"status {status}"
         self._say_failed(job, ChildFailed(f"the supervisor of the job ended without a word ({how}); enqueue it again"))
 

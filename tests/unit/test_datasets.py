@@ -337,7 +337,7 @@ def test_files_are_downloaded_verified_and_found_again(
     made = contents(dataset)
     for name, values in made.items():
         (mirror / f"{name}.gz").write_bytes(gzip.compress(idx_bytes(values)))
-    listed = [(path.name, hashlib.md5(path.read_bytes()).hexdigest()) for path in mirror.iterdir()]  # noqa: S324
+    listed = [(path.name, hashlib.md5(path.read_bytes()).hexdigest()) for path in mirror.iterdir()]  # noqa: S324 - the published checksums
     monkeypatch.setattr(datasets.MNIST, "resources", listed)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with served(mirror) as url:
