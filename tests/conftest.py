@@ -3,6 +3,7 @@
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,3 +74,20 @@ def _limited_files(directory: Path) -> Iterator[tuple[Path, Callable[[], None]]]
         yield directory, lambda: limit(soft)
     finally:
         limit(soft)
+
+
+@pytest.fixture
+def install_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that installs a user's package `mine`: its entry points and its one module."""
+
+    def install(group: str, entries: dict[str, str], module: str, source: str) -> None:
+        site = tmp_path / "site"
+        (site / "mine-1.dist-info").mkdir(parents=True)
+        (site / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        lines = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+        (site / "mine-1.dist-info" / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        (site / f"{module}.py").write_text(source)
+        monkeypatch.syspath_prepend(str(site))
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return install

@@ -60,13 +60,6 @@ class ChildFailed(PreflightError):
     retry = True
 
 
-class OutOfMemory(ChildFailed):
-    """The kernel killed a child process for memory."""
-
-    reason = "out_of_memory"
-    retry = True
-
-
 class TimedOut(PreflightError):
     """The job ran longer than its `job_timeout`."""
 
@@ -82,10 +75,16 @@ class Cancelled(PreflightError):
 NAMED: dict[str, type[PreflightError]] = {
     kind.reason: kind
     for kind in (
-        InvalidConfig, DatasetError, MissingPackage, Diverged, ArtifactError, ChildFailed, OutOfMemory, TimedOut,
+        InvalidConfig,
+        DatasetError,
+        MissingPackage,
+        Diverged,
+        ArtifactError,
+        ChildFailed,
+        TimedOut,
         Cancelled,
     )
-}  # fmt: skip
+}
 """Reason -> class, so that a failure recorded by a child is raised under its own name by the parent."""
 
 

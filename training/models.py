@@ -1,23 +1,14 @@
 """The built-in models, each a function of (image shape, classes) that returns a fresh `nn.Module`.
 
-Registered under the entry-point group `preflight.models`; a user's package registers its own the same way.
+Registered under the entry-point group `preflight.models`; a user's package registers its own the same way. A model
+takes float32 [B, C, H, W] of that shape (C, H, W) and returns logits [B, classes].
 """
-
-from typing import Protocol
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.errors import InvalidConfig
 from training.registry import MODELS, load
-
-
-class ModelFactory(Protocol):
-    """What is registered as a model."""
-
-    def __call__(self, shape: tuple[int, int, int], classes: int) -> nn.Module:
-        """Return a fresh model: float32 [B, C, H, W] of `shape` (C, H, W) in, logits [B, classes] out."""
-        ...
 
 
 def build(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:

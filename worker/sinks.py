@@ -53,7 +53,6 @@ class RedisSink:
 
     def __init__(self, connection: Redis, job_id: str, *, ttl: int, kept: int) -> None:
         self._connection = connection
-        self._job_id = job_id
         self._ttl = ttl
         self._kept = kept
         self._pending: deque[AnyEvent] = deque(maxlen=MOST_PENDING)

@@ -1,7 +1,6 @@
 """Models: their size and shapes, and how they are looked up."""
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -78,18 +77,16 @@ number = 3
 
 
 @pytest.fixture
-def users_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def users_package(install_package: Callable[..., None]) -> None:
     """Install a package that registers models of its own, good and bad ones."""
-    site = tmp_path / "site"
-    (site / "mine-1.dist-info").mkdir(parents=True)
-    (site / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-    (site / "mine-1.dist-info" / "entry_points.txt").write_text(
-        "[preflight.models]\nmine = mine_models:linear\nmine-text = mine_models:text\n"
-        "mine-number = mine_models:number\nmine-absent = mine_models:absent\nmine-unwritten = mine_unwritten:linear\n"
-    )
-    (site / "mine_models.py").write_text(USERS_MODULE)
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.delitem(sys.modules, "mine_models", raising=False)
+    entries = {
+        "mine": "mine_models:linear",
+        "mine-text": "mine_models:text",
+        "mine-number": "mine_models:number",
+        "mine-absent": "mine_models:absent",
+        "mine-unwritten": "mine_unwritten:linear",
+    }
+    install_package("preflight.models", entries, "mine_models", USERS_MODULE)
 
 
 @pytest.mark.usefixtures("users_package")

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -297,18 +298,16 @@ good, wrong_shape, wrong_labels, number = Mine(), Mine(shape=(1, 28, 28)), Mine(
 
 
 @pytest.fixture
-def users_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def users_package(install_package: Callable[..., None]) -> None:
     """Install a package that registers data sets of its own, good and bad ones."""
-    site = tmp_path / "site"
-    (site / "mine-1.dist-info").mkdir(parents=True)
-    (site / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-    (site / "mine-1.dist-info" / "entry_points.txt").write_text(
-        "[preflight.datasets]\nmine = mine_sets:good\nmine-shape = mine_sets:wrong_shape\n"
-        "mine-labels = mine_sets:wrong_labels\nmine-number = mine_sets:number\nmine-class = mine_sets:Mine\n"
-    )
-    (site / "mine_sets.py").write_text(USERS_MODULE)
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.delitem(sys.modules, "mine_sets", raising=False)
+    entries = {
+        "mine": "mine_sets:good",
+        "mine-shape": "mine_sets:wrong_shape",
+        "mine-labels": "mine_sets:wrong_labels",
+        "mine-number": "mine_sets:number",
+        "mine-class": "mine_sets:Mine",
+    }
+    install_package("preflight.datasets", entries, "mine_sets", USERS_MODULE)
 
 
 @pytest.mark.usefixtures("users_package")
