@@ -105,15 +105,7 @@ class Run:
     def resources(self) -> Resources:
         """Detect what the container allows."""
         found = detect()
-        self.say(
-            "resource_limits",
-            {
-                "cpu_cores": found.cores,
-                "quota": found.quota,
-                "memory_mb": found.memory_bytes >> 20,
-                "source": f"cpu: {found.cores_source}; memory: {found.memory_source}",
-            },
-        )
+        self.say("resource_limits", limits(found))
         for warning in found.warnings:
             self.say("warning", {"message": warning})
         return found
@@ -143,26 +135,12 @@ class Run:
     def plan(self, job: TrainJob, spec: TrainSpec, resources: Resources, store: StoreInfo) -> Choice:
         """Choose the plan, unless one is kept from an earlier attempt, and say which and why."""
         kept = self.keeper.get() if spec.deterministic else None
-        options = Options(
-            calibrate=job.calibrate,
-            force=job.force_calibration,
-            samples=job.calibration_samples,
-            seconds=self.settings.calibration_seconds,
-        )
-        around = Surroundings(
-            resources=resources,
-            store=store,
-            cache=PlanCache(self.settings.cache_dir),
-            directory=self.directory,
-            environment=child_environment(),
-        )
-        if kept is None:
-            user_plan = job.plan.complete(spec, resources.cores)
-            choice = choose_plan(spec, user_plan, around, options, self._calibrating, self.tick)
-        else:
+        if kept is not None:
             choice = Choice(plan=kept, source="kept", why="a deterministic job keeps its first plan")
-        if spec.deterministic and kept is None:
-            self.keeper.put(choice.plan)
+        else:
+            choice = self._choose(job, spec, resources, store)
+            if spec.deterministic:
+                self.keeper.put(choice.plan)
         self.say(
             "calibration_winner",
             {
@@ -176,6 +154,23 @@ class Run:
             },
         )
         return choice
+
+    def _choose(self, job: TrainJob, spec: TrainSpec, resources: Resources, store: StoreInfo) -> Choice:
+        options = Options(
+            calibrate=job.calibrate,
+            force=job.force_calibration,
+            samples=job.calibration_samples,
+            seconds=self.settings.calibration_seconds,
+        )
+        around = Surroundings(
+            resources=resources,
+            store=store,
+            cache=PlanCache(self.settings.cache_dir),
+            directory=self.directory,
+            environment=child_environment(),
+        )
+        own = job.plan.complete(spec, resources.cores)
+        return choose_plan(spec, own, around, options, self._calibrating, self.tick)
 
     def _calibrating(self, kind: str, fields: dict[str, JsonValue]) -> None:
         match kind, fields:
@@ -244,3 +239,13 @@ COMPARED = ("threads", "interop", "micro_batch", "precision", "memory_format", "
 def compared(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan that events show."""
     return {name: value for name, value in asdict(plan).items() if name in COMPARED}
+
+
+def limits(found: Resources) -> dict[str, JsonValue]:
+    """Return what `resource_limits` says, in a job's events and in the log of a starting worker."""
+    return {
+        "cpu_cores": found.cores,
+        "quota": found.quota,
+        "memory_mb": found.memory_bytes >> 20,
+        "source": f"cpu: {found.cores_source}; memory: {found.memory_source}",
+    }

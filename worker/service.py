@@ -27,6 +27,7 @@ from training.process import die_with_parent
 from training.resources import detect
 from worker import jobs, logs
 from worker.publish import publish
+from worker.run import limits
 from worker.settings import Settings
 from worker.sinks import LogSink
 from worker.wire import FUNCTION, JobFailed, is_job_id
@@ -190,7 +191,6 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
     connection = connect(settings)
     queue = Queue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
     worker = PreflightWorker(queue, connection, settings)
-    found = detect()
     log.info(
         "worker_started",
         version=version("preflight-worker"),
@@ -202,13 +202,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
         cache_dir=str(settings.cache_dir),
         **settings.platform(),
     )
-    log.info(
-        "resource_limits",
-        cpu_cores=found.cores,
-        quota=found.quota,
-        memory_mb=found.memory_bytes >> 20,
-        source=f"cpu: {found.cores_source}; memory: {found.memory_source}",
-    )
+    log.info("resource_limits", **limits(detect()))
     # RQ's own account of what goes well repeats our events, and every registry it cleans.
     quiet = "DEBUG" if settings.log_level == "debug" else "WARNING"
     logging.getLogger("rq").setLevel(quiet)
