@@ -14,7 +14,7 @@ from calibration.cache import Confidence, PlanCache
 from calibration.candidates import thread_counts
 from calibration.child import REQUEST, CalibrationRequest
 from calibration.signature import Signature, signature
-from training.errors import ChildFailed
+from training.errors import ChildFailed, OutOfMemory
 from training.journal import Record
 from training.plan import Plan
 from training.process import Child, follow
@@ -124,7 +124,7 @@ def _measure(
         with Child(calibration_child.MODULE, body, around.directory, around.environment) as child:
             for record in follow(child, lambda: listener.tick(tick)):
                 listener.hear(record)
-    except (ChildFailed, OSError, _Overdue) as error:
+    except (ChildFailed, OutOfMemory, OSError, _Overdue) as error:
         for record in child.records() if child else []:  # what it wrote while it was being ended
             listener.hear(record)
         _warn(emit, f"calibration ended early: {error}; using the best plan measured until then")

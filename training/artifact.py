@@ -3,20 +3,24 @@
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from training.errors import ArtifactError
+from training.files import read_text, sha256_of, staged, sync_directory
+from training.files import write_atomically as write_atomically
 
 MODEL: Final = "model.safetensors"
 MANIFEST: Final = "manifest.json"
 MANIFEST_VERSION: Final = 1
+
+_OBJECT = TypeAdapter(dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,41 +29,6 @@ class Artifact:
 
     directory: Path
     model_sha256: str
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either what it held before or all of it, a power cut included."""
-    with staged(path, data) as commit:
-        commit()
-
-
-@contextmanager
-def staged(path: Path, data: bytes) -> Iterator[Callable[[], None]]:
-    """Write `data` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-
-    def commit() -> None:
-        temporary.replace(path)
-        _sync_directory(path.parent)
-
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from the group that reads artifacts
-        yield commit
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def save(directory: Path, model: bytes, facts: Mapping[str, JsonValue]) -> Artifact:
@@ -75,7 +44,10 @@ def save(directory: Path, model: bytes, facts: Mapping[str, JsonValue]) -> Artif
     try:
         directory.mkdir(parents=True, exist_ok=True)
         vouching = directory / MANIFEST
-        with staged(directory / MODEL, model) as put_model, staged(vouching, manifest.encode() + b"\n") as vouch:
+        with (
+            staged(directory / MODEL, (model,)) as put_model,
+            staged(vouching, (manifest.encode(), b"\n")) as vouch,
+        ):
             # Both are on disk; an earlier model's manifest must not be seen beside the new model.
             vouching.unlink(missing_ok=True)
             put_model()
@@ -86,3 +58,62 @@ def save(directory: Path, model: bytes, facts: Mapping[str, JsonValue]) -> Artif
             "free space there or set PREFLIGHT_ARTIFACT_DIR to a writable directory"
         ) from error
     return Artifact(directory=directory, model_sha256=digest)
+
+
+def publish(staged: Path, directory: Path) -> None:
+    """Put the artifact in `staged` in place as `directory`; where a manifest is seen there, the model is whole.
+
+    Both must lie on one file system. A directory that is there already is moved aside first, beside `staged`, and
+    then removed.
+
+    Raises:
+        ArtifactError: it cannot be moved, or a part of either path beneath their common root is a symbolic link.
+    """
+    aside = staged.parent / f".replaced-{directory.name}-{uuid.uuid4().hex}"
+    try:
+        _see_that_no_link(staged, directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(directory):
+            directory.rename(aside)
+        try:
+            staged.rename(directory)
+        except OSError:
+            if os.path.lexists(aside):
+                aside.rename(directory)
+            raise
+        sync_directory(directory.parent)
+        sync_directory(staged.parent)
+    except OSError as error:
+        raise ArtifactError(
+            f"the model could not be moved from {staged} to {directory}: {error.strerror or error}; "
+            "free space there or set PREFLIGHT_ARTIFACT_DIR to a writable directory"
+        ) from error
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _see_that_no_link(staged: Path, directory: Path) -> None:
+    """Raise `ArtifactError` for a symbolic link on the way from the common root to either."""
+    root = Path(os.path.commonpath((staged, directory)))
+    for path in (staged, directory):
+        for part in (path, *path.parents):
+            if part == root:
+                break
+            if part.is_symlink():
+                raise ArtifactError(f"{part} is a symbolic link and is not followed; remove it")
+
+
+def read_manifest(directory: Path) -> dict[str, JsonValue] | None:
+    """Return the manifest in `directory` if the model beside it is whole, else None. No content raises.
+
+    Symbolic links are not followed.
+    """
+    try:
+        if directory.is_symlink():
+            return None
+        manifest = _OBJECT.validate_json(read_text(directory / MANIFEST))
+        match manifest:
+            case {"v": 1, "sha256": {"model.safetensors": str(digest)}} if digest == sha256_of(directory / MODEL):
+                return manifest
+    except (OSError, ValidationError, RecursionError):
+        return None
+    return None

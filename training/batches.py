@@ -79,21 +79,22 @@ def gather(
 
 
 class EpochOrder(Sampler[Tensor]):
-    """Yields the sample numbers of each effective batch (int64 [batch_size]) of one epoch."""
+    """Yields the sample numbers of each effective batch (int64 [batch_size]) of one epoch, from its `first` on."""
 
     def __init__(self, seed: int, batch_size: int, train: int) -> None:
         self._seed = seed
         self._batch_size = batch_size
         self._train = train
         self.epoch = 0
+        self.first = 0
 
     def __iter__(self) -> Iterator[Tensor]:
         order = shuffle(self._seed, self.epoch, self._train)
-        for step in range(len(self)):
+        for step in range(self.first, self._train // self._batch_size):
             yield order[step * self._batch_size : (step + 1) * self._batch_size]
 
     def __len__(self) -> int:
-        return self._train // self._batch_size
+        return self._train // self._batch_size - self.first
 
 
 class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -141,9 +142,12 @@ class Batches:
         self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info).train)
         self._loader = _loader(store, spec, plan, self._order) if plan.loader_workers else None
 
-    def of(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch` (from 0)."""
-        self._order.epoch = epoch
+    def of(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.
+
+        Steps before `first_step`, which is at most the number of steps, are not gathered.
+        """
+        self._order.epoch, self._order.first = epoch, first_step
         if self._loader is not None:
             yield from self._loader
             return
@@ -163,4 +167,5 @@ def _loader(store: Store, spec: TrainSpec, plan: Plan, order: EpochOrder) -> Dat
         prefetch_factor=plan.prefetch_factor,
         persistent_workers=True,
         multiprocessing_context="spawn",  # fork after OpenMP work can deadlock (pytorch #17199)
+        generator=torch.Generator(),  # else each epoch draws from torch's own, and a resumed one draws twice
     )

@@ -6,21 +6,27 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from training.artifact import Artifact, save
+from training.checkpoint import DEFAULT_SECONDS, held_bytes
+from training.errors import ArtifactError, InvalidConfig
 from training.journal import JournalWriter
 from training.plan import Plan
 from training.process import StopFlag, run_child
+from training.space import Need, see_that_it_fits
 from training.spec import TrainSpec
 
 if TYPE_CHECKING:
     from training.fit import Fitted
+    from training.step import TrainStep
 
 MODULE = "training.child"
+OVERHEAD: Final = 1 << 20
+"""Bytes that a manifest or the description of a checkpoint takes at most on any sensible training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -34,24 +40,40 @@ class TrainingRequest:
     artifact: Path
     """The directory that the model goes to."""
     facts: dict[str, JsonValue]
-    """What the manifest shall also say: job, resources, prediction."""
+    """What manifest and checkpoints shall also say: job, resources, prediction."""
+    checkpoints: Path | None = None
+    """The directory of this attempt, `<job>/<attempt>`, for its checkpoints; made when missing; None: keep none."""
+    checkpoint_seconds: float = DEFAULT_SECONDS
+    """Between two checkpoints."""
+    resume: tuple[Path, ...] = ()
+    """Checkpoints (JSON files) to go on from, best first; the first that can be used is."""
+    max_parameters: int | None = None
+    """A model of more is refused."""
 
 
 REQUEST = TypeAdapter(TrainingRequest)
 
 
 def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFlag) -> None:
-    """Train, save, and record `start`, `progress`, `epoch` and `done`."""
+    """Train, save, and record `start`, `resumed`, `progress`, `epoch`, `checkpoint`, `warning` and `done`."""
     began = time.perf_counter()
     # torch is imported here, so that its seconds are counted and a bad request fails before them.
     from training.fit import fit
-    from training.step import prepare_process
+    from training.keeper import Keeper
+    from training.step import TrainStep, prepare_process
     from training.store import open_store
 
     prepare_process(request.plan)
     store = open_store(request.store)
     journal.write("start", {"import_seconds": time.perf_counter() - began})
-    fitted = fit(request.spec, request.plan, store, journal, should_stop)
+    step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
+    _see_that_allowed(step, request.max_parameters)
+    _make_room(step, request)
+    with Keeper(
+        step, store.info, journal,
+        directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
+    ) as keeper:  # fmt: skip
+        fitted = fit(step, store, journal, should_stop, keeper.resume(request.resume), keeper)
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
@@ -62,7 +84,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFla
         "samples_per_s": fitted.samples_per_s,
         "measured_epoch_s": fitted.train_seconds / len(fitted.epochs),
     }
-    artifact = _save(request, fitted, metrics)
+    artifact = _save(request, step, fitted, metrics)
     journal.write(
         "done",
         {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256},
@@ -70,10 +92,42 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFla
     )
 
 
-def _save(request: TrainingRequest, fitted: "Fitted", metrics: dict[str, JsonValue]) -> Artifact:
+def _see_that_allowed(step: "TrainStep", most: int | None) -> None:
+    count = sum(parameter.numel() for parameter in step.model.parameters())
+    if most is not None and count > most:
+        raise InvalidConfig(
+            f"model {step.spec.model!r} has {count:,} parameters, but at most {most:,} are allowed here; "
+            "use a smaller model or raise PREFLIGHT_MAX_PARAMETERS",
+            field="model",
+        )
+
+
+def _make_room(step: "TrainStep", request: TrainingRequest) -> None:
+    """Make the directory of the checkpoints, and see that they and the model will fit on disk."""
+    artifact = Need(
+        what="the model", directory=request.artifact, bytes=step.model_bytes() + OVERHEAD,
+        setting="PREFLIGHT_ARTIFACT_DIR",
+    )  # fmt: skip
+    if request.checkpoints is None:
+        see_that_it_fits([artifact])
+        return
+    # Two are kept while a third is written; those of earlier attempts make room by then.
+    room = 3 * (step.checkpoint_bytes() + OVERHEAD) - held_bytes(request.checkpoints)
+    checkpoints = Need(
+        what="its checkpoints", directory=request.checkpoints, bytes=max(0, room), setting="PREFLIGHT_STATE_DIR"
+    )
+    see_that_it_fits([artifact, checkpoints])
+    try:
+        request.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"{request.checkpoints} cannot be made ({error.strerror}); set PREFLIGHT_STATE_DIR to a writable directory"
+        ) from error
+
+
+def _save(request: TrainingRequest, step: "TrainStep", fitted: "Fitted", metrics: dict[str, JsonValue]) -> Artifact:
     from safetensors.torch import save as serialize
 
-    weights = {name: value.contiguous() for name, value in fitted.step.model.state_dict().items()}
     facts: dict[str, JsonValue] = {
         **request.facts,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -88,7 +142,7 @@ def _save(request: TrainingRequest, fitted: "Fitted", metrics: dict[str, JsonVal
             "safetensors": version("safetensors"),
         },
     }
-    return save(request.artifact, serialize(weights), facts)
+    return save(request.artifact, serialize(step.best), facts)
 
 
 if __name__ == "__main__":

@@ -53,11 +53,21 @@ class ArtifactError(PreflightError):
     retry = True
 
 
+class OutOfMemory(PreflightError):
+    """Memory ran out, and smaller micro-batches did not help."""
+
+    reason = "out_of_memory"
+
+
 class ChildFailed(PreflightError):
     """A child process ended without a result."""
 
     reason = "child_failed"
     retry = True
+
+
+class ChildKilled(ChildFailed):
+    """A child process was ended by a signal; the same training may well go on from its last checkpoint."""
 
 
 class TimedOut(PreflightError):
@@ -80,6 +90,7 @@ NAMED: dict[str, type[PreflightError]] = {
         MissingPackage,
         Diverged,
         ArtifactError,
+        OutOfMemory,
         ChildFailed,
         TimedOut,
         Cancelled,

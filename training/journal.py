@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from pydantic import JsonValue
 
@@ -59,6 +59,14 @@ def decode(line: bytes, run: str) -> Record | None:
 
 def _checksum(body: dict[str, JsonValue]) -> int:
     return zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode())
+
+
+class Report(Protocol):
+    """Where work says what happens: a journal in a child process."""
+
+    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
+        """Take one record."""
+        ...
 
 
 class JournalWriter:

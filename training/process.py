@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -21,8 +22,9 @@ from typing import Final, NoReturn, Self, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from training.errors import ChildFailed, PreflightError, named
+from training.errors import ChildFailed, ChildKilled, OutOfMemory, PreflightError, named
 from training.journal import JournalReader, JournalWriter, Record
+from training.memory import Enclosure
 
 KILL_AFTER: Final = 1.0
 """Seconds between SIGTERM and SIGKILL when a child is ended."""
@@ -32,6 +34,8 @@ POLL_SECONDS: Final = 0.05
 """Between two looks at a child's journal."""
 STDERR_TAIL: Final = 2_000
 """Bytes of a crashed child's stderr that are read."""
+NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
+"""How torch puts it, in a `RuntimeError` (c10/core/impl/alloc_cpu.cpp)."""
 
 Body = TypeVar("Body")
 
@@ -45,9 +49,22 @@ class Envelope:
     parent: int
     body: str
     """The request proper, as JSON."""
+    procs: Path | None = None
+    """The file of the cgroup that the child shall move to."""
 
 
 ENVELOPE = TypeAdapter(Envelope)
+
+
+SIGNALS: Final[dict[int, str]] = {
+    signal.SIGILL: "was ended by an illegal instruction (signal 4): this processor lacks an instruction that the "
+    "installed build of torch uses",
+    signal.SIGBUS: "was ended by a bus error (signal 7): a file that it had mapped was cut short, or its disk failed",
+    signal.SIGKILL: "was killed (signal 9) by somebody: the kernel counted no kill for memory",
+    signal.SIGSEGV: "was ended by a segmentation fault (signal 11)",
+    signal.SIGTERM: "was terminated (signal 15) before it could end by itself",
+}
+"""What the ends by signal mean for a training, as clauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +73,65 @@ class Ending:
 
     returncode: int
     stderr: str
+    out_of_memory: bool = False
+    """Whether the kernel killed it, or a process of its own, for memory."""
+    limit_bytes: int | None = None
+    """What it was allowed, where that is known."""
+    peak_bytes: int | None = None
+    """The most that it had, where that is known."""
 
     def describe(self) -> str:
         """Return what happened, as a clause."""
-        if self.returncode == -signal.SIGKILL:
-            return "was killed (signal 9), as the kernel does when memory runs out"
+        if self.out_of_memory:
+            return f"was killed (signal 9) because memory ran out{self._memory()}"
         if self.returncode < 0:
-            return f"was ended by {signal.strsignal(-self.returncode)} (signal {-self.returncode})"
+            number = -self.returncode
+            return SIGNALS.get(number, f"was ended by {signal.strsignal(number)} (signal {number})")
         last_line = self.stderr.strip().rpartition("\n")[2]
         return f"exited with code {self.returncode}" + (f": {last_line}" if last_line else " without a word")
+
+    def _memory(self) -> str:
+        known = (("it may use", self.limit_bytes), ("had at its peak", self.peak_bytes))
+        said = [f"{what} {count / (1 << 20):,.0f} MiB" for what, count in known if count is not None]
+        return f" ({' and '.join(said)})" if said else ""
+
+    def error(self, module: str) -> PreflightError:
+        """Return what to raise for a child of `module` that ended so."""
+        message = f"the {module} process {self.describe()}"
+        if self.out_of_memory:
+            return OutOfMemory(f"{message}; use a smaller batch_size or give the container more memory")
+        return ChildKilled(message) if self.returncode < 0 else ChildFailed(message)
 
 
 class Child:
     """A running child and its journal. Use as a context: leaving it ends the child."""
 
-    def __init__(self, module: str, body: bytes, directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, body: bytes, directory: Path, environment: Mapping[str, str],
+        enclosure: Enclosure | None = None,
+    ) -> None:  # fmt: skip
         """Start `python -m module` with `body` (JSON) as its request; files go to the existing `directory`.
+
+        It runs in `enclosure`, whose context outlives it, or in one of its own.
 
         Raises:
             OSError: the directory cannot be written, or no process can be started.
         """
         self.module = module
-        name = module.replace(".", "-")
+        self._ending: Ending | None = None
+        with ExitStack() as stack:
+            self._enclosure = stack.enter_context(Enclosure()) if enclosure is None else enclosure
+            self._kills_before = self._enclosure.oom_kills()
+            self._start(body, directory, environment)
+            self._leaving = stack.pop_all()
+
+    def _start(self, body: bytes, directory: Path, environment: Mapping[str, str]) -> None:
+        name = self.module.replace(".", "-")
         run = f"{name}-{os.getpid()}-{time.time_ns()}"
-        envelope = Envelope(run=run, journal=directory / f"{name}.jsonl", parent=os.getpid(), body=body.decode())
+        envelope = Envelope(
+            run=run, journal=directory / f"{name}.jsonl", parent=os.getpid(), body=body.decode(),
+            procs=self._enclosure.procs,
+        )  # fmt: skip
         request = directory / f"{name}.request.json"
         request.write_bytes(ENVELOPE.dump_json(envelope))
         self._stderr = directory / f"{name}.stderr"
@@ -87,7 +139,7 @@ class Child:
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 # -P: the working directory is no source of modules.
-                [sys.executable, "-P", "-m", module, str(request)],
+                [sys.executable, "-P", "-m", self.module, str(request)],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
@@ -122,13 +174,26 @@ class Child:
 
     def ending(self) -> Ending:
         """Wait for the end and say how it came."""
-        returncode = self._process.wait()
+        if self._ending is None:
+            returncode = self._process.wait()
+            killed = self._enclosure.oom_kills() > self._kills_before
+            self._ending = Ending(
+                returncode,
+                self._last_words(),
+                # A loader worker may have been the victim, and the child have failed for lack of it.
+                out_of_memory=killed and returncode != 0,
+                limit_bytes=self._enclosure.limit_bytes(),
+                peak_bytes=self._enclosure.peak_bytes(),
+            )
+        return self._ending
+
+    def _last_words(self) -> str:
         try:
             with self._stderr.open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - STDERR_TAIL))
-                return Ending(returncode, file.read().decode(errors="replace"))
+                return file.read().decode(errors="replace")
         except OSError:  # deleted meanwhile
-            return Ending(returncode, "")
+            return ""
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +201,8 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end(0 if error else KILL_AFTER)
+        with self._leaving:
+            self.end(0 if error else KILL_AFTER)
 
 
 def _kill_group(leader: int) -> None:
@@ -153,7 +219,8 @@ def follow(child: Child, tick: Callable[[], None], interval: float = POLL_SECOND
 
     Raises:
         PreflightError: the child recorded a failure (under its own reason).
-        ChildFailed: the child ended without `done` or `fail`.
+        OutOfMemory: the kernel killed it for memory.
+        ChildFailed: the child ended without `done` or `fail`; `ChildKilled` where a signal ended it.
     """
     while True:
         ended = not child.running()
@@ -164,7 +231,7 @@ def follow(child: Child, tick: Callable[[], None], interval: float = POLL_SECOND
             if record.kind == "done":
                 return
         if ended:
-            raise ChildFailed(f"the {child.module} process {child.ending().describe()}")
+            raise child.ending().error(child.module)
         tick()
         time.sleep(interval)
 
@@ -200,14 +267,41 @@ def run_child(request: TypeAdapter[Body], body: Callable[[Body, JournalWriter, S
     should_stop = StopFlag()
     envelope = ENVELOPE.validate_json(Path(sys.argv[1]).read_bytes())
     die_with_parent(envelope.parent)
+    move_out(envelope.procs)
     with JournalWriter(envelope.journal, envelope.run) as journal:
         try:
             body(request.validate_json(envelope.body), journal, should_stop)
-        except PreflightError as error:
-            failure = {"reason": error.reason, "message": error.message, "field": error.field}
+        except (PreflightError, MemoryError, RuntimeError) as error:
+            named_error = error if isinstance(error, PreflightError) else out_of_memory(error)
+            if named_error is None:
+                raise
+            failure = {"reason": named_error.reason, "message": named_error.message, "field": named_error.field}
             journal.write("fail", {**failure}, durable=True)
             raise SystemExit(1) from error
     raise SystemExit(0)
+
+
+def out_of_memory(error: Exception) -> OutOfMemory | None:
+    """Return Python's and torch's errors of a failed allocation under their name, None for any other error."""
+    text = str(error)
+    if not isinstance(error, MemoryError) and not any(words in text for words in NO_MEMORY):
+        return None
+    first_line = text.strip().partition("\n")[0] or type(error).__name__
+    return OutOfMemory(
+        f"memory could not be had ({first_line}); use a smaller batch_size or give the container more memory"
+    )
+
+
+def move_out(procs: Path | None) -> None:
+    """Be the kernel's first victim when memory runs out, in the cgroup of `procs` if there is one.
+
+    Where either is refused, the child runs all the same.
+    """
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if procs is not None:
+        with suppress(OSError):
+            procs.write_text(str(os.getpid()))
 
 
 def die_with_parent(parent: int) -> None:

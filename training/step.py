@@ -53,9 +53,11 @@ class TrainStep:
         if plan.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
+        self.best: dict[str, Tensor] = {}
+        """The weights, buffers included, that `keep_best` kept; contiguous."""
         self._hits = torch.zeros((), dtype=torch.int64)
-        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = _optimizer(spec, self._parameters)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = _optimizer(spec, self.parameters)
 
     def run(self, images: Tensor, labels: Tensor, rate: float) -> Tensor:
         """Train on one effective batch at learning rate `rate`; return its mean loss, a detached scalar.
@@ -66,7 +68,7 @@ class TrainStep:
         self.model.train()
         loss = self.gradients(images, labels)
         if self.spec.gradient_clip > 0:
-            nn.utils.clip_grad_norm_(self._parameters, self.spec.gradient_clip)
+            nn.utils.clip_grad_norm_(self.parameters, self.spec.gradient_clip)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -92,6 +94,24 @@ class TrainStep:
         hits = int(self._hits)
         self._hits.zero_()
         return hits
+
+    def keep_best(self) -> None:
+        """Keep the weights as they are now."""
+        layout = torch.contiguous_format
+        self.best = {name: value.clone(memory_format=layout) for name, value in self.model.state_dict().items()}
+
+    def restore_best(self) -> None:
+        """Put the kept weights back into the model."""
+        self.model.load_state_dict(self.best)
+
+    def model_bytes(self) -> int:
+        """Return the bytes of weights and buffers."""
+        return sum(value.nbytes for value in self.model.state_dict().values())
+
+    def checkpoint_bytes(self) -> int:
+        """Return the bytes of all tensors that the rest of a training depends on."""
+        moments = 2 if self.spec.optimizer == "adamw" else int(self.spec.momentum > 0)
+        return 2 * self.model_bytes() + moments * sum(parameter.nbytes for parameter in self.parameters)
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""

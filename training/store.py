@@ -7,6 +7,7 @@ safetensors: the supervisor does both and never imports them.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import os
 import tempfile
@@ -211,6 +212,23 @@ def open_store(path: Path) -> Store:
             )
     except (OSError, SafetensorError) as error:
         raise _damaged(path, f"safetensors says {error}") from error
+
+
+def checksum(info: StoreInfo) -> str:
+    """Return the sha256, in hex, of the tensors in the store: of the data alone, wherever and whenever it was made.
+
+    Raises:
+        DatasetError: the store cannot be read.
+    """
+    try:
+        with info.path.open("rb") as file:
+            file.seek(8 + int.from_bytes(file.read(8), "little"))
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetError(
+            f"the prepared data set {info.path} cannot be read ({error.strerror}); prepare it again",
+            field=str(info.path),
+        ) from error
 
 
 def _damaged(path: Path, what: str) -> DatasetError:

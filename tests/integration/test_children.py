@@ -21,7 +21,16 @@ from training import prepare_child
 from training.artifact import MANIFEST, MODEL
 from training.batches import normalise
 from training.child import TrainingRequest
-from training.errors import NAMED, Cancelled, ChildFailed, DatasetError, InvalidConfig, PreflightError
+from training.errors import (
+    NAMED,
+    Cancelled,
+    ChildFailed,
+    ChildKilled,
+    DatasetError,
+    InvalidConfig,
+    OutOfMemory,
+    PreflightError,
+)
 from training.journal import JournalReader, Record
 from training.models import build
 from training.plan import Plan
@@ -104,10 +113,10 @@ def test_a_training_child_trains_reports_and_leaves_its_model(digits_store: Stor
 
 
 def test_a_killed_training_says_so(digits_store: StoreInfo, tmp_path: Path) -> None:
-    """SIGKILL amid training, as for memory, is a ChildFailed that says signal 9; what came before was read."""
+    """SIGKILL amid training is a ChildKilled that says signal 9; what came before was read."""
     heard: list[Record] = []
     with training(digits_store, tmp_path, dataclasses.replace(SPEC, epochs=10_000)) as child:
-        with pytest.raises(ChildFailed, match=r"training\.child process was killed \(signal 9\)"):
+        with pytest.raises(ChildKilled, match=r"training\.child process was killed \(signal 9\)"):
             for record in follow(child, nothing):
                 heard.append(record)
                 if record.kind == "progress":
@@ -222,14 +231,71 @@ journal.write("done", {"answer": request["is"]}, durable=True)
         ("print('x' * 9999, file=sys.stderr); sys.exit('a last word')", r"exited with code 1: a last word"),
         ("os._exit(3)", r"exited with code 3 without a word"),
         ("return", r"exited with code 0 without a word"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", r"was ended by Segmentation fault \(signal 11\)"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", r"was killed \(signal 9\), as the kernel does .*"),
     ],
 )
 def test_an_end_without_a_result_is_described(start: Start, statements: str, says: str) -> None:
-    """A crash is told by its exit code and the last line on stderr, or by its signal."""
+    """A crash is told by its exit code and the last line on stderr."""
     with start(statements) as child, pytest.raises(ChildFailed, match=f"^the a_child process {says}$"):
         list(follow(child, nothing))
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (signal.SIGKILL, "was killed (signal 9) by somebody: the kernel counted no kill for memory"),
+        (signal.SIGSEGV, "was ended by a segmentation fault (signal 11)"),
+        (signal.SIGILL, "was ended by an illegal instruction (signal 4): this processor lacks an instruction that the "
+                        "installed build of torch uses"),
+        (signal.SIGBUS, "was ended by a bus error (signal 7): a file that it had mapped was cut short, or its disk "
+                        "failed"),
+        (signal.SIGTERM, "was terminated (signal 15) before it could end by itself"),
+        (signal.SIGABRT, "was ended by Aborted (signal 6)"),
+    ],
+)  # fmt: skip
+def test_a_signal_is_described_by_what_it_means(start: Start, number: int, says: str) -> None:
+    """The end by a signal is a ChildKilled that says which, and what that is mostly a sign of."""
+    with start(f"""
+signal.signal({number:d}, signal.SIG_DFL) if {number:d} != signal.SIGKILL else None
+os.kill(os.getpid(), {number:d})
+""") as child, pytest.raises(ChildKilled) as caught:  # fmt: skip
+        list(follow(child, nothing))
+    assert caught.value.message == f"the a_child process {says}"
+
+
+def test_a_mapped_file_that_is_cut_short_is_a_bus_error(start: Start, tmp_path: Path) -> None:
+    """What signal 7 says is what happens."""
+    with start(f"""
+import mmap
+with open({str(tmp_path / "mapped")!r}, "w+b") as file:
+    file.truncate(1 << 20)
+    mapped = mmap.mmap(file.fileno(), 1 << 20)
+    file.truncate(0)
+mapped[1 << 19]
+""") as child, pytest.raises(ChildKilled, match=r"\(signal 7\): a file that it had mapped was cut short"):  # fmt: skip
+        list(follow(child, nothing))
+
+
+@pytest.mark.parametrize(
+    ("statements", "says"),
+    [
+        ("raise MemoryError", "memory could not be had (MemoryError)"),
+        ("bytearray(1 << 60)", "memory could not be had (MemoryError)"),
+        ("import torch; torch.empty(1 << 60, dtype=torch.uint8)", "DefaultCPUAllocator: can't allocate memory: "),
+    ],
+)
+def test_memory_that_cannot_be_had_is_named(start: Start, statements: str, says: str) -> None:
+    """Python's MemoryError and torch's RuntimeError arrive as OutOfMemory, with what to do."""
+    with start(statements) as child, pytest.raises(OutOfMemory) as caught:
+        list(follow(child, nothing))
+    assert says in caught.value.message
+    assert caught.value.message.endswith("; use a smaller batch_size or give the container more memory")
+
+
+def test_a_child_is_the_first_victim(start: Start) -> None:
+    """When the machine runs out of memory, the kernel takes a child before anything else."""
+    with start('journal.write("done", {"score": open("/proc/self/oom_score_adj").read()}, durable=True)') as child:
+        (done,) = follow(child, nothing)
+    assert done.payload == {"score": "1000\n"}
 
 
 def test_a_module_that_does_not_exist_is_described(tmp_path: Path) -> None:

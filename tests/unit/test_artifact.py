@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from training.artifact import MANIFEST, MODEL, save, write_atomically
+from training.artifact import MANIFEST, MODEL, publish, read_manifest, save
 from training.errors import ArtifactError
+from training.files import write_atomically
 
 FACTS: dict[str, JsonValue] = {"metrics": {"test_accuracy": 0.99}}
 
@@ -70,7 +72,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, below: str) ->
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from training.artifact import write_atomically
+from training.files import write_atomically
 for turn in itertools.cycle((b"a", b"b")):
     write_atomically(Path(sys.argv[1]), turn * (1 << 20))
 """
@@ -91,3 +93,142 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
         writer.kill()
     assert seen == whole
     assert path.read_bytes() in whole
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """Return where a model is staged and where it goes, as the service lays them out."""
+    return tmp_path / "models" / "~staging" / "job" / "1", tmp_path / "models" / "job"
+
+
+def test_a_staged_model_is_published_whole(places: tuple[Path, Path]) -> None:
+    """It is where it shall be, vouched for, and no longer where it was."""
+    staged, place = places
+    save(staged, b"weights", FACTS)
+    publish(staged, place)
+    manifest = read_manifest(place)
+    assert manifest is not None
+    assert manifest["metrics"] == FACTS["metrics"]
+    assert not staged.exists()
+
+
+def test_publishing_replaces_an_earlier_model(places: tuple[Path, Path]) -> None:
+    """All of it: files that the earlier one had beside model and manifest are gone, and nothing is left in staging."""
+    staged, place = places
+    save(place, b"old", FACTS)
+    (place / "extra").write_text("of the old one")
+    artifact = save(staged, b"new", FACTS)
+    publish(staged, place)
+    assert contents(place).keys() == {MODEL, MANIFEST}
+    manifest = read_manifest(place)
+    assert manifest is not None
+    assert manifest["sha256"] == {MODEL: artifact.model_sha256}
+    assert list(staged.parent.iterdir()) == []
+
+
+def test_what_cannot_be_published_leaves_the_earlier_model(places: tuple[Path, Path]) -> None:
+    """Nothing was staged: the error names both places, and the earlier model is where it was."""
+    staged, place = places
+    save(place, b"old", FACTS)
+    staged.parent.mkdir(parents=True)
+    with pytest.raises(ArtifactError, match=f"could not be moved from {staged} to {place}: No such file"):
+        publish(staged, place)
+    assert read_manifest(place) is not None
+    assert list(staged.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("link", ["the place", "above the place", "the staged", "above the staged"])
+def test_no_link_is_followed_when_publishing(tmp_path: Path, link: str) -> None:
+    """A symbolic link beneath the common root is named and refused, and what it points to is left alone."""
+    staged, place = tmp_path / "models" / "~staging" / "1", tmp_path / "models" / "deep" / "job"
+    save(staged, b"weights", FACTS)
+    linked = {"the place": place, "above the place": place.parent, "the staged": staged}.get(link, staged.parent)
+    target = tmp_path / "target"
+    if linked.exists():
+        linked.rename(target)
+    else:
+        target.mkdir()
+        linked.parent.mkdir(exist_ok=True)
+    linked.symlink_to(target)
+    before = sorted(target.rglob("*"))
+    with pytest.raises(ArtifactError, match=f"{linked} is a symbolic link and is not followed; remove it"):
+        publish(staged, place)
+    assert sorted(target.rglob("*")) == before
+
+
+def test_a_linked_root_is_the_operators_own(tmp_path: Path) -> None:
+    """That the directory of all models is a link, to a volume say, is no reason to refuse."""
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "models").symlink_to("volume")
+    staged, place = tmp_path / "models" / "~staging" / "1", tmp_path / "models" / "job"
+    save(staged, b"weights", FACTS)
+    publish(staged, place)
+    assert read_manifest(tmp_path / "volume" / "job") is not None
+
+
+REPLACER = """
+import itertools, sys
+from pathlib import Path
+from training.artifact import publish, save
+staged, place = Path(sys.argv[1]), Path(sys.argv[2])
+for turn in itertools.cycle((b"a", b"b")):
+    save(staged, turn * (1 << 18), {"turn": turn.decode()})
+    publish(staged, place)
+"""
+
+
+def test_a_manifest_in_place_means_a_whole_model(places: tuple[Path, Path]) -> None:
+    """While another process publishes over and over, and wherever it is killed, what is in place is whole or absent."""
+    staged, place = places
+    command = [sys.executable, "-c", REPLACER, str(staged), str(place)]
+    for _ in range(5):
+        seen: set[JsonValue] = set()
+        with subprocess.Popen(command) as replacer:
+            deadline = time.monotonic() + 60
+            while not seen >= {"a", "b"} and time.monotonic() < deadline:
+                manifest = read_manifest(place)
+                seen.add(manifest["turn"] if manifest else None)
+            replacer.kill()
+        assert seen >= {"a", "b"}
+        assert not place.exists() or read_manifest(place) is not None
+
+
+def through_a_link(path: Path) -> None:
+    """Put a symbolic link to the same content in its place."""
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def a_pipe(path: Path) -> None:
+    """Put a pipe in its place, which would block whoever opens it."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda place: (place / MODEL).unlink(),
+        lambda place: (place / MANIFEST).unlink(),
+        lambda place: (place / MODEL).write_bytes(b"other"),
+        lambda place: through_a_link(place / MODEL),
+        lambda place: through_a_link(place / MANIFEST),
+        through_a_link,
+        lambda place: a_pipe(place / MODEL),
+        lambda place: a_pipe(place / MANIFEST),
+        lambda place: os.truncate(place / MANIFEST, 1 << 40),
+        lambda place: (place / MANIFEST).write_bytes(b"[" * 200_000),
+        lambda place: (place / MANIFEST).write_bytes(b'{"v": 1, "sha256": {"model.safetensors": 3}}'),
+        lambda place: (place / MANIFEST).write_bytes(b'{"v": 1}'),
+        lambda place: (place / MANIFEST).write_bytes(b"null"),
+        lambda place: (place / MANIFEST).write_bytes(b"\xff"),
+        lambda place: (place / MANIFEST).write_bytes(b'{"x": ' + b"9" * 100_000 + b"}"),
+    ],
+)
+def test_what_is_not_whole_has_no_manifest(tmp_path: Path, harm: Callable[[Path], object]) -> None:
+    """Missing, changed, linked, endless or nonsensical: None, and no exception."""
+    place = tmp_path / "job"
+    save(place, b"weights", FACTS)
+    assert read_manifest(place) is not None
+    harm(place)
+    assert read_manifest(place) is None

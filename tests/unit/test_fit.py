@@ -15,8 +15,10 @@ from training.errors import Cancelled, Diverged, InvalidConfig
 from training.evaluate import evaluate
 from training.fit import Fitted, fit
 from training.journal import JournalReader, JournalWriter, Record
+from training.keeper import Keeper
 from training.plan import Plan, Precision
 from training.spec import TrainSpec
+from training.step import TrainStep
 from training.store import Store, StoreInfo, open_store
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=3, batch_size=64, deterministic=True)
@@ -45,17 +47,31 @@ def store(digits_store: StoreInfo) -> Store:
     return open_store(digits_store.path)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a training ended with."""
+
+    fitted: Fitted
+    step: TrainStep
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """Everything that is saved."""
+        return self.step.model.state_dict()
+
+
 class Recorded:
     """A training whose records went through a real journal."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "journal"
 
-    def fit(self, spec: TrainSpec, store: Store, plan: Plan = PLAN, should_stop: Callable[[], bool] = never) -> Fitted:
+    def fit(self, spec: TrainSpec, store: Store, plan: Plan = PLAN, should_stop: Callable[[], bool] = never) -> Outcome:
         """Train into a new journal."""
         self._path.unlink(missing_ok=True)
-        with JournalWriter(self._path, RUN) as journal:
-            return fit(spec, plan, store, journal, should_stop)
+        step = TrainStep(spec, plan, store.info.shape, store.info.classes)
+        with JournalWriter(self._path, RUN) as journal, Keeper(step, store.info, journal) as keeper:
+            return Outcome(fit(step, store, journal, should_stop, keeper.resume(()), keeper), step)
 
     def records(self, kind: str) -> list[dict[str, JsonValue]]:
         """Return the payloads of the last training's records of `kind`."""
@@ -67,11 +83,6 @@ class Recorded:
 def recorded(tmp_path: Path) -> Recorded:
     """Return what trains and records."""
     return Recorded(tmp_path)
-
-
-def weights(fitted: Fitted) -> dict[str, Tensor]:
-    """Return everything that is saved."""
-    return fitted.step.model.state_dict()
 
 
 def equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
@@ -88,7 +99,7 @@ def number(value: JsonValue) -> float:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_it_learns(recorded: Recorded, store: Store, precision: Precision) -> None:
     """Three epochs over 1,350 digits reach 90 % on the test set, in either precision."""
-    fitted = recorded.fit(SPEC, store, dataclasses.replace(PLAN, precision=precision))
+    fitted = recorded.fit(SPEC, store, dataclasses.replace(PLAN, precision=precision)).fitted
     assert fitted.test.accuracy >= 0.9
     assert fitted.test.samples == 297
     assert (len(fitted.epochs), fitted.stopped_early) == (3, False)
@@ -101,22 +112,22 @@ def test_it_repeats_itself_to_the_bit(recorded: Recorded, store: Store, precisio
     torch.set_num_threads(plan.threads)
     spec = dataclasses.replace(SPEC, epochs=1, batch_size=450)
     first, second = recorded.fit(spec, store, plan), recorded.fit(spec, store, plan)
-    assert equal(weights(first), weights(second))
-    assert first.test == second.test
+    assert equal(first.weights, second.weights)
+    assert first.fitted.test == second.fitted.test
 
 
 def test_another_seed_gives_other_weights(recorded: Recorded, store: Store) -> None:
     """The seed decides: what repeats above is no constant."""
     short = dataclasses.replace(SPEC, epochs=1)
     first, second = (recorded.fit(dataclasses.replace(short, seed=seed), store) for seed in (0, 1))
-    assert not equal(weights(first), weights(second))
+    assert not equal(first.weights, second.weights)
 
 
 def test_the_best_epoch_is_kept(recorded: Recorded, store: Store) -> None:
     """The weights at the end are those of the epoch that validated best: accuracy first, then loss."""
-    fitted = recorded.fit(dataclasses.replace(SPEC, epochs=6), store)
-    assert_best_is_kept(fitted, store)
-    assert not fitted.stopped_early
+    outcome = recorded.fit(dataclasses.replace(SPEC, epochs=6), store)
+    assert_best_is_kept(outcome, store)
+    assert not outcome.fitted.stopped_early
 
 
 def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, store: Store) -> None:
@@ -128,20 +139,21 @@ def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, st
     labels = store.train_labels.clone()
     labels[-held_out:] = (labels[-held_out:] + 1) % 10
     misled = dataclasses.replace(store, train_labels=labels)
-    fitted = recorded.fit(dataclasses.replace(SPEC, epochs=30, patience=2, schedule="constant"), misled)
-    assert fitted.stopped_early
-    assert len(fitted.epochs) == fitted.best_epoch + 2 < 30
-    assert_best_is_kept(fitted, misled)
+    outcome = recorded.fit(dataclasses.replace(SPEC, epochs=30, patience=2, schedule="constant"), misled)
+    assert outcome.fitted.stopped_early
+    assert len(outcome.fitted.epochs) == outcome.fitted.best_epoch + 2 < 30
+    assert_best_is_kept(outcome, misled)
 
 
-def assert_best_is_kept(fitted: Fitted, store: Store) -> None:
+def assert_best_is_kept(outcome: Outcome, store: Store) -> None:
     """See that the weights validate exactly as the best epoch did, and as no other."""
+    fitted, step = outcome.fitted, outcome.step
     validated = [(epoch.val_acc, epoch.val_loss) for epoch in fitted.epochs]
     best = max((number(accuracy), -number(loss), -epoch) for epoch, (accuracy, loss) in enumerate(validated, 1))
     assert fitted.best_epoch == -best[2]
-    held_out = split(fitted.step.spec, store.info).validation
+    held_out = split(step.spec, store.info).validation
     now = evaluate(
-        fitted.step, store.train_images[-held_out:], store.train_labels[-held_out:], store.info.mean, store.info.std
+        step, store.train_images[-held_out:], store.train_labels[-held_out:], store.info.mean, store.info.std
     )
     assert [epoch for epoch, scores in enumerate(validated, 1) if scores == (now.accuracy, now.loss)] == [
         fitted.best_epoch
@@ -150,7 +162,7 @@ def assert_best_is_kept(fitted: Fitted, store: Store) -> None:
 
 def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: Store) -> None:
     """Every sample trains, no accuracy is reported, patience has nothing to go by, and nothing is thrown away."""
-    fitted = recorded.fit(dataclasses.replace(SPEC, epochs=2, validation_samples=0, patience=1), store)
+    fitted = recorded.fit(dataclasses.replace(SPEC, epochs=2, validation_samples=0, patience=1), store).fitted
     assert [(epoch.val_acc, epoch.val_loss) for epoch in fitted.epochs] == [(None, None)] * 2
     assert (fitted.best_epoch, fitted.stopped_early) == (2, False)
     assert recorded.records("progress")[-1]["steps"] == 1500 // 64
@@ -160,16 +172,16 @@ def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: St
 def test_the_test_set_decides_nothing(recorded: Recorded, store: Store) -> None:
     """Other test images and labels give another test score, and the same weights, epochs and records."""
     spec = dataclasses.replace(SPEC, patience=1)
-    fitted = recorded.fit(spec, store)
+    one = recorded.fit(spec, store)
     other_test = dataclasses.replace(
         store, test_images=store.test_images.flip(3), test_labels=(store.test_labels + 1) % 10
     )
     other = recorded.fit(spec, other_test)
-    assert equal(weights(fitted), weights(other))
-    assert fitted.best_epoch == other.best_epoch
-    for one, another in zip(fitted.epochs, other.epochs, strict=True):
-        assert (one.loss, one.val_acc, one.val_loss) == (another.loss, another.val_acc, another.val_loss)
-    assert other.test.accuracy < 0.5 < fitted.test.accuracy
+    assert equal(one.weights, other.weights)
+    assert one.fitted.best_epoch == other.fitted.best_epoch
+    for mine, theirs in zip(one.fitted.epochs, other.fitted.epochs, strict=True):
+        assert (mine.loss, mine.val_acc, mine.val_loss) == (theirs.loss, theirs.val_acc, theirs.val_loss)
+    assert other.fitted.test.accuracy < 0.5 < one.fitted.test.accuracy
 
 
 def test_an_absurd_learning_rate_diverges_by_name(recorded: Recorded, store: Store) -> None:
@@ -216,7 +228,7 @@ def test_windows_add_up_to_their_epoch(
     The length of a window is set so that there is one per step, some, and one per epoch.
     """
     monkeypatch.setattr("training.fit.WINDOW_SECONDS", window)
-    fitted = recorded.fit(SPEC, store)
+    fitted = recorded.fit(SPEC, store).fitted
     progress = recorded.records("progress")
     for record in progress:
         assert list(record) == ["accuracy", "epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
@@ -242,7 +254,7 @@ def test_windows_add_up_to_their_epoch(
 
 def test_epoch_records_are_the_epochs(recorded: Recorded, store: Store) -> None:
     """Each epoch's figures are recorded, and the whole training's follow from them."""
-    fitted = recorded.fit(SPEC, store)
+    fitted = recorded.fit(SPEC, store).fitted
     assert recorded.records("epoch") == [dataclasses.asdict(epoch) for epoch in fitted.epochs]
     assert [epoch.epoch for epoch in fitted.epochs] == [1, 2, 3]
     for epoch in fitted.epochs:
