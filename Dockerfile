@@ -65,7 +65,7 @@ LABEL org.opencontainers.image.title="preflight" \
 # No VOLUME: Railway refuses a Dockerfile that declares one. A named volume mounted here takes over the owner.
 # The official image comes without bytecode of the standard library, and this user could not keep any.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin preflight \
- && install -d -o 10001 -g 10001 /data /data/datasets /data/artifacts /data/cache \
+ && install -d -o 10001 -g 10001 /data /data/datasets /data/artifacts /data/cache /data/state \
  && python -m compileall -q -x '/(test|tests|idlelib|lib2to3|ensurepip|site-packages)/' "$(python -c 'import os; print(os.path.dirname(os.__file__))')"
 COPY --from=dependencies /venv /venv
 COPY --from=package /package/venv /venv
@@ -74,7 +74,8 @@ ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PREFLIGHT_DATA_DIR=/data/datasets \
     PREFLIGHT_ARTIFACT_DIR=/data/artifacts \
-    PREFLIGHT_CACHE_DIR=/data/cache
+    PREFLIGHT_CACHE_DIR=/data/cache \
+    PREFLIGHT_STATE_DIR=/data/state
 WORKDIR /data
 USER 10001:10001
 STOPSIGNAL SIGTERM

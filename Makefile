@@ -5,9 +5,13 @@ BIN := $(VENV)/bin
 # PyTorch's CPU builds: 190 MB instead of gigabytes of CUDA. Asked once, briefly; `make TORCH_INDEX_URL= ...` skips it.
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH_INDEX_TIMEOUT ?= 5
+# Tools in an environment of their own: what they depend on is no part of a worker.
+TOOLS := build/tools
+# A release with known vulnerabilities: where it shows none, there is a mirror without the list of them.
+AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types architecture schemas bench clean
+.PHONY: help demo test check lint types architecture schemas sbom audit bench clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -36,6 +40,15 @@ architecture: $(VENV)/.dev
 schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire.py.
 	$(BIN)/python -m worker.schemas
 
+sbom: $(VENV)/.demo $(TOOLS)/.made  ## Write build/sbom.json: what a worker consists of, as CycloneDX.
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python
+
+audit: $(TOOLS)/.made  ## Look for known vulnerabilities in constraints.txt.
+	@if ! $(TOOLS)/bin/python -c "import json, urllib.request as u; \
+	  json.load(u.urlopen('$(AUDIT_URL)', timeout=5))['vulnerabilities'][0]" 2>/dev/null; \
+	then echo "nothing was audited: the list of known vulnerabilities cannot be reached ($(AUDIT_URL) shows none)"; \
+	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
+
 bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.footprint
 	$(BIN)/python -m bench.training
@@ -43,7 +56,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.parity
 
 clean:  ## Remove .venv and caches.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
 
 # --- installation; a stamp is older than what it was made from when something has to be installed again
 $(VENV)/.torch: constraints.txt
@@ -58,6 +71,11 @@ $(VENV)/.torch: constraints.txt
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,demo]'
+	@touch $@
+
+$(TOOLS)/.made: Makefile
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

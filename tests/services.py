@@ -49,6 +49,7 @@ def settings(redis_url: str, cache_dir: Path, tmp_path: Path) -> Settings:
         data_dir=tmp_path / "data",
         artifact_dir=tmp_path / "artifacts",
         cache_dir=cache_dir,
+        state_dir=tmp_path / "state",
     )
 
 
@@ -127,11 +128,12 @@ def new_environment(directory: Path, *requirements: str) -> Path:
 
 
 def digits_job(**fields: object) -> TrainJob:
-    """Return a job that trains in about a second."""
+    """Return a job that trains in about a second; on one thread, because two starve beside other processes."""
     return TrainJob.model_validate(
-        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn", "batch_size": 32, "calibrate": False}
+        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn", "batch_size": 32, "calibrate": False,
+         "plan": {"threads": 1}}
         | fields
-    )
+    )  # fmt: skip
 
 
 def wait_for(client: Client, job_id: str, *statuses: str, seconds: float = 90) -> JobState:

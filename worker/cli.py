@@ -13,7 +13,9 @@ import click
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+    from redis import Redis
 
+    from worker.client import Client
     from worker.settings import Settings
     from worker.wire import TrainJob
 
@@ -161,6 +163,19 @@ def _settings() -> Settings:
     return load()
 
 
+def _redis() -> Redis:
+    from redis import Redis
+
+    return Redis.from_url(_settings().redis_url)
+
+
+def _client(settings: Settings) -> Client:
+    from worker.client import Client
+
+    key = None if settings.signing_key is None else settings.signing_key.get_secret_value()
+    return Client(settings.redis_url, queue=settings.queue, signing_key=key, outbox=settings.outbox_dir)
+
+
 def _log_to_stderr(settings: Settings) -> None:
     from worker import logs
 
@@ -179,18 +194,26 @@ def worker(burst: bool) -> None:
 @main.command()
 @_job_options
 @click.option("--wait", is_flag=True, help="Watch it to its end; the exit code is the job's.")
-def enqueue(wait: bool, **options: object) -> None:
+@click.option("--ensure", is_flag=True, help="Keep it in the outbox until it has ended; see `resubmit`.")
+def enqueue(wait: bool, ensure: bool, **options: object) -> None:
     """Put a job into the queue and print its id."""
-    from worker.client import Client
-
-    job = _job(options)
-    settings = _settings()
-    handle = Client(settings.redis_url, queue=settings.queue).enqueue(job, job_timeout=settings.job_timeout)
+    job, settings = _job(options), _settings()
+    handle = _client(settings).enqueue(job, job_timeout=settings.job_timeout, ensure=ensure)
     click.echo(handle.job_id)
+    if handle.waiting:
+        click.echo("Redis does not answer; the job waits in the outbox for `preflight resubmit`", err=True)
+        raise SystemExit(FAILURE)
     if not handle.created:
         click.echo(f"a job with the id {handle.job_id} was there already; nothing was enqueued", err=True)
     if wait:
         _watch(settings, handle.job_id)
+
+
+@main.command()
+def resubmit() -> None:
+    """Enqueue again what the outbox holds and Redis knows nothing of; print the ids."""
+    for job_id in _client(_settings()).resubmit():
+        click.echo(job_id)
 
 
 @main.command()
@@ -201,10 +224,9 @@ def watch(job_id: str) -> None:
 
 
 def _watch(settings: Settings, job_id: str) -> None:
-    from worker.client import Client
     from worker.view import describe, outcome
 
-    client = Client(settings.redis_url, queue=settings.queue)
+    client = _client(settings)
     if client.status(job_id).status == "unknown":
         from training.errors import InvalidConfig
 
@@ -221,11 +243,9 @@ def _watch(settings: Settings, job_id: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def jobs(as_json: bool) -> None:
     """List the jobs that Redis still knows, oldest first."""
-    from worker.client import Client
     from worker.view import table
 
-    settings = _settings()
-    states = Client(settings.redis_url, queue=settings.queue).jobs()
+    states = _client(_settings()).jobs()
     if as_json:
         for state in states:
             click.echo(state.model_dump_json(exclude_none=True))
@@ -238,16 +258,52 @@ def jobs(as_json: bool) -> None:
 def cancel(job_id: str) -> None:
     """Stop a job: at once in the queue, within a step when it runs."""
     from training.errors import InvalidConfig
-    from worker.client import Client
 
-    settings = _settings()
-    client = Client(settings.redis_url, queue=settings.queue)
+    client = _client(_settings())
     if not client.cancel(job_id):
         status = client.status(job_id).status
         raise InvalidConfig(
             f"job {job_id!r} is {status}; only a queued or running job can be cancelled", field="job_id"
         )
     click.echo(f"{job_id} is asked to stop")
+
+
+@main.group()
+def quarantine() -> None:
+    """Look at what was taken out of the queue because it cannot be a job."""
+
+
+@quarantine.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def quarantine_list(as_json: bool) -> None:
+    """List it, oldest first."""
+    from worker.quarantine import entries, printable
+
+    for name, entry in entries(_redis()).items():
+        if as_json:
+            click.echo(json.dumps({"id": name, **entry.model_dump()}))
+        else:
+            click.echo(f"{printable(name)}  {printable(entry.queue)}  {printable(entry.reason)}")
+
+
+@quarantine.command("drop")
+@click.argument("names", metavar="ID...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Everything that is there.")
+def quarantine_drop(names: tuple[str, ...], everything: bool) -> None:
+    """Forget it, and delete what is left of the job; an ID is as `list` shows it."""
+    from training.errors import InvalidConfig
+    from worker.quarantine import drop, drop_all
+
+    if bool(names) == everything:
+        raise InvalidConfig("quarantine drop needs either ids or --all; `preflight quarantine list` shows the ids")
+    connection = _redis()
+    if everything:
+        click.echo(f"{drop_all(connection)} dropped")
+        return
+    unknown = [name for name in names if not drop(connection, name)]
+    if unknown:
+        raise InvalidConfig(f"{', '.join(map(ascii, unknown))} is not in quarantine; the others are dropped")
+    click.echo(f"{len(names)} dropped")
 
 
 @main.command()

@@ -15,12 +15,15 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from worker import keys
+from worker.outbox import Outbox
 from worker.publish import publish
+from worker.signing import sign
 from worker.wire import (
     FUNCTION,
     JOB_TIMEOUT,
@@ -47,6 +50,7 @@ LOOK_EVERY: Final = 0.1
 """Seconds between two looks for new events."""
 QUIET: Final = 5.0
 """Seconds without an event after which it is asked whether the job goes on at all."""
+DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 PAGE: Final = 1000
 """Most events read at once."""
 
@@ -65,43 +69,95 @@ class Handle:
     job_id: str
     created: bool
     """False: a job of this id was there already, and nothing was enqueued."""
+    waiting: bool = False
+    """Redis was away: the job waits in the outbox for `Client.resubmit`."""
 
 
 class Client:
     """Talks to the queue and to the keys of the jobs."""
 
-    def __init__(self, redis_url: str, *, queue: str = "preflight") -> None:
-        """Connect lazily to `redis_url`; `queue` is the worker's `PREFLIGHT_QUEUE`."""
+    def __init__(
+        self, redis_url: str, *, queue: str = "preflight", signing_key: str | None = None, outbox: Path | None = None
+    ) -> None:
+        """Connect lazily to `redis_url`.
+
+        Args:
+            redis_url: redis://, rediss:// or unix://.
+            queue: the worker's `PREFLIGHT_QUEUE`.
+            signing_key: the worker's `PREFLIGHT_SIGNING_KEY`, where it has one.
+            outbox: directory for the jobs that are enqueued with `ensure=True`.
+        """
         # rq and redis take 0.2 s to import: whoever only builds jobs shall not wait for them.
         from redis import Redis
         from rq import Queue
         from rq.serializers import JSONSerializer
 
-        self._redis: Redis = Redis.from_url(redis_url)
-        self._queue: Queue = Queue(queue, connection=self._redis, serializer=JSONSerializer)
+        from worker.rq_job import AnyIdJob
 
-    def enqueue(self, job: TrainJob, *, job_timeout: int = JOB_TIMEOUT) -> Handle:
+        self._redis: Redis = Redis.from_url(redis_url)
+        self._queue: Queue = Queue(queue, connection=self._redis, job_class=AnyIdJob, serializer=JSONSerializer)
+        self._signing_key = signing_key
+        self._outbox = Outbox(outbox or Path(DEFAULT_OUTBOX).expanduser())
+
+    def enqueue(self, job: TrainJob, *, job_timeout: int = JOB_TIMEOUT, ensure: bool = False) -> Handle:
         """Put a job into the queue, once: its `job_id` is the idempotency key.
 
         Args:
             job: what to train; without `job_id` it gets one.
             job_timeout: seconds after which the job is given up.
+            ensure: keep the job in the outbox until it has ended, so that `resubmit` can enqueue it again should
+                Redis be away now or lose its data later.
 
         Raises:
             InvalidConfig: the job is larger than 64 KiB. Whether its data set and model are registered is for
                 the worker to say, whose packages count.
-            redis.exceptions.RedisError: Redis did not take it.
+            OSError: the outbox cannot be written.
+            redis.exceptions.RedisError: Redis did not take it; with `ensure` that is told by the handle instead.
         """
-        from rq import Retry
-        from rq.exceptions import DuplicateJobError
+        from redis.exceptions import ConnectionError, TimeoutError
 
         job_id = job.job_id or uuid.uuid4().hex
         payload = {**job.model_dump(mode="json", exclude_unset=True), "job_id": job_id}
         encode_job(payload)
+        if not ensure:
+            return self._enqueue(job_id, payload, job_timeout)
+        self._outbox.keep(job_id, payload, job_timeout)
+        try:
+            return self._enqueue(job_id, payload, job_timeout)
+        except (ConnectionError, TimeoutError):
+            return Handle(job_id, created=False, waiting=True)
+
+    def resubmit(self) -> list[str]:
+        """Enqueue again, under their ids, the jobs of the outbox that Redis knows nothing of; drop those that ended.
+
+        Returns the ids that were enqueued.
+
+        Raises:
+            redis.exceptions.RedisError: Redis did not answer.
+        """
+        return [job_id for job_id in self._outbox.ids() if self._resubmitted(job_id)]
+
+    def _resubmitted(self, job_id: str) -> bool:
+        kept = self._outbox.find(job_id)
+        if kept is None:
+            return False
+        match self.status(job_id).status:
+            case "unknown":
+                payload = {**kept.job.model_dump(mode="json", exclude_unset=True), "job_id": job_id}
+                return self._enqueue(job_id, payload, kept.job_timeout).created
+            case "finished" | "failed" | "cancelled":
+                self._outbox.forget(job_id)
+        return False
+
+    def _enqueue(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> Handle:
+        from rq import Retry
+        from rq.exceptions import DuplicateJobError
+
+        signature = {} if self._signing_key is None else {"signature": sign(payload, self._signing_key)}
         try:
             self._queue.enqueue(
-                FUNCTION, payload, job_id=job_id, unique=True, job_timeout=job_timeout,
-                result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retry=Retry(max=RETRIES),
+                FUNCTION, args=(payload,), kwargs=signature, job_id=job_id, unique=True, job_timeout=job_timeout,
+                result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retry=Retry(max=RETRIES), description=job_id,
             )  # fmt: skip
         except DuplicateJobError:
             return Handle(job_id, created=False)
@@ -142,7 +198,7 @@ class Client:
                     yield event
             # Without a last event: killed, expired, or of a version that is not read here.
             over = over or time.monotonic() - heard > QUIET
-            if over and not records and not self._goes_on(job_id):
+            if over and not records and not self._resubmitted(job_id) and not self._goes_on(job_id):
                 return
 
     def _records(self, job_id: str, after: str) -> list[tuple[str, dict[str, str]]]:

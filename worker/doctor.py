@@ -5,7 +5,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
@@ -34,14 +34,21 @@ class Finding:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield a finding for each thing that a job needs."""
+    """Yield a finding for each thing that a job needs; none shows a secret."""
+    for finding in _examine(settings):
+        yield replace(finding, detail=settings.scrubbed(finding.detail))
+
+
+def _examine(settings: Settings) -> Iterator[Finding]:
     yield Finding("preflight", "ok", f"{version('preflight-worker')} on Python {platform.python_version()}")
     yield from _packages()
     yield _torch()
     yield _torchvision()
     yield _redis(settings)
+    signed = "only signed jobs are taken" if settings.signing_key else "jobs are taken without a signature"
+    yield Finding("signing", "ok", signed)
     yield from _resources()
-    for name in ("data_dir", "artifact_dir", "cache_dir"):
+    for name in ("data_dir", "artifact_dir", "cache_dir", "state_dir"):
         yield _directory(name, getattr(settings, name))
     yield _data(settings)
     yield Finding("registered", "ok", f"data sets {', '.join(names(DATASETS))}; models {', '.join(names(MODELS))}")
@@ -83,9 +90,8 @@ def _torchvision() -> Finding:
 def _redis(settings: Settings) -> Finding:
     try:
         info = Redis.from_url(settings.redis_url, socket_connect_timeout=2).info("server")
-    except RedisError as error:
-        reason = settings.scrubbed(str(error))
-        return Finding("redis", "fail", f"{settings.safe_redis_url}: {reason}; set REDIS_URL or start Redis")
+    except (RedisError, ValueError, OSError) as error:  # the latter two: parameters of the URL, files that they name
+        return Finding("redis", "fail", f"{settings.safe_redis_url}: {error}; set REDIS_URL or start Redis")
     return Finding("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
 
 

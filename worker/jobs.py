@@ -1,29 +1,31 @@
 """What a job does, from the request to the result; `train` is the one function that a queue may name."""
 
-import tempfile
 import time
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NoReturn
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+import structlog
+from pydantic import TypeAdapter, ValidationError
 from redis import Redis
 from redis.exceptions import RedisError
-from rq import get_current_job
 from rq.job import Job
-from rq.timeouts import JobTimeoutException
 
-from training.errors import Cancelled, InvalidConfig, PreflightError, TimedOut
+from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError, TimedOut
 from training.plan import Plan
 from worker import keys
-from worker.run import Run
-from worker.settings import load
-from worker.sinks import LogSink, MetaSink, RedisSink
-from worker.wire import TrainJob, TrainResult, is_job_id, parse_job
+from worker.fence import Fence, Superseded
+from worker.patience import insist
+from worker.places import Places, places
+from worker.run import Interrupted, Run
+from worker.settings import Settings
+from worker.sinks import LogSink, RedisSink
+from worker.spool import Spool
+from worker.wire import TrainJob, TrainResult, is_job_id
 
-CANCEL_EVERY: Final = 0.25
-"""Seconds between two looks at the cancel key."""
-LAST_WORDS: Final = 30.0
-"""Seconds for which a job that has ended waits for Redis to take its last events."""
+BEAT_EVERY: Final = 0.25
+"""Seconds between two signs of life, each of which also hears of a cancellation."""
+LAST_WORDS: Final = 1.0
+"""Seconds for which an interrupted job waits for Redis to take its events; what is left stays in the spool."""
 
 PLAN = TypeAdapter(Plan)
 
@@ -33,95 +35,116 @@ def run_job(run: Run, job: TrainJob) -> TrainResult:
 
     Raises:
         PreflightError: the job failed, under the reason that the class names.
+        Interrupted: the worker was told to stop.
+        Superseded: a newer attempt has taken over.
     """
     try:
         spec = job.spec()
         run.started(spec)
         resources = run.resources()
-        store = run.dataset(spec.dataset)
+        store = run.dataset(job)
         choice = run.plan(job, spec, resources, store)
-        figures = run.training(spec, choice, resources, store)
+        return run.training(spec, choice, resources, store)
     except Cancelled as error:
         run.say("job_cancelled", {"message": error.message})
         return TrainResult(job_id=run.job_id, attempt=run.attempt, status="cancelled")
-    except JobTimeoutException as error:
-        raise run.failed(TimedOut(f"{error}; enqueue it with a longer job_timeout")) from error
     except PreflightError as error:
         raise run.failed(error) from error
+    except (Interrupted, Superseded, RedisError):
+        raise
     except Exception as error:
         # A fault of ours: watchers shall learn of the end all the same.
         raise run.failed(PreflightError(f"{type(error).__name__}: {error}; please report it")) from error
-    return TrainResult.model_validate(
-        {**figures, "job_id": run.job_id, "attempt": run.attempt, "status": "finished", "plan": choice.plan}
+
+
+def train(*arguments: object, **keywords: object) -> NoReturn:
+    """Stand for the job of a `preflight worker`, which runs it without calling this; no other worker can.
+
+    Raises:
+        InvalidConfig: always.
+    """
+    raise InvalidConfig(
+        f"worker.jobs.train was called with {len(arguments) + len(keywords)} arguments by something that is no "
+        "preflight worker; start one with `preflight worker`"
     )
 
 
-def train(*arguments: object, **keywords: object) -> dict[str, JsonValue]:
-    """Run the job that RQ hands over: one positional argument, the TrainJob object.
+def execute(
+    job: TrainJob, rq_job: Job, fence: Fence, connection: Redis, settings: Settings, worker: str,
+    told_to_stop: Callable[[], bool],
+) -> TrainResult:  # fmt: skip
+    """Run the attempt that `fence` has claimed, and return its result once Redis has taken all its events.
 
-    Returns the result as a plain dict; that of an earlier execution when the job was finished before.
+    Args:
+        job: the request.
+        rq_job: RQ's job around it.
+        fence: of the attempt.
+        connection: to Redis.
+        settings: of the service.
+        worker: name of the worker.
+        told_to_stop: whether the worker was.
 
     Raises:
-        PreflightError: the job failed; RQ retries it only where that could help.
+        PreflightError: the job failed.
+        Interrupted: the worker was told to stop; the job's checkpoint is on disk.
+        Superseded: a newer attempt has taken over.
     """
-    rq_job = get_current_job()
-    if rq_job is None:
-        raise RuntimeError("worker.jobs.train is called by an RQ worker; use `preflight train` without one")
+    job_id = effective_id(rq_job.args or (), rq_job.id)
+    where = places(settings, job_id, fence.attempt)
+    spool = _spool(where, job_id, fence.attempt)
+    published = RedisSink(fence, spool, rq_job.key, kept=settings.events_kept, meta=rq_job.meta)
+    watch = AttemptWatch(fence, published, told_to_stop, timeout=rq_job.timeout)
+    run = Run(
+        settings=settings,
+        worker=worker,
+        job_id=job_id,
+        attempt=fence.attempt,
+        sinks=(LogSink(job_id, fence.attempt), published),
+        places=where,
+        watch=watch,
+        keeper=RedisKeeper(connection, job_id, settings.state_ttl, watch.pulse),
+    )
     try:
-        job_id = effective_id(arguments, rq_job.id)
-        stored = rq_job.connection.get(keys.result(job_id))
-        result = (
-            TrainResult.model_validate_json(stored)
-            if stored is not None
-            else _execute(rq_job, job_id, arguments, keywords)
-        )
-    except PreflightError as error:
-        if not error.retry:
-            rq_job.retries_left = 0
+        result = _told_before(connection, fence, watch, job_id) or run.adopted(job.spec()) or run_job(run, job)
+        watch.drain()
+    except Interrupted:
+        run.say("job_interrupted", {"message": f"worker {worker} was told to stop; the job goes on with the next one"})
+        watch.part(LAST_WORDS)
         raise
-    return result.model_dump(mode="json", exclude_none=True)
-
-
-def _execute(rq_job: Job, job_id: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> TrainResult:
-    settings, connection = load(), rq_job.connection
-    attempt = int(connection.incr(keys.attempt(job_id)))
-    published = RedisSink(connection, job_id, ttl=settings.state_ttl, kept=settings.events_kept)
-    with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
-        run = Run(
-            settings=settings,
-            worker=rq_job.worker_name or "",
-            job_id=job_id,
-            attempt=attempt,
-            sinks=(LogSink(job_id, attempt), published, MetaSink(rq_job)),
-            directory=Path(directory),
-            tick=CancelWatch(connection, job_id, published),
-            keeper=RedisKeeper(connection, job_id, settings.state_ttl),
-        )
-        try:
-            result = run_job(run, _request(run, arguments, keywords))
-        finally:
-            published.drain(LAST_WORDS)
+    except PreflightError:
+        watch.drain()
+        raise
+    finally:
+        spool.close()
     if result.status == "finished":
-        connection.set(keys.result(job_id), result.model_dump_json(), ex=settings.state_ttl)
-    else:
-        connection.delete(keys.cancel(job_id))  # heard; it shall not stop a later job of this id
+        where.clear()
     return result
 
 
-def _request(run: Run, arguments: tuple[object, ...], keywords: dict[str, object]) -> TrainJob:
-    """Return the job in the call's arguments; what is wrong with it is said before it is raised."""
+def _spool(where: Places, job_id: str, attempt: int) -> Spool:
     try:
-        if len(arguments) != 1 or keywords:
-            raise InvalidConfig(
-                f"worker.jobs.train got {len(arguments)} positional and {len(keywords)} keyword arguments, "
-                "but takes one positional argument; send the TrainJob object"
-            )
-        return parse_job(arguments[0])
-    except InvalidConfig as error:
-        raise run.failed(error) from error
+        return Spool(where.job, job_id, attempt)
+    except OSError as error:
+        raise ArtifactError(
+            f"{where.attempt} cannot be written ({error.strerror}); make room or set PREFLIGHT_STATE_DIR"
+        ) from error
 
 
-def effective_id(arguments: tuple[object, ...], rq_id: str) -> str:
+def _told_before(connection: Redis, fence: Fence, watch: "AttemptWatch", job_id: str) -> TrainResult | None:
+    """Return the result of an earlier attempt on this disk, whose last events Redis had not taken before it died."""
+    if fence.attempt == 1:
+        return None
+    watch.drain()
+    return insist(lambda: stored_result(connection, job_id), "read the result of earlier attempts", watch.look)
+
+
+def stored_result(connection: Redis, job_id: str) -> TrainResult | None:
+    """Return the result of a finished job; raises `redis.exceptions.RedisError`."""
+    stored = connection.get(keys.result(job_id))
+    return TrainResult.model_validate_json(stored) if stored is not None else None
+
+
+def effective_id(arguments: list[object] | tuple[object, ...], rq_id: str) -> str:
     """Return the id under which a job is known: the request's own, else RQ's.
 
     A malformed own id is passed over here, so that its failure can be told under RQ's id.
@@ -130,7 +153,7 @@ def effective_id(arguments: tuple[object, ...], rq_id: str) -> str:
         InvalidConfig: RQ's id cannot serve either.
     """
     match arguments:
-        case ({"job_id": str(own)}, *_) if is_job_id(own):
+        case [{"job_id": str(own)}, *_] if is_job_id(own):
             return own
     if not is_job_id(rq_id):
         raise InvalidConfig(
@@ -140,45 +163,102 @@ def effective_id(arguments: tuple[object, ...], rq_id: str) -> str:
     return rq_id
 
 
-class CancelWatch:
-    """Between two looks at a child: publishes what is pending, and raises `Cancelled` when somebody asked."""
+class AttemptWatch:
+    """Looks after an attempt: renews its lease, publishes what is pending, hears what shall end it."""
 
-    def __init__(self, connection: Redis, job_id: str, published: RedisSink) -> None:
-        self._connection = connection
-        self._key = keys.cancel(job_id)
+    def __init__(
+        self, fence: Fence, published: RedisSink, told_to_stop: Callable[[], bool], *, timeout: float | None
+    ) -> None:
+        self._fence = fence
         self._published = published
+        self._told_to_stop = told_to_stop
+        self._timeout = timeout if timeout is not None and timeout > 0 else None
+        self._began = time.monotonic()
         self._next = 0.0
+        self._further = False
+        self._cancelled = False
 
-    def __call__(self) -> None:
-        """Look, but not more often than every `CANCEL_EVERY` seconds."""
+    def look(self) -> None:
+        """Keep the attempt alive.
+
+        Raises:
+            Interrupted: the worker was told to stop.
+            Cancelled: somebody asked for it.
+            TimedOut: the job's time is over.
+            Superseded: a newer attempt has taken over.
+        """
+        self._see_whether_told_to_stop()
+        self.pulse()
+        if self._cancelled:
+            raise Cancelled("cancelled on request")
+        if self._timeout is not None and time.monotonic() - self._began > self._timeout:
+            raise TimedOut(f"the job ran longer than {self._timeout:g} s; enqueue it with a longer job_timeout")
+
+    def pulse(self) -> None:
+        """Renew the lease and publish what is pending; raises `Superseded`."""
         self._published.pump()
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + CANCEL_EVERY
+        self._next = time.monotonic() + BEAT_EVERY
         try:
-            asked = self._connection.exists(self._key)
+            self._beat()
         except RedisError:
             return  # away; the sink says so
-        if asked:
-            raise Cancelled("cancelled on request")
+
+    def further(self) -> None:
+        """Note that the attempt has come further than those before it."""
+        self._further = True
+
+    def certain(self) -> None:
+        """Return once Redis has confirmed that no newer attempt has taken over.
+
+        Raises:
+            Superseded: one has.
+            Interrupted: the worker was told to stop meanwhile.
+        """
+        insist(self._beat, "publish the model", self._see_whether_told_to_stop)
+
+    def drain(self) -> None:
+        """Return once Redis has taken every event; raises as `certain` does."""
+        while not self._published.pump():
+            self._see_whether_told_to_stop()
+            time.sleep(0.05)
+            self.pulse()
+
+    def part(self, seconds: float) -> None:
+        """Publish what Redis takes within `seconds`; the rest stays in the spool."""
+        deadline = time.monotonic() + seconds
+        while not self._published.pump() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _beat(self) -> None:
+        self._cancelled = self._fence.beat(further=self._further)
+
+    def _see_whether_told_to_stop(self) -> None:
+        if self._told_to_stop():
+            raise Interrupted
 
 
 class RedisKeeper:
-    """Keeps the plan of a deterministic job through all its attempts."""
+    """Keeps the plan of a deterministic job through all its attempts; the checkpoints keep it too."""
 
-    def __init__(self, connection: Redis, job_id: str, ttl: int) -> None:
+    def __init__(self, connection: Redis, job_id: str, ttl: int, pulse: Callable[[], None]) -> None:
         self._connection = connection
         self._key = keys.plan(job_id)
         self._ttl = ttl
+        self._pulse = pulse
 
     def get(self) -> Plan | None:
-        """Return the plan of an earlier attempt."""
-        stored = self._connection.get(self._key)
+        """Return the plan of an earlier attempt, waiting for Redis where it is away."""
+        stored = insist(lambda: self._connection.get(self._key), "read the plan of earlier attempts", self._pulse)
         try:
             return PLAN.validate_json(stored) if stored is not None else None
         except ValidationError:
             return None  # of another version; a plan is chosen anew
 
     def put(self, plan: Plan) -> None:
-        """Keep the plan."""
-        self._connection.set(self._key, PLAN.dump_json(plan), ex=self._ttl)
+        """Keep the plan; without Redis the first checkpoint will."""
+        try:
+            self._connection.set(self._key, PLAN.dump_json(plan), ex=self._ttl)
+        except RedisError as error:
+            structlog.get_logger("preflight").warning("plan_not_kept", error=str(error))

@@ -1,5 +1,10 @@
 """Every Redis key of the service, beside those of RQ itself. The braces keep a job's keys in one cluster slot."""
 
+from typing import Final
+
+QUARANTINE: Final = "preflight:quarantine"
+"""Hash of what was taken out of the queue because it cannot be a job: id -> JSON of the reason."""
+
 
 def events(job_id: str) -> str:
     """Stream of everything that happens to a job; capped."""
@@ -16,9 +21,14 @@ def state(job_id: str) -> str:
     return f"preflight:{{{job_id}}}:state"
 
 
-def attempt(job_id: str) -> str:
-    """Counter of a job's executions."""
-    return f"preflight:{{{job_id}}}:attempt"
+def fence(job_id: str) -> str:
+    """Hash that says whose word counts: newest attempt, its owner, deaths in a row, last event of each attempt."""
+    return f"preflight:{{{job_id}}}:fence"
+
+
+def lease(job_id: str) -> str:
+    """Sign of life of the running attempt; another value at every beat."""
+    return f"preflight:{{{job_id}}}:lease"
 
 
 def cancel(job_id: str) -> str:

@@ -2,15 +2,14 @@
 
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from calibration.choose import Choice
 from training.installed import require_training_packages
 from worker.jobs import run_job
+from worker.places import next_attempt, places
 from worker.run import Run
 from worker.settings import Settings
 from worker.sinks import LogSink, Sink
@@ -23,7 +22,7 @@ class Trials:
     def __init__(self) -> None:
         self.trials: list[CalibrationTrial] = []
 
-    def emit(self, event: AnyEvent) -> None:
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - a trial has none
         """Keep the event when it is a trial."""
         if isinstance(event, CalibrationTrial):
             self.trials.append(event)
@@ -32,7 +31,12 @@ class Trials:
 def train_here(job: TrainJob, settings: Settings) -> TrainResult:
     """Train in this terminal; events go to the log. Raises `PreflightError` when the job fails."""
     with _run(job, settings) as run:
-        return run_job(run, job)
+        try:
+            return run_job(run, job)
+        except KeyboardInterrupt:
+            go_on = f"the checkpoint is kept; go on with the same command and --job-id {run.job_id}"
+            run.say("job_interrupted", {"message": go_on})
+            raise
 
 
 def calibrate_here(job: TrainJob, settings: Settings) -> tuple[Choice, list[CalibrationTrial]]:
@@ -41,26 +45,28 @@ def calibrate_here(job: TrainJob, settings: Settings) -> tuple[Choice, list[Cali
     with _run(job, settings, kept) as run:
         spec = job.spec()
         resources = run.resources()
-        return run.plan(job, spec, resources, run.dataset(spec.dataset)), kept.trials
+        return run.plan(job, spec, resources, run.dataset(job)), kept.trials
 
 
 def dataset_here(name: str, settings: Settings) -> None:
     """Prepare a data set, downloading it where it is not there; raises `DatasetError`."""
     job = parse_job({"type": JOB_TYPE, "dataset": name, "model": "cnn"})
     with _run(job, settings) as run:
-        run.dataset(name)
+        run.dataset(job)
 
 
 @contextmanager
 def _run(job: TrainJob, settings: Settings, *sinks: Sink) -> Iterator[Run]:
     require_training_packages()
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
-    with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
-        yield Run(
-            settings=settings,
-            worker=f"{socket.gethostname()}.{os.getpid()}",
-            job_id=job_id,
-            attempt=1,
-            sinks=(LogSink(job_id, 1), *sinks),
-            directory=Path(directory),
-        )
+    attempt = next_attempt(settings, job_id)
+    where = places(settings, job_id, attempt)
+    yield Run(
+        settings=settings,
+        worker=f"{socket.gethostname()}.{os.getpid()}",
+        job_id=job_id,
+        attempt=attempt,
+        sinks=(LogSink(job_id, attempt), *sinks),
+        places=where,
+    )
+    where.clear()  # not after a failure or an interruption: the same job id goes on from the checkpoint

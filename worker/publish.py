@@ -14,13 +14,25 @@ if TYPE_CHECKING:
 
 STATUS: Final = {
     "job_started": "running", "training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled",
+    "job_interrupted": "queued",
 }  # fmt: skip
 """Event type -> status that it brings about."""
 IN_EVERY_EVENT: Final = ("v", "seq", "job_id", "attempt", "ts", "type")
 
 
+def folded(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the state hash that an event, flattened to `record`, sets."""
+    state = {name: value for name, value in record.items() if name not in IN_EVERY_EVENT}
+    state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
+    if event.type in STATUS:
+        state["status"] = STATUS[event.type]
+    return state
+
+
 def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT) -> None:
-    """Append `event` to its job's streams and fold it into the state, in one transaction.
+    """Publish an event of a job that no attempt is running: it was refused, or cancelled in the queue.
+
+    What an attempt says goes through its `worker.fence.Fence`.
 
     Args:
         connection: where.
@@ -32,18 +44,12 @@ def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_
         redis.exceptions.RedisError: Redis did not take it.
     """
     job_id, record = event.job_id, flatten(event)
-    state = {name: value for name, value in record.items() if name not in IN_EVERY_EVENT}
-    state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
-    if event.type in STATUS:
-        state["status"] = STATUS[event.type]
     pipe = connection.pipeline(transaction=True)
     pipe.xadd(keys.events(job_id), _fields(record), maxlen=kept, approximate=True)
     if event.type in LIFECYCLE:
         pipe.xadd(keys.lifecycle(job_id), _fields(record))
-    if event.type == "job_started":
-        pipe.delete(keys.state(job_id))  # nothing of an earlier attempt shall look like this one's
-    pipe.hset(keys.state(job_id), mapping=_fields(state))
-    for key in (keys.events, keys.lifecycle, keys.state, keys.attempt):
+    pipe.hset(keys.state(job_id), mapping=_fields(folded(event, record)))
+    for key in (keys.events, keys.lifecycle, keys.state):
         pipe.expire(key(job_id), ttl)
     pipe.execute()
 

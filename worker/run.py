@@ -1,19 +1,23 @@
 """One execution of a job: the stages it goes through, each supervised from here, and what is said on the way."""
 
+import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from calibration.cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
 from training import child as training_child
 from training import prepare_child
+from training.artifact import publish, read_manifest
+from training.checkpoint import Found, candidates
 from training.child import TrainingRequest
-from training.errors import PreflightError
+from training.errors import Cancelled, ChildKilled, OutOfMemory, PreflightError
+from training.journal import Record
 from training.plan import Plan
 from training.prepare import prepared
 from training.prepare_child import PrepareRequest
@@ -21,13 +25,64 @@ from training.process import Child, follow
 from training.resources import Resources, detect
 from training.spec import TrainSpec
 from training.store import StoreInfo, read_info
+from worker.admission import within_samples
+from worker.places import Places
 from worker.settings import Settings, child_environment
 from worker.sinks import Sink
-from worker.wire import EVENT, LONGEST_TEXT, TrainJob
+from worker.wire import EVENT, LONGEST_TEXT, TrainJob, TrainResult
+
+STOP_PATIENCE: Final = 20.0
+"""Seconds that a child which was asked to stop gets for its step and its checkpoint; then the last one counts."""
+MOST_HALVINGS: Final = 3
+"""How often an attempt goes on with half the micro-batch after memory ran out."""
+MOST_DEATHS: Final = 3
+"""Kills of a training child in a row, without a checkpoint between them, that an attempt survives."""
 
 
-def nothing() -> None:
-    """Do nothing between two looks at a child."""
+ALIKE: Final = ("cores", "quota", "memory_bytes")
+"""What makes two containers alike for a plan."""
+
+PLAN = TypeAdapter(Plan)
+
+
+class Interrupted(Exception):
+    """The worker was told to stop: the job goes back into its queue."""
+
+
+class Watch(Protocol):
+    """Looks after a run while it waits for a child."""
+
+    def look(self) -> None:
+        """Keep the run alive; raises what shall end it."""
+        ...
+
+    def pulse(self) -> None:
+        """Keep the run alive while it is being ended."""
+        ...
+
+    def further(self) -> None:
+        """Hear that the run has come further than any attempt before it."""
+        ...
+
+    def certain(self) -> None:
+        """Return once it is certain that no newer attempt has taken over; raises where one has."""
+        ...
+
+
+class Unwatched:
+    """For a run that nobody can end or take over."""
+
+    def look(self) -> None:
+        """Let it go on."""
+
+    def pulse(self) -> None:
+        """Let it go on."""
+
+    def further(self) -> None:
+        """Hear it."""
+
+    def certain(self) -> None:
+        """There is no other."""
 
 
 class Keeper(Protocol):
@@ -63,16 +118,16 @@ class Run:
     job_id: str
     attempt: int
     sinks: Sequence[Sink]
-    directory: Path
-    """For the files of the children; gone after the run."""
-    tick: Callable[[], None] = nothing
-    """Called many times a second; what it raises ends the run."""
+    places: Places
+    watch: Watch = field(default_factory=Unwatched)
     keeper: Keeper = field(default_factory=KeepsNothing)
     """Where a deterministic job keeps its plan."""
     seq: int = field(default=0, init=False)
+    saved: int = field(default=0, init=False)
+    """Checkpoints made in this run."""
 
-    def say(self, kind: str, fields: dict[str, JsonValue]) -> None:
-        """Send an event of type `kind` to every sink."""
+    def say(self, kind: str, fields: dict[str, JsonValue], result: TrainResult | None = None) -> None:
+        """Send an event of type `kind` to every sink, the job's result with the one that finishes it."""
         self.seq += 1
         header = {
             "type": kind, "seq": self.seq, "job_id": self.job_id, "attempt": self.attempt, "ts": time.time(),
@@ -81,7 +136,7 @@ class Run:
         texts = {name: value[:LONGEST_TEXT] for name, value in fields.items() if isinstance(value, str)}
         event = EVENT.validate_python({**fields, **texts, **header})
         for sink in self.sinks:
-            sink.emit(event)
+            sink.emit(event, result)
 
     def started(self, spec: TrainSpec) -> None:
         """Say who has taken what."""
@@ -110,8 +165,14 @@ class Run:
             self.say("warning", {"message": warning})
         return found
 
-    def dataset(self, name: str) -> StoreInfo:
-        """Return the prepared data set, preparing it first where it is not; raises `DatasetError`."""
+    def dataset(self, job: TrainJob) -> StoreInfo:
+        """Return the prepared data set, preparing it first where it is not.
+
+        Raises:
+            DatasetError: it cannot be had.
+            InvalidConfig: the job would see more samples than the service allows.
+        """
+        name = job.dataset
         began = time.perf_counter()
         info = prepared(name, self.settings.data_dir, self.settings.cache_dir) or self._prepare(name)
         self.say(
@@ -123,6 +184,7 @@ class Run:
                 "seconds": time.perf_counter() - began,
             },
         )
+        within_samples(job, info.train_count, self.settings)
         return info
 
     def _prepare(self, name: str) -> StoreInfo:
@@ -133,14 +195,11 @@ class Run:
         return read_info(Path(str(done["path"])))
 
     def plan(self, job: TrainJob, spec: TrainSpec, resources: Resources, store: StoreInfo) -> Choice:
-        """Choose the plan, unless one is kept from an earlier attempt, and say which and why."""
-        kept = self.keeper.get() if spec.deterministic else None
-        if kept is not None:
-            choice = Choice(plan=kept, source="kept", why="a deterministic job keeps its first plan")
-        else:
-            choice = self._choose(job, spec, resources, store)
-            if spec.deterministic:
-                self.keeper.put(choice.plan)
+        """Choose the plan, unless one goes on from an earlier attempt, and say which and why."""
+        found = self._found(spec, store)
+        choice = self._kept(spec, resources, found) or self._choose(job, spec, resources, store)
+        if spec.deterministic:
+            self.keeper.put(choice.plan)
         self.say(
             "calibration_winner",
             {
@@ -155,6 +214,35 @@ class Run:
         )
         return choice
 
+    def _found(self, spec: TrainSpec, store: StoreInfo) -> list[Found]:
+        """Return the checkpoints that this training can go on from, best first; say which cannot be used."""
+        found, damaged = candidates(self.places.job, spec, store)
+        for message in damaged:
+            self.say("warning", {"message": message})
+        return found
+
+    def _kept(self, spec: TrainSpec, resources: Resources, found: Sequence[Found]) -> Choice | None:
+        """Return the plan of an earlier attempt where this one shall run under it too."""
+        first = found[0] if found else None
+        if spec.deterministic:
+            plan = first.plan if first else self.keeper.get()
+            if plan is None:
+                return None
+            return Choice(plan=plan, source="kept", why="a deterministic job keeps its first plan")
+        if first is None:
+            return None
+        there, here = first.facts.get("resources"), container(resources)
+        changed = [name for name in ALIKE if not isinstance(there, dict) or there.get(name) != here[name]]
+        if changed:
+            self.say("warning", {"message": f"the container is another one than the checkpoint's ({', '.join(changed)} "
+                                            "changed); a plan is chosen anew"})  # fmt: skip
+            return None
+        predicted = first.facts.get("predicted_epoch_s")
+        return Choice(
+            plan=first.plan, source="kept", why="the checkpoint was made in a container like this one",
+            predicted_epoch_s=predicted if isinstance(predicted, float) else None,
+        )  # fmt: skip
+
     def _choose(self, job: TrainJob, spec: TrainSpec, resources: Resources, store: StoreInfo) -> Choice:
         options = Options(
             calibrate=job.calibrate,
@@ -166,11 +254,11 @@ class Run:
             resources=resources,
             store=store,
             cache=PlanCache(self.settings.cache_dir),
-            directory=self.directory,
+            directory=self.places.attempt,
             environment=child_environment(),
         )
         own = job.plan.complete(spec, resources.cores)
-        return choose_plan(spec, own, around, options, self._calibrating, self.tick)
+        return choose_plan(spec, own, around, options, self._calibrating, self.watch.look)
 
     def _calibrating(self, kind: str, fields: dict[str, JsonValue]) -> None:
         match kind, fields:
@@ -179,9 +267,49 @@ class Run:
             case _, {"message": str(message)}:
                 self.say("warning", {"message": message})
 
-    def training(self, spec: TrainSpec, choice: Choice, resources: Resources, store: StoreInfo) -> dict[str, JsonValue]:
-        """Train under the chosen plan and return the figures of `training_done`."""
-        plan = choice.plan
+    def training(self, spec: TrainSpec, choice: Choice, resources: Resources, store: StoreInfo) -> TrainResult:
+        """Train under the chosen plan, publish the model and say so.
+
+        A child that is killed goes on from its last checkpoint; one that is killed for memory in smaller pieces.
+
+        Raises:
+            OutOfMemory: smaller pieces did not help.
+            ChildFailed: the child fails again and again.
+            PreflightError: whatever else the child recorded.
+        """
+        plan, halvings, deaths = choice.plan, 0, 0
+        while True:
+            saved = self.saved
+            try:
+                done = self._train(spec, plan, choice, resources, store)
+                break
+            except OutOfMemory as error:
+                smaller = halved(plan)
+                if smaller is None or halvings == MOST_HALVINGS:
+                    tried = (
+                        f"{halvings} times smaller micro-batches did not help" if halvings else "it cannot be halved"
+                    )
+                    raise OutOfMemory(f"{error.message}; micro_batch is {plan.micro_batch}, {tried}") from error
+                plan, halvings = smaller, halvings + 1
+                message = f"{error.message}; going on with micro_batch {plan.micro_batch}" + (
+                    ", so that the weights will differ from those of an undisturbed run" if spec.deterministic else ""
+                )
+                self.say("out_of_memory", {"message": message, "micro_batch": plan.micro_batch,
+                                           "eval_batch": plan.eval_batch})  # fmt: skip
+            except ChildKilled as error:
+                deaths = 1 if self.saved > saved else deaths + 1
+                if deaths == MOST_DEATHS:
+                    raise
+                self.say("warning", {"message": f"{error.message}; going on from the last checkpoint"})
+        self.watch.certain()
+        publish(self.places.staged, self.places.artifact)
+        figures = {**done, "artifact": str(self.places.artifact), "predicted_epoch_s": choice.predicted_epoch_s}
+        return self._finished(figures, plan)
+
+    def _train(
+        self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
+    ) -> dict[str, JsonValue]:
+        """Run one training child, from the newest checkpoint on, and return the figures it is done with."""
         self.say(
             "training_config",
             {
@@ -202,34 +330,83 @@ class Run:
         facts: dict[str, JsonValue] = {
             "job_id": self.job_id,
             "attempt": self.attempt,
-            "resources": {
-                "cores": resources.cores, "quota": resources.quota, "memory_bytes": resources.memory_bytes,
-                "cores_source": resources.cores_source, "memory_source": resources.memory_source,
-            },
+            "resources": container(resources),
             "predicted_epoch_s": choice.predicted_epoch_s,
             "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},
-        }  # fmt: skip
+        }
         request = TrainingRequest(
-            spec=spec, plan=plan, store=store.path, facts=facts,
-            artifact=self.settings.artifact_dir / self.job_id,
+            spec=spec, plan=plan, store=store.path, facts=facts, artifact=self.places.staged,
+            checkpoints=self.places.attempt, checkpoint_seconds=self.settings.checkpoint_seconds,
+            resume=tuple(found.path for found in self._found(spec, store)),
+            max_parameters=self.settings.max_parameters,
         )  # fmt: skip
-        done = self._converse(training_child.MODULE, training_child.REQUEST.dump_json(request))
-        figures = {**done, "predicted_epoch_s": choice.predicted_epoch_s}
-        self.say("training_done", figures)
-        return figures
+        return self._converse(training_child.MODULE, training_child.REQUEST.dump_json(request))
 
     def _converse(self, module: str, body: bytes) -> dict[str, JsonValue]:
         """Run a child, pass on what it says, and return what it is done with."""
-        with Child(module, body, self.directory, child_environment()) as child:
-            for record in follow(child, self.tick):
-                match record.kind:
-                    case "progress":
-                        self.say("progress", record.payload)
-                    case "epoch":
-                        self.say("epoch_done", record.payload)
-                    case "done":
+        with Child(module, body, self.places.attempt, child_environment()) as child:
+            try:
+                for record in follow(child, self.watch.look):
+                    if record.kind == "done":
                         return record.payload
+                    self._pass_on(record)
+            except (Interrupted, Cancelled, KeyboardInterrupt):
+                self._await_checkpoint(child)
+                raise
         raise AssertionError("follow() ends with `done` or raises")
+
+    def _pass_on(self, record: Record) -> None:
+        payload = record.payload
+        match record.kind:
+            case "progress":
+                self.say("progress", payload)
+            case "epoch":
+                self.say("epoch_done", payload)
+            case "warning":
+                self.say("warning", {"message": payload["message"]})
+            case "resumed":
+                self.say("job_resumed", {"epochs_done": payload["epoch"], "steps_done": payload["step"]})
+            case "checkpoint":
+                self.saved += 1
+                self.watch.further()
+                self.say("checkpoint_saved", {"epochs_done": payload["epoch"], "steps_done": payload["step"],
+                                              "seconds": payload["seconds"], "bytes": payload["bytes"]})  # fmt: skip
+
+    def _await_checkpoint(self, child: Child) -> None:
+        """Ask a child to stop, and wait until it has ended its step and saved."""
+        child.ask_to_stop()
+        deadline = time.monotonic() + STOP_PATIENCE
+        while child.running() and time.monotonic() < deadline:
+            self.watch.pulse()
+            time.sleep(0.02)
+        for record in child.records():
+            if record.kind != "fail":
+                self._pass_on(record)
+
+    def adopted(self, spec: TrainSpec) -> TrainResult | None:
+        """Return the result of a model that an earlier attempt published before it died, and say that it is done."""
+        manifest = read_manifest(self.places.artifact) or {}
+        match manifest:
+            case {
+                "job_id": self.job_id, "spec": dict(trained), "plan": dict(plan), "metrics": dict(metrics),
+                "sha256": {"model.safetensors": str(digest)},
+            } if trained == asdict(spec):  # fmt: skip
+                figures = {
+                    **metrics, "artifact": str(self.places.artifact), "model_sha256": digest,
+                    "predicted_epoch_s": manifest.get("predicted_epoch_s"),
+                }  # fmt: skip
+                try:
+                    return self._finished(figures, PLAN.validate_json(json.dumps(plan)))
+                except ValidationError:
+                    return None  # of another version
+        return None
+
+    def _finished(self, figures: dict[str, JsonValue], plan: Plan) -> TrainResult:
+        result = TrainResult.model_validate(
+            {**figures, "job_id": self.job_id, "attempt": self.attempt, "status": "finished", "plan": plan}
+        )
+        self.say("training_done", figures, result)
+        return result
 
 
 COMPARED = ("threads", "interop", "micro_batch", "precision", "memory_format", "allocator")
@@ -239,6 +416,21 @@ COMPARED = ("threads", "interop", "micro_batch", "precision", "memory_format", "
 def compared(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan that events show."""
     return {name: value for name, value in asdict(plan).items() if name in COMPARED}
+
+
+def container(found: Resources) -> dict[str, JsonValue]:
+    """Return what manifests and checkpoints say of the container."""
+    return {
+        "cores": found.cores, "quota": found.quota, "memory_bytes": found.memory_bytes,
+        "cores_source": found.cores_source, "memory_source": found.memory_source,
+    }  # fmt: skip
+
+
+def halved(plan: Plan) -> Plan | None:
+    """Return the plan with half its batches, None where they cannot be halved; the effective batch stays."""
+    if plan.micro_batch == plan.eval_batch == 1:
+        return None
+    return replace(plan, micro_batch=max(1, plan.micro_batch // 2), eval_batch=max(1, plan.eval_batch // 2))
 
 
 def limits(found: Resources) -> dict[str, JsonValue]:

@@ -1,106 +1,83 @@
-"""The RQ worker: what it accepts, how it starts, how it waits for Redis."""
+"""The RQ worker: what it takes from the queue, who runs it, and what becomes of it whatever dies.
 
+RQ's own loop is not used: it ends without a word on the first job it cannot read or the first error of Redis, and
+its bookkeeping marks a job failed when Redis is away. Its data are: queue, registries, job hash, results.
+"""
+
+import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
-from types import MappingProxyType
-from typing import Final
+from types import FrameType
+from typing import Final, Literal, NoReturn
 
 import structlog
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
+from redis.client import Pipeline
+from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import Queue, Worker
-from rq.exceptions import DeserializationError
-from rq.job import Job
+from rq.exceptions import NoSuchJobError
+from rq.executions import Execution
+from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
-from training.errors import ChildFailed, InvalidConfig, PreflightError
+from training.errors import InvalidConfig, PreflightError, TimedOut
 from training.installed import require_training_packages
 from training.process import die_with_parent
 from training.resources import detect
-from worker import jobs, logs
-from worker.publish import publish
-from worker.run import limits
+from worker import keys, logs
+from worker.admission import admit
+from worker.fence import Place, lease_of, take_back
+from worker.jobs import effective_id
+from worker.patience import HOPELESS, LONGEST_PAUSE, T, insist, trouble
+from worker.places import forget_old, see_that_writable
+from worker.presence import Presence
+from worker.reaper import Reaper
+from worker.refusal import put_away, say_failed
+from worker.run import Interrupted, limits
+from worker.safe_job import Poison, SafeJob, load
 from worker.settings import Settings
-from worker.sinks import LogSink
-from worker.wire import FUNCTION, JobFailed, is_job_id
+from worker.supervisor import Supervisor, Taken, Told, book_failure
+from worker.wire import is_job_id
 
-ALLOWED: Final[Mapping[str, Callable[..., object]]] = MappingProxyType({FUNCTION: jobs.train})
-"""Everything a queue may name; nothing is imported by a name from Redis."""
 WORKER_TTL: Final = 45
-"""Seconds after which a silent worker is taken for dead; RQ's own default is 420."""
-MONITOR_EVERY: Final = 5
-"""Seconds between two signs of life while a job runs."""
-MAINTAIN_EVERY: Final = 30
-"""Seconds between two looks for jobs whose worker died."""
-CONNECT_TIMEOUT: Final = 5
-"""Seconds for a connection to be made."""
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries to reach Redis at start, once the pauses have grown."""
+"""Seconds after which RQ's tools take a silent worker for dead."""
+MONITOR_EVERY: Final = 2
+"""Seconds between two signs of life that a busy worker gives RQ's tools."""
+TAKE_WITHIN: Final = 1
+"""Seconds for which one look into the empty queue waits; a signal is heard after as long."""
+POLL_SECONDS: Final = 0.05
+"""Between two looks at the supervisor."""
+HARD_TIMEOUT: Final = 60
+"""Seconds after a job's timeout at which a supervisor that did not end by itself is killed."""
+ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED)
+LEAST_REDIS: Final = (6, 2)
+"""From here on a job can be moved from one list to another without being lost between them."""
+WRITTEN: Final = {
+    "artifact_dir": "PREFLIGHT_ARTIFACT_DIR", "state_dir": "PREFLIGHT_STATE_DIR", "cache_dir": "PREFLIGHT_CACHE_DIR",
+}  # fmt: skip
+"""Directories that every job writes to, and what sets them."""
+SOCKET_TIMEOUT: Final = 5
+"""Seconds for which an answer of Redis is waited for; longer than `TAKE_WITHIN`."""
 
 
 class RedisUnreachable(PreflightError):
-    """Redis did not answer while the worker started."""
+    """Redis did not answer while the worker started, or no longer lets it in."""
 
     reason = "redis_unreachable"
 
 
-class SafeJob(Job):
-    """A job whose function comes from an allow-list, and that calls and imports nothing else from Redis."""
-
-    @property
-    def func(self) -> Callable[..., object]:
-        """The allowed function that this job names.
-
-        Raises:
-            InvalidConfig: it names another one.
-        """
-        name = self.func_name
-        if name is None or name not in ALLOWED:
-            self.retries_left = 0
-            raise InvalidConfig(
-                f"function {ascii(name)[:80]} is not allowed on this queue; enqueue {FUNCTION!r}",
-                field="function",
-            )
-        return ALLOWED[name]
-
-    @property
-    def instance(self) -> None:
-        """Nothing: methods of objects from Redis are not called."""
-        return
-
-    @instance.setter
-    def instance(self, value: object) -> None:
-        """Ignore an object from Redis."""
-
-    @property
-    def success_callback(self) -> None:
-        """Nothing: callbacks from Redis are not imported."""
-        return
-
-    @property
-    def failure_callback(self) -> None:
-        """Nothing: callbacks from Redis are not imported."""
-        return
-
-    @property
-    def stopped_callback(self) -> None:
-        """Nothing: callbacks from Redis are not imported."""
-        return
-
-    def send_webhooks(self, status: object, *, exc_string: str | None = None) -> None:
-        """Send nothing: URLs from Redis are not called."""
-
-
 class PreflightWorker(Worker):
-    """RQ's worker that also tells watchers when the supervisor of a job died without a word."""
+    """Takes jobs one after the other; a forked supervisor runs each, so that its death is one job's affair."""
 
     def __init__(self, queue: Queue, connection: Redis, settings: Settings) -> None:
         # A name of its own at every boot: that of a killed predecessor stays registered for a while.
@@ -113,60 +90,285 @@ class PreflightWorker(Worker):
             serializer=JSONSerializer,
             worker_ttl=WORKER_TTL,
             job_monitoring_interval=MONITOR_EVERY,
-            maintenance_interval=MAINTAIN_EVERY,
             log_job_description=False,
-            work_horse_killed_handler=self._say_killed,
         )
+        self._queue = queue
         self._settings = settings
         self._own_pid = os.getpid()
+        self._told = Told()
+        self._log = structlog.get_logger("preflight")
+        self._reaper = Reaper(connection, queue, self._put_away)
+        # Read between other things and not by RQ's thread: a fork beside a thread may find its locks taken for ever.
+        self._commands = connection.pubsub(ignore_subscribe_messages=True)
 
-    def main_work_horse(self, job: Job, queue: Queue) -> None:
-        """Be the supervisor of `job`, and die with the worker: its children die with it in turn."""
-        die_with_parent(self._own_pid)
-        super().main_work_horse(job, queue)
+    # --- the worker
 
-    def handle_exception(self, job: Job, *exc_info: object) -> None:
-        """Log an exception with its traceback, or a named failure in one line unless that has been said."""
-        error = next((part for part in exc_info if isinstance(part, PreflightError)), None)
-        if error is None:
-            super().handle_exception(job, *exc_info)
-        elif not error.told:
-            self._say_failed(job, error)
+    def run(self, presence: Presence, *, burst: bool) -> None:
+        """Take jobs until a signal says otherwise; with `burst`, until the queue is empty.
 
-    def _say_killed(self, job: Job, pid: int | None, status: int | None, usage: object) -> None:  # noqa: ARG002 - RQ's
-        how = f"signal {os.WTERMSIG(status)}" if status is not None and os.WIFSIGNALED(status) else f"status {status}"
-        self._say_failed(job, ChildFailed(f"the supervisor of the job ended without a word ({how}); enqueue it again"))
-
-    def _say_failed(self, job: Job, error: PreflightError) -> None:
-        """Tell log and watchers of a failure that no run could tell them, under the best id there is."""
+        Raises:
+            redis.exceptions.AuthenticationError, NoPermissionError: Redis no longer lets this worker in.
+            SystemExit: told to stop twice; the job at hand was killed and put back.
+        """
+        signal.signal(signal.SIGINT, self._hear)
+        signal.signal(signal.SIGTERM, self._hear)
         try:
-            job_id = jobs.effective_id(tuple(job.args or ()), job.id)
-        except (InvalidConfig, DeserializationError):
-            job_id = job.id if is_job_id(job.id) else "unnamed"
-        event = JobFailed(
-            seq=0, job_id=job_id, attempt=0, ts=time.time(), reason=error.reason, field=error.field,
-            message=error.message,
-        )  # fmt: skip
-        LogSink(job_id, 0).emit(event)
-        publish(self.connection, event, ttl=self._settings.state_ttl)
+            self._insist(self._enter, "sign on")
+            dead = presence.dead_before()
+            self._insist(lambda: self._reaper.look(dead), "look for jobs of workers that died here")
+            while (taken := self._take(burst)) is not None:
+                self._execute(taken)
+        except Interrupted:
+            pass
+        finally:
+            self._leave()
+        if self._told.times > 1:
+            raise SystemExit(1)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal handler's signature
+        """Pass the first signal on to the supervisor, whose child saves; kill it at the second."""
+        self._told.times += 1
+        if self.horse_pid and not self.is_horse:
+            self._signal_horse(signal.SIGTERM if self._told.times == 1 else signal.SIGKILL)
+
+    def _signal_horse(self, number: signal.Signals) -> None:
+        try:
+            os.kill(self.horse_pid, number)
+        except ProcessLookupError:
+            return
+
+    def _insist(self, action: Callable[[], T], what: str) -> T:
+        return insist(action, what, self._told.look)
+
+    def _enter(self) -> None:
+        Worker.register_birth(self)
+        self._commands.subscribe(self.pubsub_channel_name)
+
+    def _leave(self) -> None:
+        try:
+            Worker.teardown(self)
+            self._commands.close()
+        except RedisError as error:
+            self._log.warning("not_signed_off", detail=trouble(error))
+
+    def _hear_commands(self) -> None:
+        """Take RQ's commands as hints: `shutdown` is a SIGTERM, `stop-job` a cancellation; others do nothing."""
+        while (message := self._commands.get_message(timeout=0)) is not None:
+            try:
+                command = json.loads(message["data"])
+            except (ValueError, RecursionError):
+                continue
+            match command:
+                case {"command": "shutdown"}:
+                    os.kill(self._own_pid, signal.SIGTERM)
+                case {"command": "stop-job", "job_id": str(job_id)} if is_job_id(job_id):
+                    self.connection.set(keys.cancel(job_id), "1", ex=self._settings.state_ttl)
+
+    # --- taking a job
+
+    def _take(self, burst: bool) -> Taken | None:
+        """Return the next job that is let in; None when told to stop, or with `burst` when there is none."""
+        pause = 0.1
+        while not self._told():
+            try:
+                self._show_life()
+                self._hear_commands()
+                if self._reaper.due():
+                    self._reaper.look()
+                raw_id = self._next_id(burst)
+                if raw_id is not None:
+                    taken = self._insist(partial(self._let_in, raw_id), "read the job")
+                    if taken is not None:
+                        return taken
+                elif burst:
+                    return None
+                pause = 0.1
+            except HOPELESS:
+                raise
+            except RedisError as error:
+                self._log.warning("waiting_for_redis", to="take a job", detail=trouble(error), retry_in_s=pause)
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        return None
+
+    def _show_life(self) -> None:
+        """Tell RQ's tools that this worker lives; sign on again where Redis has forgotten it."""
+        if not self.connection.exists(self.key):
+            self._log.warning("redis_lost_its_data", detail="signing on again; jobs that waited there are gone")
+            Worker.register_birth(self)
+        self.heartbeat()
+
+    def _next_id(self, burst: bool) -> bytes | None:
+        source, between = self._queue.key, self._queue.intermediate_queue_key
+        if burst:
+            taken = self.connection.lmove(source, between, "LEFT", "RIGHT")
+        else:
+            taken = self.connection.blmove(source, between, TAKE_WITHIN, "LEFT", "RIGHT")
+        return taken.encode() if isinstance(taken, str) else taken
+
+    def _let_in(self, raw_id: bytes) -> Taken | None:
+        """Return the job of this id, or None when there is nothing to run; may be called again."""
+        try:
+            job = load(raw_id, self._queue, self.connection)
+            if job.get_status(refresh=False) not in ENDED:
+                return Taken(job, admit(job, self._settings), effective_id(job.args or (), job.id))
+            # Else it was enqueued twice under one id, and ended before its second turn.
+        except Poison as poison:
+            self._put_away(poison)
+            return None
+        except NoSuchJobError:
+            self._log.warning("job_is_gone", rq_id=ascii(raw_id)[:80], detail="its hash expired or was deleted")
+        except InvalidConfig as error:
+            self._refuse(job, error)
+        self.connection.lrem(self._queue.intermediate_queue_key, 0, raw_id.decode("ascii"))
+        return None
+
+    def _put_away(self, poison: Poison) -> None:
+        put_away(self.connection, self._queue, self._settings, poison)
+
+    def _refuse(self, job: SafeJob, error: PreflightError) -> None:
+        """Fail a job that is not let in."""
+        say_failed(self.connection, self._settings, effective_id(job.args or (), job.id), error)
+        book_failure(self, Place(self._queue, job.id, ""), None, job, error)
+
+    # --- having it run
+
+    def _execute(self, taken: Taken) -> None:
+        """Have a supervisor run the job, and put the job back when the supervisor dies."""
+        job = taken.rq_job
+        execution = self._insist(lambda: self.prepare_execution(job), "book the job as begun")
+        place = Place(self._queue, job.id, execution.id)
+        if self._told():
+            self._put_back(taken, place)
+            return
+        status = self._fork_and_await(taken, execution)
+        if status == "timeout":
+            late = TimedOut(
+                f"the job ran longer than {job.timeout} s and did not end when told; its supervisor was killed"
+            )
+            self._insist(lambda: say_failed(self.connection, self._settings, taken.job_id, late), "tell the failure")
+            self._insist(lambda: book_failure(self, place, execution, job, late), "book the failure")
+        elif status != 0:
+            self._log.error("supervisor_died", job_id=taken.job_id, detail=describe_exit(status))
+            self._put_back(taken, place)
+        self.execution = None
+
+    def _fork_and_await(self, taken: Taken, execution: Execution) -> int | Literal["timeout"]:
+        """Run the supervisor and return its wait status, or that it had to be killed."""
+        pid = os.fork()
+        if pid == 0:
+            self._be_supervisor(taken, execution)
+        self._horse_pid = pid
+        if self._told():
+            self._signal_horse(signal.SIGTERM)  # the signal came between the last look and here
+        try:
+            return self._await(pid, taken.rq_job)
+        finally:
+            self._horse_pid = 0
+
+    def _await(self, pid: int, job: SafeJob) -> int | Literal["timeout"]:
+        began = beat_at = time.monotonic()
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return status
+            time.sleep(POLL_SECONDS)
+            if time.monotonic() < beat_at:
+                continue
+            beat_at = time.monotonic() + MONITOR_EVERY
+            in_touch = self._beat(job)
+            over = 0 < (job.timeout or 0) < time.monotonic() - began - HARD_TIMEOUT
+            if over and in_touch:  # without Redis it may be waiting to tell its result
+                self._signal_horse(signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return "timeout"
+
+    def _beat(self, job: SafeJob) -> bool:
+        """Tell RQ's tools that worker and job live; returns whether Redis took it."""
+        try:
+            self._show_life()
+            self._hear_commands()
+            self.maintain_heartbeats(job)
+        except RedisError as error:
+            self._log.warning("no_sign_of_life_given", detail=f"{trouble(error)}; the job goes on")
+            return False
+        return True
+
+    def _put_back(self, taken: Taken, place: Place) -> None:
+        """Put a job that nobody runs any more to the front of its queue."""
+        mine = f"{self.name}/{place.execution} "
+        seen = {"lease": ""}
+
+        def put_back() -> None:
+            seen["lease"] = lease_of(self.connection, taken.job_id)
+            if seen["lease"].startswith(mine) or not seen["lease"]:
+                take_back(self.connection, taken.job_id, place, lease=seen["lease"])
+
+        try:
+            insist(put_back, "put the job back", self._told.look)
+        except Interrupted:
+            self._log.warning("job_left_behind", job_id=taken.job_id, detail="the next worker takes it back")
+
+    # --- being the supervisor
+
+    def _be_supervisor(self, taken: Taken, execution: Execution) -> NoReturn:
+        """Run the job in this fork, and die with the worker: the children die with it in turn."""
+        code = os.EX_SOFTWARE
+        try:
+            os.setpgrp()
+            self._is_horse = True
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to hear
+            die_with_parent(self._own_pid)
+            Supervisor(self, self._queue, execution, taken, self._settings, self._told).run()
+            code = 0
+        except Interrupted:
+            code = os.EX_TEMPFAIL
+        except BaseException:
+            self._log.exception("supervisor_failed", job_id=taken.job_id)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def cleanup_execution(self, job: Job, pipeline: Pipeline) -> None:
+        """Forget the execution of a job, however often the transaction has to be tried.
+
+        RQ forgets it at the first try, so that a second one leaves the job among those that run (rq #2424).
+        """
+        execution = self.execution
+        super().cleanup_execution(job, pipeline)
+        self.execution = execution
+
+
+def describe_exit(status: int) -> str:
+    """Return what a wait status means, as a clause."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"it was ended by {signal.strsignal(number)} (signal {number})"
+    code = os.WEXITSTATUS(status)
+    if code == os.EX_TEMPFAIL:
+        return "it was told to stop while Redis was away"
+    return f"it exited with code {code}, which its last log lines explain"
 
 
 def connect(settings: Settings) -> Redis:
     """Return a connection on which Redis has answered, trying again with growing pauses.
 
     Raises:
-        RedisUnreachable: it did not answer within `redis_wait` seconds, or refused the password.
+        RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, or is too old.
     """
     log = structlog.get_logger("preflight")
-    # Without redis-py's own retries: they would stretch each try, and try a refused password again.
-    probe = Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_TIMEOUT, retry=Retry(NoBackoff(), 0))
+    # Without redis-py's own retries: they would run a script or move a job twice, and try a refused password again.
+    connection = Redis.from_url(
+        settings.redis_url, socket_connect_timeout=SOCKET_TIMEOUT, socket_timeout=SOCKET_TIMEOUT,
+        retry=Retry(NoBackoff(), 0),
+    )  # fmt: skip
     deadline, pause = time.monotonic() + settings.redis_wait, 0.1
     while True:
         try:
-            probe.ping()
-            return Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_TIMEOUT)
+            found = str(connection.info("server")["redis_version"])
+            break
         except RedisError as error:
-            refused = isinstance(error, AuthenticationError)
+            refused = isinstance(error, HOPELESS)
             if refused or time.monotonic() + pause > deadline:
                 raise RedisUnreachable(
                     f"Redis at {settings.safe_redis_url} "
@@ -176,6 +378,12 @@ def connect(settings: Settings) -> Redis:
             log.warning("redis_unreachable", url=settings.safe_redis_url, retry_in_s=pause)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+    if tuple(int(part) for part in found.split(".")[:2]) < LEAST_REDIS:
+        least = ".".join(map(str, LEAST_REDIS))
+        raise RedisUnreachable(
+            f"Redis at {settings.safe_redis_url} is {found}, but must be {least} or newer; update it"
+        )
+    return connection
 
 
 def serve(settings: Settings, *, burst: bool = False) -> None:
@@ -183,11 +391,15 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
 
     Raises:
         MissingPackage: the training packages are not installed, so every job would fail.
-        RedisUnreachable: Redis did not answer.
+        ArtifactError: a directory cannot be written, so every job would fail.
+        RedisUnreachable: Redis did not answer, or no longer lets this worker in.
     """
-    logs.configure(settings.log_format, settings.log_level, sys.stdout)
+    logs.configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
     log = structlog.get_logger("preflight")
     require_training_packages()
+    for directory, variable in WRITTEN.items():
+        see_that_writable(getattr(settings, directory), variable)
+    forget_old(settings)
     connection = connect(settings)
     queue = Queue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
     worker = PreflightWorker(queue, connection, settings)
@@ -200,10 +412,19 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
         data_dir=str(settings.data_dir),
         artifact_dir=str(settings.artifact_dir),
         cache_dir=str(settings.cache_dir),
+        state_dir=str(settings.state_dir),
         **settings.platform(),
     )
     log.info("resource_limits", **limits(detect()))
-    # RQ's own account of what goes well repeats our events, and every registry it cleans.
-    quiet = "DEBUG" if settings.log_level == "debug" else "WARNING"
-    logging.getLogger("rq").setLevel(quiet)
-    worker.work(burst=burst, logging_level=quiet)
+    # RQ's own account of what goes well repeats our events; the second logger has a level of its own.
+    for name in ("rq", "rq.worker"):
+        logging.getLogger(name).setLevel("DEBUG" if settings.log_level == "debug" else "WARNING")
+    try:
+        with Presence(settings.state_dir, worker.name) as presence:
+            worker.run(presence, burst=burst)
+    except HOPELESS as error:
+        raise RedisUnreachable(
+            f"Redis at {settings.safe_redis_url} no longer lets this worker in ({settings.scrubbed(str(error))}); "
+            "check the credentials and their rights"
+        ) from error
+    log.info("worker_stopped", worker=worker.name)

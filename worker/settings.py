@@ -1,13 +1,14 @@
 """The settings of the service; the only place that reads environment variables."""
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from calibration.choose import DEFAULT_SECONDS
@@ -16,7 +17,14 @@ from worker.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Variables that a training child has no business to see."""
-
+SHORTEST_KEY: Final = 16
+"""Characters of a signing key."""
+STARS: Final = "***"
+"""What is shown for a secret."""
+PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/\s]*@|([?&]password=)[^&\s]*")
+"""A password in a URL, in any text."""
+ADDRESS: Final = re.compile(r"([a-z]*://)?[A-Za-z0-9.-]*(:\d+)?(/\d*)?")
+"""A URL without a user, or what was meant as one."""
 
 PLATFORM: Final = (
     "port", "railway_service", "railway_deployment", "railway_replica", "railway_commit", "railway_volume",
@@ -43,6 +51,22 @@ class Settings(BaseSettings):
     """Where trained models go, a directory for each job."""
     cache_dir: Path = Path("~/.cache/preflight")
     """Prepared data sets and measured plans; can be deleted at any time."""
+    state_dir: Path = Path("~/.local/share/preflight/state")
+    """Where unfinished jobs lie: checkpoints and events that Redis has not taken yet. Keep it on a volume."""
+    outbox_dir: Path = Path("~/.local/share/preflight/outbox")
+    """Where a producer keeps the jobs that it enqueued with `--ensure`."""
+    checkpoint_seconds: Annotated[float, Field(gt=0, le=3600)] = 15.0
+    """Seconds between two checkpoints: the most training that a kill can cost."""
+    signing_key: SecretStr | None = None
+    """Secret shared with those who may enqueue; where it is set, a job without its signature is refused."""
+    max_epochs: Annotated[int, Field(ge=1)] | None = None
+    """Most epochs of a job."""
+    max_batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Largest batch of a job, whether for an optimizer step or an evaluation."""
+    max_parameters: Annotated[int, Field(ge=1)] | None = None
+    """Most parameters of a model."""
+    max_samples: Annotated[int, Field(ge=1)] | None = None
+    """Most samples that a job trains on: its epochs times the training samples of its data set."""
     log_format: Literal["auto", "json", "text"] = "auto"
     """`auto`: key=value at a terminal, one-line JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -68,9 +92,9 @@ class Settings(BaseSettings):
     railway_commit: str | None = Field(default=None, validation_alias="RAILWAY_GIT_COMMIT_SHA")
     """Commit that Railway deployed; logged at start."""
     railway_volume: Path | None = Field(default=None, validation_alias="RAILWAY_VOLUME_MOUNT_PATH")
-    """Where Railway mounted the volume; the three directories go beneath it unless they are set."""
+    """Where Railway mounted the volume; the four directories go beneath it unless they are set."""
 
-    @field_validator("data_dir", "artifact_dir", "cache_dir")
+    @field_validator("data_dir", "artifact_dir", "cache_dir", "state_dir", "outbox_dir")
     @classmethod
     def _expand(cls, value: Path) -> Path:
         return value.expanduser().absolute()
@@ -80,7 +104,26 @@ class Settings(BaseSettings):
     def _scheme(cls, value: str) -> str:
         if not value.startswith(("redis://", "rediss://", "unix://")):
             raise ValueError("must begin with redis://, rediss:// or unix://")
+        try:
+            urlsplit(value).port  # noqa: B018 - it refuses what is no number, and would quote a part of a password
+        except ValueError:
+            raise ValueError(
+                "is no URL; write redis://[user:password@]host[:port][/db], / # ? @ as %2F %23 %3F %40"
+            ) from None
         return value
+
+    @field_validator("signing_key")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < SHORTEST_KEY:
+            raise ValueError(f"must have at least {SHORTEST_KEY} characters")
+        return value
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What no log and no message may show."""
+        key = () if self.signing_key is None else (self.signing_key.get_secret_value(),)
+        return (*passwords_in(self.redis_url), *key)
 
     @property
     def safe_redis_url(self) -> str:
@@ -88,9 +131,8 @@ class Settings(BaseSettings):
         return without_password(self.redis_url)
 
     def scrubbed(self, text: str) -> str:
-        """Return `text` without the Redis password, wherever it came from."""
-        password = urlsplit(self.redis_url).password
-        return text.replace(password, "***") if password else text
+        """Return `text` without any secret of these settings, wherever it came from."""
+        return scrubbed(text, spellings(self.secrets))
 
     def platform(self) -> dict[str, str | int]:
         """Return what the platform said of itself, for the log."""
@@ -104,13 +146,40 @@ class Settings(BaseSettings):
         return {name: value for name, value in said.items() if value is not None}
 
 
-def without_password(url: str) -> str:
-    """Return `url` with every password in it replaced by `***`."""
-    return re.sub(r"(://[^/@:]*:)[^/]*@|([?&]password=)[^&]*", _stars, url)
+def passwords_in(url: str) -> Sequence[str]:
+    """Return the passwords that a Redis URL carries: before its host, or as a parameter."""
+    parts = urlsplit(url)
+    found = (parts.password or "", *(value for name, value in parse_qsl(parts.query) if name == "password"))
+    return [form for password in found for form in (password, unquote(password)) if form]
+
+
+def spellings(secrets: Sequence[str]) -> Sequence[str]:
+    """Return `secrets` in every form that they take in URLs, in JSON and in Python's quotes, longest first."""
+    forms = {
+        form
+        for secret in secrets
+        for form in (
+            secret, quote(secret), quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1],
+            ascii(secret)[1:-1], repr(secret.encode())[2:-1],
+        )
+    }  # fmt: skip
+    return sorted(forms - {""}, key=len, reverse=True)
+
+
+def scrubbed(text: str, forms: Sequence[str]) -> str:
+    """Return `text` without the secrets in `forms` and without the password of any URL."""
+    for form in forms:
+        text = text.replace(form, STARS)
+    return without_password(text)
+
+
+def without_password(text: str) -> str:
+    """Return `text` with the password of every URL in it replaced by `***`."""
+    return PASSWORD.sub(_stars, text)
 
 
 def _stars(match: re.Match[str]) -> str:
-    return f"{match[1]}***@" if match[1] else f"{match[2]}***"
+    return f"{match[1]}{STARS}@" if match[1] else f"{match[2]}{STARS}"
 
 
 def load(**overrides: object) -> Settings:
@@ -122,11 +191,22 @@ def load(**overrides: object) -> Settings:
     try:
         return _beneath_volume(Settings.model_validate(overrides) if overrides else Settings())
     except ValidationError as error:
-        raise explain(error, Settings.model_json_schema(), name=_variable, show=_without_secrets) from None
+        where = str(error.errors()[0]["loc"]).lower()
+        show = _hidden if "signing_key" in where else _address if "redis_url" in where else _without_password
+        raise explain(error, Settings.model_json_schema(), name=_variable, show=show) from None
 
 
-def _without_secrets(value: object) -> object:
+def _hidden(value: object) -> object:  # noqa: ARG001 - no part of it is shown
+    return STARS
+
+
+def _without_password(value: object) -> object:
     return without_password(value) if isinstance(value, str) else value
+
+
+def _address(value: object) -> object:
+    """Return a URL that is refused; but where it may hold a password, only that there is one."""
+    return value if isinstance(value, str) and ADDRESS.fullmatch(value) else STARS
 
 
 def _variable(field: str) -> str:
@@ -138,7 +218,7 @@ def _beneath_volume(settings: Settings) -> Settings:
     """Put the directories that were not set on the platform's volume, where there is one."""
     if settings.railway_volume is None:
         return settings
-    names = ("data_dir", "artifact_dir", "cache_dir")
+    names = ("data_dir", "artifact_dir", "cache_dir", "state_dir")
     unset = [name for name in names if name not in settings.model_fields_set]
     places = {name: settings.railway_volume / name.removesuffix("_dir") for name in unset}
     return settings.model_copy(update=places)
@@ -150,9 +230,9 @@ def child_environment() -> Mapping[str, str]:
 
 
 def service_environment(settings: Settings) -> Mapping[str, str]:
-    """Return an environment in which a `preflight` command finds these settings again."""
-    own = {
-        f"PREFLIGHT_{name.upper()}": str(value)
-        for name, value in settings.model_dump(mode="json", exclude=set(PLATFORM)).items()
-    }
+    """Return an environment in which a `preflight` command finds these settings again, secrets included."""
+    values = settings.model_dump(mode="json", exclude={*PLATFORM, "signing_key"})
+    values["signing_key"] = settings.signing_key and settings.signing_key.get_secret_value()
+    # An empty variable is one that is not set; it hides what this process was started with.
+    own = {f"PREFLIGHT_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
     return {**os.environ, **own}

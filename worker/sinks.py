@@ -1,28 +1,33 @@
-"""Where events go: the log, Redis, RQ's own job.meta. Each takes one event at a time and never stops a training."""
+"""Where events go: the log and Redis. Each takes one event at a time and never stops a training."""
 
+import json
 import time
 from collections import deque
 from typing import Final, Protocol
 
 import structlog
-from redis import Redis
+from pydantic import JsonValue
 from redis.exceptions import RedisError
-from rq.job import Job
 
-from worker.publish import STATUS, publish
-from worker.wire import AnyEvent, JobFailed, JobWarning
+from worker.fence import Entry, Fence
+from worker.patience import spoiled, trouble
+from worker.publish import STATUS, folded
+from worker.spool import Spool, Spooled
+from worker.wire import LIFECYCLE, AnyEvent, JobFailed, JobState, JobWarning, TrainResult, flatten
 
 RETRY_EVERY: Final = 1.0
 """Seconds between two tries while Redis is away."""
-MOST_PENDING: Final = 10_000
-"""Events kept while Redis is away; at two a second more than an hour. Then the oldest are dropped."""
+MOST_PENDING: Final = 2_000
+"""Events that wait in memory while Redis is away; those beyond them are read from the spool again."""
+BATCH: Final = 200
+"""Events published at once."""
 
 
 class Sink(Protocol):
     """Something that takes events."""
 
-    def emit(self, event: AnyEvent) -> None:
-        """Take one event."""
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
+        """Take one event; `result` comes with the one that ends a finished job."""
         ...
 
 
@@ -32,7 +37,7 @@ class LogSink:
     def __init__(self, job_id: str, attempt: int) -> None:
         self._log = structlog.get_logger("preflight").bind(job_id=job_id, attempt=attempt)
 
-    def emit(self, event: AnyEvent) -> None:
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - it is in the event
         """Log the event under its type."""
         fields = event.model_dump(exclude={"v", "job_id", "attempt", "ts", "type"})
         if isinstance(event, JobFailed):
@@ -46,58 +51,104 @@ class LogSink:
 
 
 class RedisSink:
-    """Appends events to the job's streams and keeps its state hash.
+    """Publishes events through the fence of the attempt, each exactly once and in order.
 
-    While Redis takes none events wait here, in order; a training does not.
+    While Redis takes none they wait here and in the spool; a training does not. When Redis comes back without
+    events that it had taken, everything that the spool holds is published again.
     """
 
-    def __init__(self, connection: Redis, job_id: str, *, ttl: int, kept: int) -> None:
-        self._connection = connection
-        self._ttl = ttl
-        self._kept = kept
-        self._pending: deque[AnyEvent] = deque(maxlen=MOST_PENDING)
-        self._retry_at = 0.0
-        self._log = structlog.get_logger("preflight").bind(job_id=job_id)
+    def __init__(self, fence: Fence, spool: Spool, rq_job_key: str, *, kept: int, meta: dict[str, JsonValue]) -> None:
+        """Publish through `fence`; what earlier attempts left in `spool` goes first.
 
-    def emit(self, event: AnyEvent) -> None:
-        """Publish the event, or keep it until Redis is back."""
-        self._pending.append(event)
+        Args:
+            fence: of the attempt that speaks.
+            spool: of the same attempt.
+            rq_job_key: RQ's hash of the job.
+            kept: newest records kept in the event stream, roughly.
+            meta: RQ's `job.meta` as it is; kept up to date from now on, for tools that know RQ only.
+        """
+        self._fence = fence
+        self._spool = spool
+        self._rq_job_key = rq_job_key
+        self._kept = kept
+        self._meta = dict(meta)
+        self._pending = deque(spool.replay())
+        self._overflown = False
+        self._taken = 0
+        """Seq of the last event of this attempt that Redis has."""
+        self._retry_at = 0.0
+        self._log = structlog.get_logger("preflight")
+
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
+        """Publish the event, or keep it until Redis is back; raises `Superseded`."""
+        spooled = Spooled(event, result)
+        self._spool.append(spooled)
+        self._pending.append(spooled)
+        if len(self._pending) > MOST_PENDING:
+            self._pending.clear()
+            self._overflown = True
         self.pump()
 
-    def pump(self) -> None:
-        """Publish what is pending, as far as Redis takes it now."""
-        while self._pending and time.monotonic() >= self._retry_at:
+    def pump(self) -> bool:
+        """Publish what is pending, as far as Redis takes it now; returns whether nothing is left.
+
+        Raises:
+            Superseded: a newer attempt has taken over.
+            redis.exceptions.ResponseError: a key of the job is not what it should be.
+        """
+        more = False
+        while (self._pending or self._overflown) and time.monotonic() >= self._retry_at:
+            if self._overflown:
+                self._rewind()
+            batch = [self._pending[number] for number in range(min(BATCH, len(self._pending)))]
             try:
-                publish(self._connection, self._pending[0], ttl=self._ttl, kept=self._kept)
+                if more:
+                    self._fence.beat(further=False)  # so many events take longer than a lease may
+                taken = self._fence.publish(
+                    [self._entry(spooled) for spooled in batch], self._rq_job_key, before=self._taken, kept=self._kept
+                )
             except RedisError as error:  # away, full, loading or read-only: all may pass
+                if spoiled(error):
+                    raise
                 self._retry_at = time.monotonic() + RETRY_EVERY
-                self._log.warning("redis_does_not_take_events", pending=len(self._pending), error=str(error))
-                return
-            self._pending.popleft()
+                self._log.warning("redis_does_not_take_events", pending=len(self._pending), detail=trouble(error))
+                break
+            if taken is None:
+                self._log.warning("redis_lost_its_data", detail="publishing again what the spool holds")
+                self._rewind()
+                continue
+            self._taken = taken
+            for _ in batch:
+                self._pending.popleft()
+            more = True
+        return not (self._pending or self._overflown)
 
-    def drain(self, seconds: float) -> bool:
-        """Publish what is pending, trying for at most `seconds`; returns whether nothing is left."""
-        deadline = time.monotonic() + seconds
-        while self._pending and time.monotonic() < deadline:
-            self.pump()
-            if self._pending:
-                time.sleep(0.1)
-        return not self._pending
+    def _rewind(self) -> None:
+        # A full disk keeps no copy; what still waits in memory is not lost for that, and keeps its place.
+        known = {(one.event.attempt, one.event.seq): one for one in (*self._pending, *self._spool.replay())}
+        self._pending = deque(known[key] for key in sorted(known))
+        self._taken = 0
+        self._overflown = False
 
-
-class MetaSink:
-    """Keeps RQ's `job.meta` up to date, for tools that know RQ only."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def emit(self, event: AnyEvent) -> None:
-        """Put the event's figures into the job's meta."""
+    def _entry(self, spooled: Spooled) -> Entry:
+        event, record = spooled.event, flatten(spooled.event)
         fields = event.model_dump(mode="json", exclude={"v", "seq", "job_id", "ts", "type"}, exclude_none=True)
+        if event.type == "job_started":  # nothing of an earlier attempt shall look like this one's
+            self._meta = {name: value for name, value in self._meta.items() if name not in JobState.model_fields}
+        self._meta.update(fields)
         if event.type in STATUS:
-            fields["status"] = STATUS[event.type]
-        self._job.meta.update(fields)
-        try:
-            self._job.save_meta()
-        except RedisError as error:
-            structlog.get_logger("preflight").debug("meta_not_saved", error=str(error))
+            self._meta["status"] = STATUS[event.type]
+        return Entry(
+            attempt=event.attempt,
+            seq=event.seq,
+            fields=_in_turn(record),
+            state=_in_turn(folded(event, record)),
+            lifecycle=event.type in LIFECYCLE,
+            first=event.type == "job_started",
+            result=None if spooled.result is None else spooled.result.model_dump_json(),
+            meta=json.dumps(self._meta),
+        )
+
+
+def _in_turn(record: dict[str, str]) -> list[str]:
+    return [part for pair in record.items() for part in pair]

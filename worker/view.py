@@ -18,9 +18,12 @@ from worker.wire import (
     EpochDone,
     JobCancelled,
     JobFailed,
+    JobInterrupted,
+    JobResumed,
     JobStarted,
     JobState,
     JobWarning,
+    MemoryRanOut,
     PlanFields,
     Progress,
     ResourceLimits,
@@ -70,6 +73,12 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
             )
         case JobFailed():
             return f"failed    {event.reason}: {event.message}"
+        case JobResumed():
+            return f"resumed   after epoch {event.epochs_done} step {event.steps_done}, from a checkpoint"
+        case MemoryRanOut():
+            return f"memory    {event.message}"
+        case JobInterrupted():
+            return f"stopped   {event.message}"
         case JobCancelled():
             return f"cancelled {event.message}"
         case JobWarning():

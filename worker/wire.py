@@ -305,6 +305,45 @@ class EpochDone(Event):
     train_seconds: Seconds
 
 
+class CheckpointSaved(Event):
+    """Everything up to this step survives a kill."""
+
+    type: Literal["checkpoint_saved"] = "checkpoint_saved"
+    epochs_done: Count
+    steps_done: Count
+    """Of the epoch after them."""
+    seconds: Seconds
+    """For which the training stood still."""
+    bytes: Count
+
+
+class JobResumed(Event):
+    """The training goes on from a checkpoint."""
+
+    type: Literal["job_resumed"] = "job_resumed"
+    epochs_done: Count
+    steps_done: Count
+    """Of the epoch after them."""
+
+
+class MemoryRanOut(Event):
+    """The training was killed for memory, and goes on in smaller pieces."""
+
+    type: Literal["out_of_memory"] = "out_of_memory"
+    message: Text
+    micro_batch: spec.BatchSize
+    """From now on."""
+    eval_batch: spec.BatchSize
+    """From now on."""
+
+
+class JobInterrupted(Event):
+    """The worker was told to stop; the job waits at the front of its queue, its checkpoint on disk."""
+
+    type: Literal["job_interrupted"] = "job_interrupted"
+    message: Text
+
+
 class TrainingDone(Event):
     """The job is finished; the fields are those of its result."""
 
@@ -355,6 +394,10 @@ AnyEvent = Annotated[
     | LoaderConfig
     | Progress
     | EpochDone
+    | CheckpointSaved
+    | JobResumed
+    | MemoryRanOut
+    | JobInterrupted
     | TrainingDone
     | JobFailed
     | JobCancelled
@@ -363,7 +406,10 @@ AnyEvent = Annotated[
 ]
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
-LIFECYCLE: Final = ("job_started", "calibration_winner", "training_done", "job_failed", "job_cancelled")
+LIFECYCLE: Final = (
+    "job_started", "calibration_winner", "job_resumed", "out_of_memory", "job_interrupted",
+    "training_done", "job_failed", "job_cancelled",
+)  # fmt: skip
 """Types of the events that also go to the stream that is never trimmed."""
 LAST: Final = ("training_done", "job_failed", "job_cancelled")
 """Types of the events after which an attempt says nothing more."""

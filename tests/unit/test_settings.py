@@ -1,11 +1,14 @@
 """Settings: the only reader of the environment."""
 
+import json
 import os
+import traceback
 from pathlib import Path
 
 import pytest
 
 from training.errors import InvalidConfig
+from worker.doctor import examine
 from worker.settings import child_environment, load, service_environment, without_password
 
 
@@ -44,6 +47,11 @@ def test_our_own_redis_variable_goes_before_the_platforms(monkeypatch: pytest.Mo
         ("PREFLIGHT_LOG_FORMAT", "xml", "PREFLIGHT_LOG_FORMAT is 'xml', but must be one of"),
         ("PORT", "99999", "PORT is '99999', but must be at most 65535"),
         ("REDIS_URL", "http://x", "REDIS_URL is 'http://x': must begin with redis://"),
+        ("REDIS_URL", "redis://[::1", "REDIS_URL is '***': is no URL; write redis://"),
+        ("REDIS_URL", "localhost:6379", "REDIS_URL is 'localhost:6379': must begin with redis://"),
+        ("PREFLIGHT_MAX_EPOCHS", "0", "PREFLIGHT_MAX_EPOCHS is '0', but must be"),
+        ("PREFLIGHT_MAX_SAMPLES", "many", "PREFLIGHT_MAX_SAMPLES is 'many', but must be"),
+        ("PREFLIGHT_SIGNING_KEY", "hunter2", "PREFLIGHT_SIGNING_KEY is '***': must have at least 16 characters"),
     ],
 )
 def test_bad_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str) -> None:
@@ -54,12 +62,28 @@ def test_bad_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str,
     assert words in caught.value.message
 
 
-def test_a_bad_redis_url_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even the sentence that refuses it."""
-    monkeypatch.setenv("REDIS_URL", "http://user:hunter2@x")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@x", "redis://:hunter2", "redis://:hunter2/x@host", "redis://:x#hunter2@host",
+        "redis://:hunter2?@host", "hunter2@host", "user:hunter2@host", "http://x?password=hunter2",
+    ],
+)  # fmt: skip
+def test_a_bad_redis_url_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Not even the sentence that refuses it, wherever the password ended up in the URL."""
+    monkeypatch.setenv("REDIS_URL", url)
     with pytest.raises(InvalidConfig) as caught:
         load()
     assert "hunter2" not in caught.value.message
+
+
+def test_a_bad_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is too short may be most of the real one."""
+    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "hunter2")
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert "hunter2" not in caught.value.message
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -68,6 +92,7 @@ def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PREFLIGHT_CACHE_DIR", "/elsewhere")
     settings = load()
     assert (settings.data_dir, settings.artifact_dir) == (tmp_path / "data", tmp_path / "artifact")
+    assert settings.state_dir == tmp_path / "state"
     assert settings.cache_dir == Path("/elsewhere")
 
 
@@ -79,6 +104,9 @@ def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch,
         ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
         ("unix:///tmp/s?password=secret", "unix:///tmp/s?password=***"),
         ("redis://host", "redis://host"),
+        ("rediss://u:a@b@host:1 and redis://:c@host", "rediss://u:***@host:1 and redis://:***@host"),
+        ("redis://host:1/0 asked by a@b", "redis://host:1/0 asked by a@b"),
+        ("redis://host:1 asked by a@b", "redis://host:1 asked by a@b"),
     ],
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
@@ -86,10 +114,50 @@ def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:p%40ss%2Fwd@host/0",
+        "rediss://host/0?db=1&password=p%40ss%2Fwd",
+        "unix:///tmp/s?password=p@ss/wd",
+    ],
+)
+def test_a_text_is_scrubbed_of_every_secret(url: str) -> None:
+    """The password as it is and as the URL spells it, and the signing key, also in quotes and in JSON."""
+    key = 'a "key" of\nsixteen, ü'
+    settings = load(redis_url=url, signing_key=key)
+    said = f"{url} p@ss/wd p%40ss%2Fwd {key} {key!r} {key!a} {json.dumps(key)} {key.encode()!r}"
+    text = settings.scrubbed(said)
+    assert "wd" not in text
+    assert "sixteen" not in text
+
+
+def test_the_doctor_looks_at_every_directory_and_shows_no_secret(tmp_path: Path) -> None:
+    """Neither of Redis nor in a path."""
+    key = "sixteen letters!"
+    settings = load(
+        redis_url=f"unix://user:hunter2@{tmp_path}/none.sock", signing_key=key, data_dir=tmp_path / "hunter2",
+        state_dir=tmp_path / key,
+    )  # fmt: skip
+    findings = list(examine(settings))
+    assert {"data_dir", "artifact_dir", "cache_dir", "state_dir"} <= {finding.name for finding in findings}
+    said = " ".join(finding.detail for finding in findings)
+    assert "only signed jobs are taken" in said
+    assert "hunter2" not in said
+    assert key not in said
+
+
+def test_settings_do_not_show_the_key() -> None:
+    """Not when they are printed, and not as JSON."""
+    settings = load(signing_key="sixteen letters!")
+    assert "sixteen" not in f"{settings!r} {settings.model_dump()} {settings.model_dump_json()}"
+
+
 def test_children_do_not_see_the_services_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training child gets neither the Redis URL nor our own variables; PATH stays."""
     monkeypatch.setenv("REDIS_URL", "redis://:secret@host")
     monkeypatch.setenv("PREFLIGHT_QUEUE", "q")
+    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "sixteen letters!")
     environment = child_environment()
     assert not [name for name in environment if name.startswith(("REDIS_", "PREFLIGHT_"))]
     assert "PATH" in environment
@@ -97,7 +165,12 @@ def test_children_do_not_see_the_services_secrets(monkeypatch: pytest.MonkeyPatc
 
 def test_a_command_finds_the_same_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What service_environment gives reads back as what it was made from."""
-    settings = load(redis_url="redis://h", queue="q", data_dir=tmp_path, log_level="debug", calibration_seconds=3.0)
+    monkeypatch.setenv("PREFLIGHT_MAX_EPOCHS", "3")  # of this process, and not of the settings
+    settings = load(
+        redis_url="redis://h", queue="q", data_dir=tmp_path, log_level="debug", calibration_seconds=3.0,
+        signing_key="sixteen letters!", max_samples=7, max_epochs=None,
+    )  # fmt: skip
     for name, value in service_environment(settings).items():
         monkeypatch.setenv(name, value)
     assert load() == settings
+    assert settings.max_epochs is None

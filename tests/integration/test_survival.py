@@ -1,0 +1,211 @@
+"""A job outlives what runs it: real workers on a real Redis, really killed, stopped and cut off."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
+from services import StartWorker, Worker, digits_job, wait_for, wait_until
+
+from worker import keys
+from worker.client import Client
+from worker.settings import Settings
+from worker.wire import AnyEvent, CheckpointSaved, JobResumed, Progress, TrainJob
+
+FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
+
+
+def long_job(job_id: str, **fields: object) -> TrainJob:
+    """Return a deterministic job of some seconds."""
+    return digits_job(job_id=job_id, epochs=25, deterministic=True, plan={"threads": 1}, **fields)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, str]:
+    """Weights of jobs that nobody disturbed, by their number of epochs."""
+    return {}
+
+
+def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> str:
+    """Return the sha256 of the weights of `long_job`, trained without a disturbance."""
+    if "long" not in undisturbed:
+        client.enqueue(long_job("reference"))
+        assert start_worker("--burst").wait() == 0
+        result = client.result("reference")
+        assert result is not None
+        assert result.model_sha256 is not None
+        undisturbed["long"] = result.model_sha256
+    return undisturbed["long"]
+
+
+def until_checkpoint(client: Client, job_id: str, count: int = 2) -> None:
+    """Wait until a job has saved `count` checkpoints in a row."""
+    saved = 0
+    for event in client.events(job_id, timeout=60):
+        saved += isinstance(event, CheckpointSaved)
+        if saved == count:
+            return
+    raise AssertionError(f"{job_id} ended before it had saved {count} times")
+
+
+def see_that_nothing_is_doubled(client: Client, job_id: str) -> list[AnyEvent]:
+    """Every attempt's events are whole and in order, and the job is done once."""
+    events = list(client.events(job_id, timeout=10))
+    for attempt in {event.attempt for event in events}:
+        seqs = [event.seq for event in events if event.attempt == attempt]
+        assert seqs == list(range(1, len(seqs) + 1))
+    assert [event.type for event in events].count("training_done") == 1
+    return events
+
+
+def kill_tree(worker: Worker) -> None:
+    """Kill the worker and all that it started, as the end of a container does."""
+    processes = [psutil.Process(worker.process.pid), *psutil.Process(worker.process.pid).children(recursive=True)]
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=10)
+
+
+def test_a_killed_worker_is_followed_by_the_next_one_on_its_disk(
+    client: Client, start_worker: StartWorker, undisturbed: dict[str, str]
+) -> None:
+    """kill -9 of the worker: a worker that starts takes the job over at once, and ends with the same weights."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    first = start_worker(environment=FREQUENT)
+    until_checkpoint(client, "job")
+    processes = psutil.Process(first.process.pid).children(recursive=True)
+    first.process.kill()
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []
+    start_worker(environment=FREQUENT)
+    state = wait_for(client, "job")
+    assert (state.status, state.attempt) == ("finished", 2)
+    assert state.model_sha256 == sha
+    events = see_that_nothing_is_doubled(client, "job")
+    assert any(isinstance(event, JobResumed) for event in events)
+
+
+def test_another_worker_takes_over_from_a_host_that_died(
+    client: Client, start_worker: StartWorker, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    """An idle worker with another disk takes the job within the lease, from the beginning, to the same weights."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    first = start_worker(environment=FREQUENT)
+    until_checkpoint(client, "job")
+    start_worker(environment={"PREFLIGHT_STATE_DIR": str(tmp_path / "other")})
+    kill_tree(first)
+    state = wait_for(client, "job")
+    assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
+    see_that_nothing_is_doubled(client, "job")
+
+
+def test_sigterm_puts_a_running_job_to_the_front(
+    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
+) -> None:
+    """The worker saves, exits with 0, and the next one goes on with that job before all others."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    worker = start_worker()
+    until_checkpoint(client, "job", 1)
+    client.enqueue(digits_job(job_id="behind"))
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert client.status("job").status == "queued"
+    queue = Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+    assert queue.get_job_ids() == ["job", "behind"]
+    assert connection.hget("rq:job:job", "retries_left") == "2"
+    assert start_worker("--burst").wait() == 0
+    state = client.status("job")
+    assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
+    assert client.status("behind").status == "finished"
+    events = see_that_nothing_is_doubled(client, "job")
+    stopped_at = [event for event in events if isinstance(event, CheckpointSaved) and event.attempt == 1][-1]
+    (resumed,) = [event for event in events if isinstance(event, JobResumed)]
+    assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
+
+
+def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> None:
+    """Without patience: exit code 1, no process left, the job back in its queue, and nothing lost."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    worker = start_worker(environment=FREQUENT)
+    until_checkpoint(client, "job")
+    processes = psutil.Process(worker.process.pid).children(recursive=True)
+    for process in processes:
+        process.suspend()  # so that the first signal cannot be heeded
+    worker.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 1
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []
+    assert client.status("job").status == "queued"
+    assert start_worker("--burst").wait() == 0
+    assert client.status("job").model_sha256 == sha
+
+
+def test_sigterm_during_calibration(client: Client, start_worker: StartWorker) -> None:
+    """A job that is still being calibrated goes back at once, too."""
+    client.enqueue(digits_job(job_id="job", calibrate=True, force_calibration=True, epochs=3))
+    worker = start_worker()
+    for event in client.events("job", timeout=60):
+        if event.type == "calibration_trial":
+            break
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert client.status("job").status == "queued"
+    assert start_worker("--burst").wait() == 0
+    assert client.status("job").status == "finished"
+
+
+def test_a_stopped_attempt_that_wakes_up_can_write_nothing(
+    client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
+) -> None:
+    """SIGSTOP beyond the lease, takeover, SIGCONT: the old attempt ends itself, and only the new one is heard."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    first = start_worker(environment=FREQUENT)
+    until_checkpoint(client, "job")
+    tree = [psutil.Process(first.process.pid), *psutil.Process(first.process.pid).children(recursive=True)]
+    for process in tree:
+        process.suspend()
+    start_worker(environment=FREQUENT)
+    wait_until(lambda: connection.hget(keys.fence("job"), "attempt") == "2", seconds=60)
+    for process in tree:
+        process.resume()
+    state = wait_for(client, "job")
+    assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
+    see_that_nothing_is_doubled(client, "job")
+    wait_until(lambda: not psutil.Process(first.process.pid).children(), seconds=30)
+    assert "superseded" in first.output()
+    client.enqueue(digits_job(job_id="next"))
+    assert wait_for(client, "next").status == "finished"
+
+
+def test_a_result_on_disk_is_taken_over(
+    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
+) -> None:
+    """A model that was published before its worker died is the result: it is not trained again."""
+    client.enqueue(digits_job(job_id="job"))
+    assert start_worker("--burst").wait() == 0
+    first = client.result("job")
+    assert first is not None
+    connection.flushall()
+    client.enqueue(digits_job(job_id="job"))
+    assert start_worker("--burst").wait() == 0
+    assert client.result("job") == first
+    assert "progress" not in [event.type for event in client.events("job", timeout=5)]
+    connection.flushall()
+    client.enqueue(digits_job(job_id="job", seed=1))
+    assert start_worker("--burst").wait() == 0
+    second = client.result("job")
+    assert second is not None
+    assert second.model_sha256 != first.model_sha256
+    assert not list((settings.state_dir / "jobs").iterdir())

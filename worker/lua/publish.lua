@@ -1,0 +1,40 @@
+-- Append events to their job's streams and fold them into its state; each once, in order.
+-- KEYS: fence, events, lifecycle, state, result, RQ's job hash
+-- ARGV: owner, attempt, last event of the attempt that was taken before, ttl in s, records kept, then one JSON object
+-- an event: attempt, seq, fields, state, lifecycle, first, result, meta
+-- Returns {word, number}: superseded/0, gap/last event known here, ok/last event taken.
+local fence, events, lifecycle, state, result, job = unpack(KEYS)
+local attempt, ttl = tonumber(ARGV[2]), ARGV[4]
+if superseded(fence, ARGV[1], attempt) then
+  return {'superseded', 0}
+end
+local function last(of)
+  return tonumber(redis.call('HGET', fence, 'seq:' .. of) or '0')
+end
+if last(attempt) < tonumber(ARGV[3]) then
+  return {'gap', last(attempt)}
+end
+for number = 6, #ARGV do
+  local event = cjson.decode(ARGV[number])
+  if event.seq > last(event.attempt) then
+    redis.call('XADD', events, 'MAXLEN', '~', ARGV[5], '*', unpack(event.fields))
+    if event.lifecycle then
+      redis.call('XADD', lifecycle, '*', unpack(event.fields))
+    end
+    if event.first then
+      redis.call('DEL', state) -- nothing of an earlier attempt shall look like this one's
+    end
+    redis.call('HSET', state, unpack(event.state))
+    redis.call('HSET', fence, 'seq:' .. event.attempt, event.seq)
+    if event.result then
+      redis.call('SET', result, event.result, 'EX', ttl)
+    end
+    if event.meta and redis.call('EXISTS', job) == 1 then
+      redis.call('HSET', job, 'meta', event.meta)
+    end
+  end
+end
+for _, key in ipairs({fence, events, lifecycle, state}) do
+  redis.call('EXPIRE', key, ttl)
+end
+return {'ok', last(attempt)}

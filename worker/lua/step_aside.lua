@@ -1,0 +1,11 @@
+-- Give up an execution of a job that another attempt is running; the job comes round again.
+-- KEYS: RQ's queue, intermediate queue and started registry   ARGV: job id, execution
+local queue, intermediate, started = unpack(KEYS)
+local id = ARGV[1]
+redis.call('LREM', intermediate, 0, id)
+redis.call('ZREM', started, id .. ':' .. ARGV[2])
+redis.call('DEL', 'rq:execution:' .. id .. ':' .. ARGV[2])
+if not redis.call('LPOS', queue, id) then
+  redis.call('RPUSH', queue, id)
+end
+return 'ok'

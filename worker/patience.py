@@ -1,0 +1,79 @@
+"""Waiting for Redis: what has to be written is tried until it is written."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import structlog
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+FIRST_PAUSE: Final = 0.1
+"""Seconds before the second try."""
+LONGEST_PAUSE: Final = 2.0
+"""Seconds between two tries, once the pauses have grown."""
+SAY_EVERY: Final = 10.0
+"""Seconds between two log lines of one wait."""
+
+HOPELESS: Final = (AuthenticationError, NoPermissionError)
+"""What no waiting mends: the credentials are wrong, or their rights."""
+WRONG_TYPE: Final = "WRONGTYPE"
+"""How Redis says, in scripts too, that a key holds something else than what is asked for."""
+
+T = TypeVar("T")
+
+
+TROUBLE: Final[dict[type[RedisError], str]] = {
+    AuthenticationError: "refuses the password", NoPermissionError: "refuses a command", OutOfMemoryError: "is full",
+    ReadOnlyError: "is a read-only replica", BusyLoadingError: "is loading its data",
+    TimeoutError: "does not answer in time", ConnectionError: "cannot be reached",
+}  # fmt: skip
+"""Error of redis-py -> what Redis does, the special ones first."""
+
+
+def trouble(error: RedisError) -> str:
+    """Return what is the matter with Redis, for a log line."""
+    what = next((name for kind, name in TROUBLE.items() if isinstance(error, kind)), "refuses")
+    return f"Redis {what}: {error}"
+
+
+def spoiled(error: RedisError) -> bool:
+    """Whether Redis says that a key is not what it should be: no waiting mends that either."""
+    return isinstance(error, ResponseError) and WRONG_TYPE in str(error)
+
+
+def insist(action: Callable[[], T], what: str, look: Callable[[], None]) -> T:
+    """Return what `action` returns, once Redis is there for it; `action` may run more than once.
+
+    Args:
+        action: what is done.
+        what: its name in the log.
+        look: called between two tries; what it raises ends the wait.
+
+    Raises:
+        redis.exceptions.AuthenticationError, NoPermissionError, ResponseError: waiting would not help.
+    """
+    pause, say_at = FIRST_PAUSE, time.monotonic()
+    while True:
+        try:
+            return action()
+        except HOPELESS:
+            raise
+        except RedisError as error:
+            if spoiled(error):
+                raise
+            if time.monotonic() >= say_at:
+                structlog.get_logger("preflight").warning("waiting_for_redis", to=what, detail=trouble(error))
+                say_at = time.monotonic() + SAY_EVERY
+        look()
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,27 @@
+"""RQ's job under any id of ours: RQ itself refuses a dot in one."""
+
+from redis import Redis
+from rq.job import Job
+from rq.serializers import Serializer
+
+
+class AnyIdJob(Job):
+    """A job whose id is not looked at; `worker.wire.is_job_id` has done so."""
+
+    def __init__(
+        self,
+        id: str | None = None,
+        connection: Redis | None = None,
+        serializer: Serializer | str | None = None,
+    ) -> None:
+        super().__init__(None, connection=connection, serializer=serializer)
+        self._id = id
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._id or super().id
+
+    @id.setter
+    def id(self, value: str) -> None:
+        self._id = value
