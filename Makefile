@@ -11,7 +11,7 @@ TOOLS := build/tools
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types architecture schemas sbom audit bench clean
+.PHONY: help demo test check lint types architecture schemas sbom audit bench faults clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -54,6 +54,11 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.allocator
 	$(BIN)/python -m bench.parity
+
+ROUNDS ?= 28
+FAULTS ?= --parallel 2 --stock
+faults: $(VENV)/.dev  ## Try real faults, on stock RQ too; ROUNDS=200 draws as many, FAULTS= sets other options.
+	$(BIN)/python -m bench.faults --rounds $(ROUNDS) $(FAULTS)
 
 clean:  ## Remove .venv and caches.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -2,7 +2,8 @@
 
 One real training of MNIST per model, in a process of its own. Its steps are cut into blocks of about 15 s, which take
 turns: with checkpoints, without, without, with, and so on. Prints a Markdown table: medians and ranges over the blocks,
-and the cost pair by pair.
+the cost in throughput pair by pair, and, for machines too busy for that, the share of the processor time in the blocks
+with checkpoints that goes into them: into copying, in which all threads stand still, and into the writing thread.
 """
 
 import json
@@ -12,40 +13,78 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from training.journal import JournalReader, JournalWriter
+from pydantic import TypeAdapter
+
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import DEFAULTS
 from worker.settings import load
 
-PAIRS: Final = 7
+PAIRS: Final = 6
 BLOCKS: Final = {"cnn": 3 * 429, "resnet18": 29}
 """Model -> steps of a block. Of `cnn` three whole epochs, so that each block has as many validations."""
 BOUND: Final = 0.01
 
 
-def measure(model: str, store_path: Path) -> None:
-    """Be one process: train, and print the samples per second of the blocks with and without checkpoints."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What was measured of some steps."""
+
+    on: bool
+    """Whether checkpoints were made."""
+    samples_per_s: float
+    processor_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one process measured."""
+
+    threads: int
+    blocks: list[Block]
+    still_seconds: list[float]
+    """Of each checkpoint, as the next three."""
+    write_seconds: list[float]
+    writer_processor_seconds: list[float]
+    sizes: list[int]
+
+
+MEASURED = TypeAdapter(Measured)
+
+
+def measure(model: str, store_path: Path) -> Measured:
+    """Be one process: train in blocks that take turns."""
+    from training.checkpoint import Blob
+    from training.course import Course
     from training.errors import Cancelled
     from training.fit import fit
-    from training.keeper import Keeper
+    from training.journal import JournalReader, JournalWriter
+    from training.keeper import Keeper, Written
     from training.step import TrainStep, prepare_process
     from training.store import open_store
 
     class Alternating(Keeper):
-        """Keeps checkpoints in some blocks only."""
+        """Keeps checkpoints in some blocks only, and measures its thread."""
 
         on = False
+        processor_seconds: Final[list[float]] = []
 
         def due(self) -> bool:
             return self.on and super().due()
 
         def worthwhile(self) -> bool:
             return self.on and super().worthwhile()
+
+        def _write(self, directory: Path, course: Course, tensors: Mapping[str, Blob], seconds: float) -> Written:
+            began = time.thread_time()
+            written = super()._write(directory, course, tensors, seconds)
+            self.processor_seconds.append(time.thread_time() - began)
+            return written
 
     # The first block warms up; then with, without, without, with.
     turns = [False] + [on for pair in range(PAIRS) for on in ((True, False) if pair % 2 == 0 else (False, True))]
@@ -57,17 +96,18 @@ def measure(model: str, store_path: Path) -> None:
     prepare_process(plan)
     store = open_store(store_path)
     step = TrainStep(spec, plan, store.info.shape, store.info.classes)
-    blocks: list[float] = []
-    steps, began = 0, 0.0
+    blocks: list[Block] = []
+    steps, began, processor_began = 0, time.perf_counter(), time.process_time()
 
     def after_step() -> bool:
         """Close a block where it ends, and begin the next one; return whether it was the last."""
-        nonlocal steps, began
+        nonlocal steps, began, processor_began
         steps += 1
         if steps % BLOCKS[model] == 0:
-            now = time.perf_counter()
-            blocks.append(BLOCKS[model] * spec.batch_size / (now - began))
-            began = now
+            now, processor_now = time.perf_counter(), time.process_time()
+            speed = BLOCKS[model] * spec.batch_size / (now - began)
+            blocks.append(Block(turns[len(blocks)], speed, processor_now - processor_began))
+            began, processor_began = now, processor_now
             keeper.on = len(blocks) < len(turns) and turns[len(blocks)]
         return len(blocks) == len(turns)
 
@@ -77,16 +117,19 @@ def measure(model: str, store_path: Path) -> None:
             JournalWriter(path, "bench") as journal,
             Alternating(step, store.info, journal, directory=Path(directory)) as keeper,
         ):
-            course, began = keeper.resume(()), time.perf_counter()
             try:
-                fit(step, store, journal, after_step, course, keeper)
+                fit(step, store, journal, after_step, keeper.resume(()), keeper)
             except Cancelled:
                 kept = [record.payload for record in JournalReader(path, "bench").read() if record.kind == "checkpoint"]
-    print(json.dumps({
-        "with": [speed for speed, on in zip(blocks[1:], turns[1:], strict=True) if on],
-        "without": [speed for speed, on in zip(blocks[1:], turns[1:], strict=True) if not on],
-        "checkpoints": kept[:-1],  # the last one is that of the end
-    }))  # fmt: skip
+    del kept[-1], keeper.processor_seconds[-1]  # that of the end
+    return MEASURED.validate_python({
+        "threads": plan.threads,
+        "blocks": blocks[1:],
+        "still_seconds": [each["seconds"] for each in kept],
+        "write_seconds": [each["write_seconds"] for each in kept],
+        "writer_processor_seconds": keeper.processor_seconds,
+        "sizes": [each["bytes"] for each in kept],
+    })  # fmt: skip
 
 
 def spread(values: list[float], form: str) -> str:
@@ -94,29 +137,34 @@ def spread(values: list[float], form: str) -> str:
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
+def row(model: str, found: Measured) -> str:
+    """Return a line of the table."""
+    kept, plain = ([block.samples_per_s for block in found.blocks if block.on is on] for on in (True, False))
+    costs = [1 - with_them / without for with_them, without in zip(kept, plain, strict=True)]
+    spent = sum(found.still_seconds) * found.threads + sum(found.writer_processor_seconds)
+    share = spent / sum(block.processor_seconds for block in found.blocks if block.on)
+    cells = (
+        model, spread(plain, ",.0f"), spread(kept, ",.0f"), spread(costs, "+.2%"), f"{share:.2%}",
+        f"{spread(found.still_seconds, '.4f')} s", f"{spread(found.write_seconds, '.3f')} s",
+        f"{len(found.sizes)} of {statistics.median(found.sizes) / (1 << 20):.1f} MiB",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
     """Run the processes and print the table."""
     settings = load()
     store = prepare("mnist", settings.data_dir, settings.cache_dir).path
-    print("| model | samples/s without | samples/s with | cost, pair by pair | standing still | writing | MiB |")
-    print("|---|---|---|---|---|---|---|")
+    print("| model | samples/s without | samples/s with | cost | of processor time | standing still | writing | made |")
+    print("|---|---|---|---|---|---|---|---|")
     for model in BLOCKS:
         command = [sys.executable, "-m", "bench.checkpoints", model, str(store)]
-        found = json.loads(subprocess.check_output(command))
-        costs = [1 - fast / slow for fast, slow in zip(found["with"], found["without"], strict=True)]
-        still, writing, size = (
-            [each[name] for each in found["checkpoints"]] for name in ("seconds", "write_seconds", "bytes")
-        )
-        print(
-            f"| {model} | {spread(found['without'], ',.0f')} | {spread(found['with'], ',.0f')} "
-            f"| {spread(costs, '+.2%')} | {spread(still, '.4f')} s | {spread(writing, '.3f')} s "
-            f"| {statistics.median(size) / (1 << 20):.1f} |"
-        )
+        print(row(model, MEASURED.validate_json(subprocess.check_output(command))), flush=True)
     print(f"\nbound of the cost: {BOUND:.0%}; {PAIRS} pairs of blocks for each model")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        measure(sys.argv[1], Path(sys.argv[2]))
+        print(json.dumps(MEASURED.dump_python(measure(sys.argv[1], Path(sys.argv[2])))))
     else:
         main()

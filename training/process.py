@@ -181,7 +181,7 @@ class Child:
                 returncode,
                 self._last_words(),
                 # A loader worker may have been the victim, and the child have failed for lack of it.
-                out_of_memory=killed and returncode != 0,
+                out_of_memory=killed and (returncode > 0 or returncode == -signal.SIGKILL),
                 limit_bytes=self._enclosure.limit_bytes(),
                 peak_bytes=self._enclosure.peak_bytes(),
             )

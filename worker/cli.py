@@ -179,7 +179,7 @@ def _client(settings: Settings) -> Client:
 def _log_to_stderr(settings: Settings) -> None:
     from worker import logs
 
-    logs.configure(settings.log_format, settings.log_level, sys.stderr)
+    logs.configure(settings.log_format, settings.log_level, sys.stderr, settings.secrets)
 
 
 @main.command()

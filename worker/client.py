@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from pydantic import JsonValue, ValidationError
 
@@ -36,6 +36,7 @@ from worker.wire import (
     TrainJob,
     TrainResult,
     encode_job,
+    is_job_id,
     unflatten,
 )
 
@@ -164,15 +165,37 @@ class Client:
         return Handle(job_id, created=True)
 
     def status(self, job_id: str) -> JobState:
-        """Return the latest of everything about a job; status `unknown` where Redis knows nothing of it."""
-        stored = self._redis.hgetall(keys.state(job_id))
-        known = {name: value for name, value in _decoded(stored).items() if name in JobState.model_fields}
-        rq_job = self._rq_job(job_id)
-        rq_status: Status = FROM_RQ.get(rq_job.get_status(), "unknown") if rq_job else "unknown"
+        """Return the latest of everything about a job; status `unknown` where Redis knows nothing of it.
+
+        What others have put into the job's keys and cannot be read is passed over.
+        """
+        known = {name: value for name, value in self._hash(keys.state(job_id)).items() if name in JobState.model_fields}
+        rq_status: Status = self._rq_status(job_id) or "unknown"
         own_status = known.get("status", rq_status)
         # A supervisor that was killed cannot say so, and none knows that its job will be run again.
         outdated = (own_status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
-        return JobState.model_validate({**known, "job_id": job_id, "status": rq_status if outdated else own_status})
+        if outdated or own_status not in get_args(Status):
+            own_status = rq_status
+        try:
+            return JobState.model_validate({**known, "job_id": job_id, "status": own_status})
+        except ValidationError:
+            return JobState.model_validate({"job_id": job_id, "status": own_status})
+
+    def _rq_status(self, job_id: str) -> Status | None:
+        """Return RQ's word on a job; None where it has none."""
+        return FROM_RQ.get(self._hash(self._queue.job_class.key_for(job_id), "status").get("status", ""))
+
+    def _hash(self, key: str, *fields: str) -> dict[str, str]:
+        """Return the hash at `key`, or those `fields` of it; empty where there is none, or something else."""
+        from redis.exceptions import ResponseError
+
+        try:
+            if fields:
+                values = zip(fields, self._redis.hmget(key, fields), strict=True)
+                return {name: _text(value) for name, value in values if value is not None}
+            return _decoded(self._redis.hgetall(key))
+        except ResponseError:
+            return {}
 
     def result(self, job_id: str) -> TrainResult | None:
         """Return the result of a finished job, None for any other."""
@@ -199,6 +222,8 @@ class Client:
             # Without a last event: killed, expired, or of a version that is not read here.
             over = over or time.monotonic() - heard > QUIET
             if over and not records and not self._resubmitted(job_id) and not self._goes_on(job_id):
+                # It may have ended between the two looks.
+                yield from (event for _, fields in self._records(job_id, after) if (event := _decode(fields)))
                 return
 
     def _records(self, job_id: str, after: str) -> list[tuple[str, dict[str, str]]]:
@@ -213,25 +238,33 @@ class Client:
 
         RQ decides on a retry a moment after the job has said that it failed, so its word counts where it has one.
         """
-        rq_job = self._rq_job(job_id)
-        status = FROM_RQ.get(rq_job.get_status()) if rq_job else self.status(job_id).status
-        return status in ("queued", "running")
+        return (self._rq_status(job_id) or self.status(job_id).status) in ("queued", "running")
 
     def cancel(self, job_id: str) -> bool:
         """Ask a job to stop: taken from the queue at once, or stopped within a step when it runs.
 
         Returns False when there is no such job, or it has ended.
         """
+        from redis.exceptions import NoPermissionError
+
         status = self.status(job_id).status
         if status not in ("queued", "running"):
             return False
-        self._redis.set(keys.cancel(job_id), "1", ex=STATE_TTL)
+        self._redis.hset(keys.cancel(job_id), "at", str(time.time()))
+        try:
+            self._redis.expire(keys.cancel(job_id), STATE_TTL)
+            self._take_out(job_id)
+        except NoPermissionError:
+            return True  # a producer may only ask; the worker that takes the job hears it
+        return True
+
+    def _take_out(self, job_id: str) -> None:
+        """Cancel a job that still waits in the queue."""
         rq_job = self._rq_job(job_id)
         if rq_job is not None and self._redis.lrem(self._queue.key, 1, job_id):
             rq_job.cancel()
             self._say_cancelled(job_id)
             self._redis.delete(keys.cancel(job_id))
-        return True
 
     def jobs(self) -> list[JobState]:
         """Return the state of every job that RQ still knows, oldest first."""
@@ -241,19 +274,18 @@ class Client:
             self._queue.failed_job_registry,
             self._queue.canceled_job_registry,
         )
-        # cleanup=False: looking must not change the queue.
-        ids = [job_id for registry in registries for job_id in registry.get_job_ids(cleanup=False)]
-        ids += self._queue.get_job_ids()
-        states = [self.status(job_id) for job_id in dict.fromkeys(ids)]
+        # Read as they are: RQ's own reading changes the queue, and stumbles over what is no text.
+        entries = [entry for registry in registries for entry in self._redis.zrange(registry.key, 0, -1)]
+        entries += self._redis.lrange(self._queue.key, 0, -1)
+        ids = dict.fromkeys(_text(entry).partition(":")[0] for entry in entries)  # of those that run, `id:execution`
+        states = [self.status(job_id) for job_id in ids if is_job_id(job_id)]
         return sorted(states, key=lambda state: state.updated_at or time.time())
 
     def _rq_job(self, job_id: str) -> Job | None:
-        from rq.exceptions import NoSuchJobError
-
         try:
             return self._queue.job_class.fetch(job_id, connection=self._redis, serializer=self._queue.serializer)
-        except NoSuchJobError:
-            return None
+        except Exception:
+            return None  # none, or what is there is no job: RQ raises whatever its parts do
 
     def _say_cancelled(self, job_id: str) -> None:
         event = JobCancelled(seq=0, job_id=job_id, attempt=0, ts=time.time(), message="cancelled in the queue")

@@ -5,7 +5,8 @@ higher number than its own in the fence and can write nothing: no event, no stat
 all is shown by its lease, which changes at every beat: whoever watches it needs no clock in common with its owner.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -152,13 +153,13 @@ class Fence:
             case word:
                 return word == "cancelled"
 
-    def publish(self, entries: Sequence[Entry], rq_job_key: str, *, before: int, kept: int) -> int | None:
+    def publish(self, entries: Sequence[Entry], rq_job_key: str, *, before: Mapping[int, int], kept: int) -> int | None:
         """Append events to the streams and fold them into the state, each exactly once.
 
         Args:
             entries: what, in order; those that Redis has already are passed over.
             rq_job_key: RQ's hash of the job, whose `meta` is kept up to date.
-            before: seq of the last event of this attempt that Redis has taken.
+            before: attempt -> seq of its last event that Redis has taken, as far as this one knows.
             kept: newest records kept in the event stream, roughly.
 
         Returns the seq of the last event taken, or None when Redis has lost events that it had taken.
@@ -173,7 +174,7 @@ class Fence:
                 keys.result(job_id), rq_job_key,
             ],
             args=[
-                self._owner, self.attempt, before, self._ttl, kept,
+                self._owner, self.attempt, json.dumps(before), self._ttl, kept,
                 *(ENTRY.dump_json(entry, exclude_none=True) for entry in entries),
             ],
         )  # fmt: skip

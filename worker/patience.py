@@ -43,6 +43,8 @@ TROUBLE: Final[dict[type[RedisError], str]] = {
 def trouble(error: RedisError) -> str:
     """Return what is the matter with Redis, for a log line."""
     what = next((name for kind, name in TROUBLE.items() if isinstance(error, kind)), "refuses")
+    if "OOM command not allowed" in str(error):  # from a script it comes as a plain error
+        what = TROUBLE[OutOfMemoryError]
     return f"Redis {what}: {error}"
 
 

@@ -2,10 +2,13 @@
 
 import fcntl
 import os
+import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-DIRECTORY = "workers"
+DIRECTORY: Final = "workers"
+UNNAMED: Final = "."
+"""What a lock begins with that has no name yet."""
 
 
 class Presence:
@@ -15,25 +18,15 @@ class Presence:
         """Take the lock; raises `OSError` where the directory cannot be written."""
         self._path = state_dir / DIRECTORY / name
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._locked()
-        while not self._is_in_place():  # one that started now has taken it for that of a dead worker
-            os.close(self._file)
-            self._file = self._locked()
+        # It gets its name once it is locked, so that nobody finds it free before and takes it for a dead worker's.
+        self._file, unnamed = tempfile.mkstemp(prefix=UNNAMED, dir=self._path.parent)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        Path(unnamed).rename(self._path)
 
     def dead_before(self) -> frozenset[str]:
         """Return the names of the workers of this disk that have died, once: their locks are removed."""
-        return frozenset(path.name for path in self._path.parent.iterdir() if path != self._path and _removed(path))
-
-    def _locked(self) -> int:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        return file
-
-    def _is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self._file), self._path.lstat())
-        except FileNotFoundError:
-            return False
+        others = [path for path in self._path.parent.iterdir() if not path.name.startswith(UNNAMED)]
+        return frozenset(path.name for path in others if path != self._path and _removed(path))
 
     def __enter__(self) -> Self:
         return self
@@ -48,12 +41,12 @@ def _removed(path: Path) -> bool:
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return False  # another worker that started now was faster
+        return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        path.unlink()
     except OSError:
-        return False
+        return False  # it lives, or another worker that started now was faster
     finally:
         os.close(file)
     return True

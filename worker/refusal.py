@@ -22,41 +22,60 @@ class Quarantined(PreflightError):
     reason = "quarantined"
 
 
-def say_failed(connection: Redis, settings: Settings, job_id: str, error: PreflightError) -> None:
-    """Tell log and watchers of a failure of a job that no attempt runs.
+def say_failed(connection: Redis, settings: Settings, job_id: str | None, error: PreflightError) -> None:
+    """Tell log and watchers of a failure of a job that no attempt runs; without `job_id` the log alone.
 
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
     """
     event = JobFailed(
-        seq=0, job_id=job_id, attempt=0, ts=time.time(), reason=error.reason, field=error.field,
-        message=error.message[:LONGEST_TEXT],
+        seq=0, job_id=job_id or "unnamed", attempt=0, ts=time.time(), reason=error.reason, field=error.field,
+        message=settings.scrubbed(error.message)[:LONGEST_TEXT],
     )  # fmt: skip
     if not error.told:
-        LogSink(job_id, 0).emit(event)
+        LogSink(event.job_id, 0).emit(event)
         error.told = True  # the log shall say it once, however often Redis has to be asked
-    publish(connection, event, ttl=settings.state_ttl)
+    if job_id is not None:
+        publish(connection, event, ttl=settings.state_ttl)
 
 
-def put_away(connection: Redis, queue: Queue, settings: Settings, poison: Poison, job_id: str | None = None) -> None:
-    """Take what cannot be a job out of the queue, and say so under `job_id`, else under the id in the queue.
+def told_under(connection: Redis, own_id: str, rq_id: str) -> str | None:
+    """Return the id under which a refusal is told: the request's own where nothing is known of it, else RQ's.
+
+    Whoever may enqueue could otherwise have the failure of a job of somebody else told. None: that one is running.
+    """
+    known = (keys.fence(own_id), keys.state(own_id), keys.result(own_id))
+    told = own_id if own_id == rq_id or not connection.exists(*known) else rq_id
+    return None if connection.exists(keys.lease(told)) else told
+
+
+def put_away(
+    connection: Redis, queue: Queue, settings: Settings, poison: Poison, claimed_id: str | None = None
+) -> None:
+    """Take what cannot be a job out of the queue, and say so.
+
+    Args:
+        connection: to Redis.
+        queue: where it stood.
+        settings: of the service.
+        poison: what is wrong, and with which id of the queue.
+        claimed_id: the job's id, where it was a job and killed its workers.
 
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
     """
     shown = quarantine.put(connection, queue, poison.job_id, poison.message, ttl=settings.state_ttl)
-    known = job_id or poison.job_id
-    if is_job_id(known):
-        why = Quarantined(f"{poison.message}; `preflight quarantine list` shows it")
-        try:
-            say_failed(connection, settings, known, why)
-            connection.hset(keys.fence(known), "deaths", 0)  # should somebody enqueue it again
-            connection.expire(keys.fence(known), settings.state_ttl)
-        except ResponseError as error:
-            if not spoiled(error):  # else it is these very keys that are not what they should be
-                raise
-    else:
-        LogSink("unnamed", 0).emit(
-            JobFailed(seq=0, job_id="unnamed", attempt=0, ts=time.time(), reason=Quarantined.reason,
-                      message=f"{poison.message}; it is in quarantine as {shown}"[:LONGEST_TEXT])
-        )  # fmt: skip
+    job_id = claimed_id
+    if claimed_id is None and is_job_id(poison.job_id):
+        job_id = told_under(connection, poison.job_id, poison.job_id)
+    message = f"{poison.message}; it is in quarantine as {quarantine.printable(shown)}"
+    try:
+        say_failed(connection, settings, job_id, Quarantined(message))
+        if claimed_id is not None:
+            # Should somebody enqueue it again:
+            connection.hset(keys.fence(claimed_id), "deaths", 0)
+            connection.expire(keys.fence(claimed_id), settings.state_ttl)
+            connection.delete(keys.cancel(claimed_id))
+    except ResponseError as error:
+        if not spoiled(error):  # else it is these very keys that are not what they should be
+            raise

@@ -132,8 +132,10 @@ class Run:
         header = {
             "type": kind, "seq": self.seq, "job_id": self.job_id, "attempt": self.attempt, "ts": time.time(),
         }  # fmt: skip
-        # The texts come from exceptions and paths: too long a one shall not fail a job.
+        # The texts come from exceptions and paths: too long a one shall not fail a job, and one may hold a password.
         texts = {name: value[:LONGEST_TEXT] for name, value in fields.items() if isinstance(value, str)}
+        if "message" in texts:
+            texts["message"] = self.settings.scrubbed(texts["message"])[:LONGEST_TEXT]
         event = EVENT.validate_python({**fields, **texts, **header})
         for sink in self.sinks:
             sink.emit(event, result)

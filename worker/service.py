@@ -42,9 +42,9 @@ from worker.patience import HOPELESS, LONGEST_PAUSE, T, insist, trouble
 from worker.places import forget_old, see_that_writable
 from worker.presence import Presence
 from worker.reaper import Reaper
-from worker.refusal import put_away, say_failed
+from worker.refusal import put_away, say_failed, told_under
 from worker.run import Interrupted, limits
-from worker.safe_job import Poison, SafeJob, load
+from worker.safe_job import Poison, SafeJob, SafeQueue, load
 from worker.settings import Settings
 from worker.supervisor import Supervisor, Taken, Told, book_failure
 from worker.wire import is_job_id
@@ -66,6 +66,8 @@ WRITTEN: Final = {
     "artifact_dir": "PREFLIGHT_ARTIFACT_DIR", "state_dir": "PREFLIGHT_STATE_DIR", "cache_dir": "PREFLIGHT_CACHE_DIR",
 }  # fmt: skip
 """Directories that every job writes to, and what sets them."""
+BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
+"""How the ssl module says that the other side is not who it should be."""
 SOCKET_TIMEOUT: Final = 5
 """Seconds for which an answer of Redis is waited for; longer than `TAKE_WITHIN`."""
 
@@ -162,7 +164,8 @@ class PreflightWorker(Worker):
                 case {"command": "shutdown"}:
                     os.kill(self._own_pid, signal.SIGTERM)
                 case {"command": "stop-job", "job_id": str(job_id)} if is_job_id(job_id):
-                    self.connection.set(keys.cancel(job_id), "1", ex=self._settings.state_ttl)
+                    self.connection.hset(keys.cancel(job_id), "at", str(time.time()))
+                    self.connection.expire(keys.cancel(job_id), self._settings.state_ttl)
 
     # --- taking a job
 
@@ -228,7 +231,8 @@ class PreflightWorker(Worker):
 
     def _refuse(self, job: SafeJob, error: PreflightError) -> None:
         """Fail a job that is not let in."""
-        say_failed(self.connection, self._settings, effective_id(job.args or (), job.id), error)
+        told = told_under(self.connection, effective_id(job.args or (), job.id), job.id)
+        say_failed(self.connection, self._settings, told, error)
         book_failure(self, Place(self._queue, job.id, ""), None, job, error)
 
     # --- having it run
@@ -368,11 +372,11 @@ def connect(settings: Settings) -> Redis:
             found = str(connection.info("server")["redis_version"])
             break
         except RedisError as error:
-            refused = isinstance(error, HOPELESS)
+            refused = isinstance(error, HOPELESS) or any(sign in str(error) for sign in BAD_CERTIFICATE)
             if refused or time.monotonic() + pause > deadline:
                 raise RedisUnreachable(
                     f"Redis at {settings.safe_redis_url} "
-                    f"{'refused the credentials' if refused else f'did not answer for {settings.redis_wait:g} s'}"
+                    f"{'cannot be used' if refused else f'did not answer for {settings.redis_wait:g} s'}"
                     f" ({settings.scrubbed(str(error))}); set REDIS_URL or start Redis"
                 ) from error
             log.warning("redis_unreachable", url=settings.safe_redis_url, retry_in_s=pause)
@@ -401,7 +405,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
         see_that_writable(getattr(settings, directory), variable)
     forget_old(settings)
     connection = connect(settings)
-    queue = Queue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
+    queue = SafeQueue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
     worker = PreflightWorker(queue, connection, settings)
     log.info(
         "worker_started",

@@ -74,8 +74,8 @@ class RedisSink:
         self._meta = dict(meta)
         self._pending = deque(spool.replay())
         self._overflown = False
-        self._taken = 0
-        """Seq of the last event of this attempt that Redis has."""
+        self._taken: dict[int, int] = {}
+        """Attempt -> seq of its last event that Redis has."""
         self._retry_at = 0.0
         self._log = structlog.get_logger("preflight")
 
@@ -98,9 +98,9 @@ class RedisSink:
         """
         more = False
         while (self._pending or self._overflown) and time.monotonic() >= self._retry_at:
-            if self._overflown:
-                self._rewind()
-            batch = [self._pending[number] for number in range(min(BATCH, len(self._pending)))]
+            # Before the whole spool is read again it is asked whether Redis takes anything at all.
+            size = 0 if self._overflown else min(BATCH, len(self._pending))
+            batch = [self._pending[number] for number in range(size)]
             try:
                 if more:
                     self._fence.beat(further=False)  # so many events take longer than a lease may
@@ -115,10 +115,11 @@ class RedisSink:
                 break
             if taken is None:
                 self._log.warning("redis_lost_its_data", detail="publishing again what the spool holds")
+            if taken is None or self._overflown:
                 self._rewind()
                 continue
-            self._taken = taken
-            for _ in batch:
+            for one in batch:
+                self._taken[one.event.attempt] = one.event.seq
                 self._pending.popleft()
             more = True
         return not (self._pending or self._overflown)
@@ -127,7 +128,7 @@ class RedisSink:
         # A full disk keeps no copy; what still waits in memory is not lost for that, and keeps its place.
         known = {(one.event.attempt, one.event.seq): one for one in (*self._pending, *self._spool.replay())}
         self._pending = deque(known[key] for key in sorted(known))
-        self._taken = 0
+        self._taken = {}
         self._overflown = False
 
     def _entry(self, spooled: Spooled) -> Entry:

@@ -12,7 +12,7 @@ from worker.wire import EVENT, AnyEvent, TrainResult
 
 NAME: Final = "events.jsonl"
 LARGEST: Final = 16 << 20
-"""Bytes of one attempt's events; beyond them progress is no longer kept, turning points are. Some 15 hours."""
+"""Bytes of one attempt's events; beyond them progress is no longer kept, turning points are. Some 8 hours."""
 
 
 @dataclass(frozen=True, slots=True)

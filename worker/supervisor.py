@@ -132,6 +132,7 @@ class Supervisor:
             result = execute(
                 self._taken.request, job, self._fence, self._connection, self._settings, self._worker.name, self._told
             )
+            self._insist(self._still_counts, "book the job as finished")
             self._insist(partial(self._book_success, result), "book the job as finished")
             self._insist(self._fence.rest, "end the attempt")
         except Interrupted:
@@ -152,6 +153,7 @@ class Supervisor:
                     lambda: self._fence.hand_back(self._place, front=False, retries_left=left), "retry the job"
                 )
                 return
+            self._insist(self._still_counts, "book the failure")
             self._insist(
                 partial(book_failure, self._worker, self._place, self._execution, job, error), "book the failure"
             )
@@ -160,6 +162,10 @@ class Supervisor:
             self._hand_back()
         except Superseded:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
+
+    def _still_counts(self) -> None:
+        """Raise `Superseded` where a newer attempt has taken over: RQ's own bookkeeping does not ask."""
+        self._fence.beat(further=False)
 
     def _hand_back(self) -> None:
         """Put the job to the front of its queue, without spending a retry."""

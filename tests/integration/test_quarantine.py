@@ -546,6 +546,31 @@ def test_a_worker_goes_through_poison_to_the_good_job_behind_it(
     assert all(json.loads(line)["message"] for line in worker.output().splitlines())
 
 
+def test_a_worker_with_a_key_and_limits_takes_only_what_is_within_them(
+    settings: Settings, queue: Queue, start_worker: StartWorker
+) -> None:
+    """Signed jobs of the client run; unsigned, forged and too large ones end as invalid_config and name the field."""
+    key = "sixteen letters!"
+    client = Client(settings.redis_url, signing_key=key)
+    client.enqueue(digits_job(job_id="signed"))
+    client.enqueue(digits_job(job_id="long", epochs=4))
+    client.enqueue(digits_job(job_id="large", epochs=2))
+    Client(settings.redis_url, signing_key=key[::-1]).enqueue(digits_job(job_id="forged"))
+    unsigned = digits_job(job_id="unsigned").model_dump(mode="json", exclude_unset=True)
+    queue.enqueue(FUNCTION, unsigned, job_id="unsigned")
+    worker = start_worker("--burst", environment={
+        "PREFLIGHT_SIGNING_KEY": key, "PREFLIGHT_MAX_EPOCHS": "3", "PREFLIGHT_MAX_SAMPLES": "1500",
+    })  # fmt: skip
+    assert worker.wait() == 0, worker.output()
+    states = {job_id: client.status(job_id) for job_id in ("signed", "long", "large", "forged", "unsigned")}
+    assert states.pop("signed").status == "finished"
+    assert {job_id: (state.reason, state.field) for job_id, state in states.items()} == {
+        "long": ("invalid_config", "epochs"), "large": ("invalid_config", "epochs"),
+        "forged": ("invalid_config", "signature"), "unsigned": ("invalid_config", "signature"),
+    }  # fmt: skip
+    assert key not in worker.output()
+
+
 def test_the_commands_list_and_drop(
     settings: Settings, raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

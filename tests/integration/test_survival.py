@@ -1,21 +1,19 @@
-"""A job outlives what runs it: real workers on a real Redis, really killed, stopped and cut off."""
+"""A job outlives what runs it: what tests/acceptance/test_faults.py does not look at closely enough."""
 
-import os
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
-from services import StartWorker, Worker, digits_job, wait_for, wait_until
+from services import StartWorker, digits_job, wait_for, wait_until
 
 from worker import keys
 from worker.client import Client
 from worker.settings import Settings
-from worker.wire import AnyEvent, CheckpointSaved, JobResumed, Progress, TrainJob
+from worker.wire import AnyEvent, CheckpointSaved, JobResumed, TrainJob
 
 FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
 
@@ -61,49 +59,6 @@ def see_that_nothing_is_doubled(client: Client, job_id: str) -> list[AnyEvent]:
         assert seqs == list(range(1, len(seqs) + 1))
     assert [event.type for event in events].count("training_done") == 1
     return events
-
-
-def kill_tree(worker: Worker) -> None:
-    """Kill the worker and all that it started, as the end of a container does."""
-    processes = [psutil.Process(worker.process.pid), *psutil.Process(worker.process.pid).children(recursive=True)]
-    for process in processes:
-        process.kill()
-    psutil.wait_procs(processes, timeout=10)
-
-
-def test_a_killed_worker_is_followed_by_the_next_one_on_its_disk(
-    client: Client, start_worker: StartWorker, undisturbed: dict[str, str]
-) -> None:
-    """kill -9 of the worker: a worker that starts takes the job over at once, and ends with the same weights."""
-    sha = expected_sha(client, start_worker, undisturbed)
-    client.enqueue(long_job("job"))
-    first = start_worker(environment=FREQUENT)
-    until_checkpoint(client, "job")
-    processes = psutil.Process(first.process.pid).children(recursive=True)
-    first.process.kill()
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert alive == []
-    start_worker(environment=FREQUENT)
-    state = wait_for(client, "job")
-    assert (state.status, state.attempt) == ("finished", 2)
-    assert state.model_sha256 == sha
-    events = see_that_nothing_is_doubled(client, "job")
-    assert any(isinstance(event, JobResumed) for event in events)
-
-
-def test_another_worker_takes_over_from_a_host_that_died(
-    client: Client, start_worker: StartWorker, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    """An idle worker with another disk takes the job within the lease, from the beginning, to the same weights."""
-    sha = expected_sha(client, start_worker, undisturbed)
-    client.enqueue(long_job("job"))
-    first = start_worker(environment=FREQUENT)
-    until_checkpoint(client, "job")
-    start_worker(environment={"PREFLIGHT_STATE_DIR": str(tmp_path / "other")})
-    kill_tree(first)
-    state = wait_for(client, "job")
-    assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
-    see_that_nothing_is_doubled(client, "job")
 
 
 def test_sigterm_puts_a_running_job_to_the_front(

@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from training.batches import Batches, EpochOrder
 from training.checkpoint import (
     CHECKPOINT,
     Blob,
@@ -283,6 +284,23 @@ def test_random_numbers_go_on_where_they_were(job: Job, install_package: Callabl
     resumed = job.run(2)
     assert_same(resumed, undisturbed)
     assert resumed.steps == 6
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_steps_that_are_done_are_not_gathered_again(store: Store, workers: int) -> None:
+    """From any step on, an epoch's batches are the last ones of the whole epoch, and only these are asked for."""
+    spec = replace(SPEC, augmentation=EVERYTHING)
+    batches = Batches(store, spec, replace(PLAN, loader_workers=workers))
+    whole = list(batches.of(1))
+    for first in range(len(whole) + 1):
+        rest = list(batches.of(1, first))
+        assert len(rest) == len(whole) - first
+        for (images, labels), (same_images, same_labels) in zip(rest, whole[first:], strict=True):
+            assert torch.equal(images, same_images)
+            assert torch.equal(labels, same_labels)
+    order = EpochOrder(SPEC.seed, 32, 128)
+    order.first = 3
+    assert (len(order), len(list(order))) == (1, 1)
 
 
 def test_progress_goes_on_where_it_was(job: Job) -> None:
@@ -663,6 +681,15 @@ def test_a_full_disk_costs_no_training(
     assert re.search(r"\((No space left on device|File too large)\); training goes on", message)
     assert outcome.records.of("checkpoint") == []
     assert list((disk / "job" / "1").iterdir()) == []
+
+
+def test_a_full_disk_does_not_hinder_a_stop(small_disk: tuple[Path, Callable[[], None]], store: Store) -> None:
+    """Asked to stop where nothing can be written, it says so and stops."""
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
+    with Keeper(step, store.info, records, directory=small_disk[0]) as keeper, pytest.raises(Cancelled):
+        fit(step, store, records, lambda: True, keeper.resume(()), keeper)
+    assert records.kinds == ["warning"]
 
 
 def test_a_failed_write_leaves_the_checkpoint_before_it(

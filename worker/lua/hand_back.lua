@@ -17,11 +17,8 @@ elseif (redis.call('GET', lease) or '') ~= word then
 end
 redis.call('DEL', lease)
 redis.call('LREM', intermediate, 0, id)
-redis.call('ZREM', started, id) -- as older versions of RQ wrote it
-if execution ~= '' then
-  redis.call('ZREM', started, id .. ':' .. execution)
-  redis.call('DEL', 'rq:execution:' .. id .. ':' .. execution)
-end
+redis.call('ZREM', started, id, id .. ':' .. execution) -- older versions of RQ wrote the id alone
+redis.call('DEL', 'rq:execution:' .. id .. ':' .. execution)
 local status = redis.call('HGET', job, 'status')
 if not status or status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
   return 'over'

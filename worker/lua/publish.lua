@@ -1,7 +1,7 @@
 -- Append events to their job's streams and fold them into its state; each once, in order.
 -- KEYS: fence, events, lifecycle, state, result, RQ's job hash
--- ARGV: owner, attempt, last event of the attempt that was taken before, ttl in s, records kept, then one JSON object
--- an event: attempt, seq, fields, state, lifecycle, first, result, meta
+-- ARGV: owner, attempt, JSON object of the last event of each attempt that was taken before, ttl in s, records kept,
+-- then one JSON object an event: attempt, seq, fields, state, lifecycle, first, result, meta
 -- Returns {word, number}: superseded/0, gap/last event known here, ok/last event taken.
 local fence, events, lifecycle, state, result, job = unpack(KEYS)
 local attempt, ttl = tonumber(ARGV[2]), ARGV[4]
@@ -11,8 +11,10 @@ end
 local function last(of)
   return tonumber(redis.call('HGET', fence, 'seq:' .. of) or '0')
 end
-if last(attempt) < tonumber(ARGV[3]) then
-  return {'gap', last(attempt)}
+for of, seq in pairs(cjson.decode(ARGV[3])) do
+  if last(of) < seq then
+    return {'gap', last(attempt)}
+  end
 end
 for number = 6, #ARGV do
   local event = cjson.decode(ARGV[number])

@@ -1,0 +1,118 @@
+"""Every fault: what it does, how survival is recognised, how it is tried on this service and on stock RQ."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bench.faults import strikes, trials
+from bench.faults.preflight import PreflightScene
+from bench.faults.scene import Moment, Scene
+from bench.faults.stock import StockScene
+from bench.faults.strikes import Run, Strike, at, damage
+from bench.faults.trials import Trial, alone
+
+FINISHED: Final = "finished once, no double or missing event, weights as undisturbed, no orphan"
+WITHIN: Final = f"{FINISHED}, at most one checkpoint interval lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A thing that goes wrong."""
+
+    name: str
+    does: str
+    survival: str
+    """How it is recognised."""
+    ours: Run[PreflightScene]
+    stock: Run[StockScene] | str
+    """How it is tried on stock RQ; else why that makes no sense."""
+    times: int = 1
+    """How often it is tried, unless it is drawn."""
+    drawn: bool = False
+    """Whether the rounds that `--rounds` asks for are drawn from this one and its like."""
+
+
+def struck(
+    name: str, does: str, strike: Strike[Scene], survival: str = WITHIN, *,
+    moments: tuple[Moment, ...] = tuple(Moment), stock: str | None = None, times: int = 1, drawn: bool = True,
+) -> Fault:  # fmt: skip
+    """Return a fault that strikes at one of `moments` of the usual job."""
+    return Fault(
+        name, does, survival, at(strike, *moments), at(strike, *moments) if stock is None else stock, times, drawn
+    )  # fmt: skip
+
+
+def tried(name: str, does: str, trial: Trial[Scene], survival: str = FINISHED, *, times: int = 1) -> Fault:
+    """Return a fault that has a scene of its own on either service."""
+    return Fault(name, does, survival, alone(trial), alone(trial), times)
+
+
+RUNNING: Final = tuple(moment for moment in Moment if moment not in (Moment.DEQUEUED, Moment.MARKED))
+"""When there is a child."""
+SAVING: Final = (Moment.MID_EPOCH, Moment.CHECKPOINT)
+NO_CHECKPOINTS: Final = "has no checkpoints"
+
+CATALOGUE: Final = (
+    struck("kill -9 of the training child", "SIGKILL of the child that calibrates or trains", strikes.kill_training,
+           moments=RUNNING, stock="has none: the work-horse trains"),
+    struck("kill -9 of the supervisor", "SIGKILL of RQ's work-horse", strikes.kill_supervisor),
+    struck("kill -9 of the worker", "SIGKILL of the worker alone; it is started again", strikes.kill_worker),
+    struck("kill -9 of the whole tree", "SIGKILL of the worker and all below it; it is started again",
+           strikes.kill_tree),
+    struck("kill -9 of Redis, its AOF kept", "SIGKILL of redis-server, restart up to 2 s later",
+           strikes.restart_redis),
+    struck("kill -9 of Redis, its data lost", "the same, but it comes back empty; the producer looks at its outbox",
+           strikes.empty_redis),
+    struck("SIGTERM", "stop with 10 s of grace, then start again", strikes.stop,
+           f"{WITHIN}; exit code 0 within {strikes.STOPS_WITHIN:.0f} s"),
+    struck("SIGTERM twice", "the second within half a second", strikes.stop_twice),
+    struck("SIGTERM without grace", "SIGKILL of the whole tree at once after it", strikes.stop_without_grace),
+    struck("Redis cut off for 5 s", "connections break and are refused", strikes.cut(5)),
+    struck("Redis silent for 5 s", "SIGSTOP of redis-server: connections stay, no answer comes", strikes.hang(5)),
+    Fault("checkpoint truncated", "kill -9 of the whole tree, the newest checkpoint cut off at random",
+          f"{FINISHED}, at most two intervals lost", at(damage(strikes.truncate), *SAVING), NO_CHECKPOINTS, drawn=True),
+    Fault("checkpoint bit-flipped", "the same with one bit turned over",
+          f"{FINISHED}, at most two intervals lost", at(damage(strikes.flip_bit), *SAVING), NO_CHECKPOINTS, drawn=True),
+    Fault("checkpoint a pickle bomb", "the same with a pickle in its place",
+          f"{FINISHED}, nothing executed", at(damage(strikes.plant_bomb), *SAVING), NO_CHECKPOINTS, drawn=True),
+    tried("host dies", "SIGKILL of the whole tree, never started again; an idle worker elsewhere", trials.host_dies,
+          f"{WITHIN}; taken over within {trials.TAKEOVER_S:.0f} s", times=3),
+    tried("host frozen beyond its lease", "SIGSTOP of the whole tree, takeover by another, SIGCONT",
+          trials.host_freezes, f"{FINISHED}; the late one says nothing", times=2),
+    tried("Redis cut off for 60 s mid job", "connections break and are refused", trials.cut_for_long),
+    struck("Redis cut off for 60 s across the end", "connections break and are refused", strikes.cut(60),
+           moments=(Moment.MID_EPOCH,), drawn=False),
+    struck("WatchError at success", "the key that RQ watches is changed without a pause for 15 s",
+           strikes.touch_dependents, moments=(Moment.MID_EPOCH,), times=2, drawn=False),
+    tried("out of memory in calibration", "a real cgroup too small for the user's plan, calibration on",
+          trials.memory_runs_out(model="hungry-in-training", calibrate=True, force_calibration=True)),
+    tried("out of memory in training", "a real cgroup too small for the batch",
+          trials.memory_runs_out(model="hungry-in-training")),
+    tried("out of memory in evaluation", "a real cgroup too small for the evaluation",
+          trials.memory_runs_out(model="hungry-in-evaluation", validation_samples=50)),
+    tried("out of memory for good", "a real cgroup too small for an eighth of the batch", trials.memory_is_never_enough,
+          "failed: out_of_memory, the worker lives"),
+    tried("artifact directory full", "a real file system without a free byte", trials.artifacts_full,
+          "failed: artifact_error before training; the next job finishes"),
+    tried("artifact directory read-only", "a real file system mounted read-only", trials.artifacts_read_only,
+          "failed: artifact_error before training; the next job finishes"),
+    Fault("checkpoint directory full", "a real file system fills up during the training, then kill -9 of the child",
+          f"{FINISHED}; gone on from the old checkpoint", alone(trials.checkpoints_full), NO_CHECKPOINTS),
+    tried("system clock set back and forth", "by hours, for two workers and Redis", trials.clock_steps,
+          times=2),
+    tried("one id enqueued twice", "by the client and by RQ itself, before and while it runs; two workers",
+          trials.enqueued_twice, f"{FINISHED}, trained once"),
+    tried("one id enqueued by 20 at once", "by client and by RQ itself; two workers", trials.enqueued_by_many,
+          f"{FINISHED}, trained once"),
+    tried("1,000 hostile job hashes", "made by hypothesis, between 20 good jobs", trials.hostile_hashes(20),
+          "20 of 20 finished, nothing executed, the worker never restarted"),
+    tried("os.system as function", "enqueued by name", trials.os_system, "not executed; the next job finishes"),
+    tried("os.system as callback", "of jobs that finish and that fail; also a module that does harm when imported",
+          trials.callbacks, "not executed, not imported; the job finishes"),
+    tried("os.system as instance", "an object whose method is the function, pickled and as JSON", trials.instances,
+          "not executed; the next job finishes"),
+    tried("webhook URL", "a real HTTP server that must not hear anything", trials.webhooks,
+          "never contacted; the job finishes"),
+    tried("standard output closed", "from the start", trials.stdout_closed, f"{FINISHED}, the worker lives"),
+    tried("standard output broken", "a pipe whose reader goes away", trials.stdout_broken,
+          f"{FINISHED}, the worker lives"),
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""A short run of the fault suite (`make faults` is the long one): outcomes are asserted on, times are not."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.faults.catalogue import CATALOGUE
+from bench.faults.preflight import Preflight, PreflightScene, lost_seconds, sequence_problems
+from bench.faults.strikes import Run
+from bench.faults.trials import alone, hostile_hashes
+from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
+
+SHORT = (
+    "kill -9 of the training child",
+    "kill -9 of the supervisor",
+    "kill -9 of the worker",
+    "kill -9 of the whole tree",
+    "kill -9 of Redis, its AOF kept",
+    "kill -9 of Redis, its data lost",
+    "SIGTERM",
+    "SIGTERM without grace",
+    "Redis cut off for 5 s",
+    "checkpoint bit-flipped",
+    "checkpoint a pickle bomb",
+    "host dies",
+    "out of memory in training",
+    "artifact directory full",
+    "one id enqueued by 20 at once",
+)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Preflight]:
+    # Not pytest's directory: the path of a socket must be short.
+    with tempfile.TemporaryDirectory(prefix="faults-") as root, Preflight(Path(root)) as service:
+        service.learn()
+        yield service
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_it_is_survived(service: Preflight, name: str) -> None:
+    """One round of the fault, at a moment drawn from its name: the same in every run."""
+    (fault,) = [fault for fault in CATALOGUE if fault.name == name]
+    verdict = fault.ours(service, Random(name))  # noqa: S311 - dice
+    if verdict.not_run is not None:
+        pytest.skip(verdict.not_run)
+    assert verdict.problems == (), f"{name}, {verdict.moment}"
+
+
+def test_hostile_hashes_harm_nobody(service: Preflight) -> None:
+    """A hundred of the thousand."""
+    run: Run[PreflightScene] = alone(hostile_hashes(2))
+    assert run(service, Random(1)).problems == ()  # noqa: S311 - dice
+
+
+def header(attempt: int, seq: int, at: float) -> dict[str, float | int | str]:
+    return {"job_id": "x", "attempt": attempt, "seq": seq, "ts": at}
+
+
+def warned(attempt: int, seq: int) -> AnyEvent:
+    return JobWarning.model_validate({**header(attempt, seq, 0), "message": "m"})
+
+
+def begun(at: float) -> AnyEvent:
+    return LoaderConfig.model_validate({**header(1, 1, at), "num_workers": 0, "persistent_workers": False})
+
+
+def progress(at: float, epoch: int, step: int) -> AnyEvent:
+    figures = {"loss": 1.0, "accuracy": 0.5, "samples_per_s": 1.0, "eta_s": 1.0}
+    return Progress.model_validate(
+        {**header(1, 1, at), "epoch": epoch, "epochs": 3, "step": step, "steps": 100, **figures}
+    )
+
+
+def resumed(at: float, epochs: int, steps: int) -> AnyEvent:
+    return JobResumed.model_validate({**header(1, 1, at), "epochs_done": epochs, "steps_done": steps})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "whole", "wrong"),
+    [
+        ([(1, 1), (1, 2), (2, 1), (2, 2)], True, 0),
+        ([(1, 1), (1, 3)], True, 1),
+        ([(1, 1), (1, 2), (1, 2)], True, 1),
+        ([(1, 2), (1, 1)], True, 1),
+        ([(1, 1), (2, 1), (1, 2)], True, 1),
+        ([(1, 4), (1, 5)], True, 1),
+        ([(1, 4), (1, 5)], False, 0),
+    ],
+)
+def test_the_suite_sees_missing_double_and_late_events(numbers: list[tuple[int, int]], whole: bool, wrong: int) -> None:
+    """The judge of the order of events finds what is wrong with it, and nothing else."""
+    assert len(sequence_problems([warned(*number) for number in numbers], whole=whole)) == wrong
+
+
+FIRST = [begun(0), progress(2, 1, 50), progress(3, 1, 100), progress(4, 2, 50)]
+"""A hundred steps in two seconds, from second 1 on."""
+
+
+@pytest.mark.parametrize(
+    ("after", "lost"),
+    [
+        ([progress(6, 2, 100)], 0),  # nothing was begun again
+        ([begun(6), resumed(8, 1, 50), progress(9, 2, 100)], 1),  # position 150 was reached at second 4
+        ([begun(6), resumed(8, 1, 25), progress(9, 2, 75)], 1.5),
+        ([begun(6), progress(9, 1, 50)], 3.5),  # from the beginning, which was half a second before the first report
+        ([begun(6)], 0),
+    ],
+)
+def test_the_suite_measures_lost_work(after: list[AnyEvent], lost: float) -> None:
+    """A fault at second 5: what was trained since the position that is gone on from is lost."""
+    assert lost_seconds([*FIRST, *after], 5, 1) == pytest.approx(lost)
