@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
@@ -59,6 +60,8 @@ POLL_SECONDS: Final = 0.05
 """Between two looks at the supervisor."""
 HARD_TIMEOUT: Final = 60
 """Seconds after a job's timeout at which a supervisor that did not end by itself is killed."""
+STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+"""Signals that tell a worker to stop."""
 ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED)
 LEAST_REDIS: Final = (6, 2)
 """From here on a job can be moved from one list to another without being lost between them."""
@@ -112,8 +115,8 @@ class PreflightWorker(Worker):
             redis.exceptions.AuthenticationError, NoPermissionError: Redis no longer lets this worker in.
             SystemExit: told to stop twice; the job at hand was killed and put back.
         """
-        signal.signal(signal.SIGINT, self._hear)
-        signal.signal(signal.SIGTERM, self._hear)
+        for number in STOPS:
+            signal.signal(number, self._hear)
         try:
             self._insist(self._enter, "sign on")
             dead = presence.dead_before()
@@ -259,12 +262,16 @@ class PreflightWorker(Worker):
 
     def _fork_and_await(self, taken: Taken, execution: Execution) -> int | Literal["timeout"]:
         """Run the supervisor and return its wait status, or that it had to be killed."""
+        # A signal that reaches the fork before Python has set it up is forgotten there: none is let through until then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         pid = os.fork()
         if pid == 0:
             self._be_supervisor(taken, execution)
         self._horse_pid = pid
-        if self._told():
-            self._signal_horse(signal.SIGTERM)  # the signal came between the last look and here
+        told_before = self._told()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        if told_before:
+            self._signal_horse(signal.SIGTERM)  # it came between the last look and the fork
         try:
             return self._await(pid, taken.rq_job)
         finally:
@@ -322,6 +329,7 @@ class PreflightWorker(Worker):
             os.setpgrp()
             self._is_horse = True
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to hear
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             die_with_parent(self._own_pid)
             Supervisor(self, self._queue, execution, taken, self._settings, self._told).run()
             code = 0
@@ -330,7 +338,8 @@ class PreflightWorker(Worker):
         except BaseException:
             self._log.exception("supervisor_failed", job_id=taken.job_id)
         finally:
-            sys.stdout.flush()
+            with suppress(AttributeError, OSError, ValueError):  # standard output may be closed, or gone
+                sys.stdout.flush()
             os._exit(code)
 
     def cleanup_execution(self, job: Job, pipeline: Pipeline) -> None:
