@@ -54,6 +54,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.allocator
 	$(BIN)/python -m bench.parity
+	$(BIN)/python -m bench.checkpoints
 
 ROUNDS ?= 28
 FAULTS ?= --parallel 2 --stock

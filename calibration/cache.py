@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.signature import Signature
-from training.artifact import write_atomically
+from training.files import write_atomically
 from training.plan import Plan
 from training.spec import STRICT
 

@@ -14,7 +14,6 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from training.errors import ArtifactError
 from training.files import read_text, sha256_of, staged, sync_directory
-from training.files import write_atomically as write_atomically
 
 MODEL: Final = "model.safetensors"
 MANIFEST: Final = "manifest.json"

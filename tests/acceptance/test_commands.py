@@ -25,6 +25,7 @@ def environment(tmp_path: Path, cache_dir: Path) -> dict[str, str]:
         "PREFLIGHT_DATA_DIR": str(tmp_path / "data"),
         "PREFLIGHT_ARTIFACT_DIR": str(tmp_path / "artifacts"),
         "PREFLIGHT_CACHE_DIR": str(cache_dir),
+        "PREFLIGHT_STATE_DIR": str(tmp_path / "state"),
         "TMPDIR": str(tmp_path),
     }
 
