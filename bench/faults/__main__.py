@@ -108,7 +108,7 @@ def _try_all(service: Service[S], tries: Sequence[Try[S]], seed: int, parallel: 
     try:
         list(pool.map(one, range(len(tries))))
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)  # rounds that an interrupt left behind lose their scenes
 
 
 if __name__ == "__main__":

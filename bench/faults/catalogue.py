@@ -81,7 +81,7 @@ CATALOGUE: Final = (
     tried("Redis cut off for 60 s mid job", "connections break and are refused", trials.cut_for_long),
     struck("Redis cut off for 60 s across the end", "connections break and are refused", strikes.cut(60),
            moments=(Moment.MID_EPOCH,), drawn=False),
-    struck("WatchError at success", "the key that RQ watches is changed without a pause for 15 s",
+    struck("WatchError at success", "another client changes, without a pause, the key that RQ watches",
            strikes.touch_dependents, moments=(Moment.MID_EPOCH,), times=2, drawn=False),
     tried("out of memory in calibration", "a real cgroup too small for the user's plan, calibration on",
           trials.memory_runs_out(model="hungry-in-training", calibrate=True, force_calibration=True)),

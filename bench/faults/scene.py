@@ -226,14 +226,18 @@ class Scene(ABC):
         self._trainings = 0
 
     def __enter__(self) -> Self:
-        for name in ("redis", "tmp", "site", "artifacts"):
-            (self.directory / name).mkdir(parents=True)
-        self.redis.start()
-        self.proxy.open()
+        self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def open(self) -> None:
+        """Start Redis and open the way to it."""
+        for name in ("redis", "tmp", "site", "artifacts"):
+            (self.directory / name).mkdir(parents=True)
+        self.redis.start()
+        self.proxy.open()
 
     def close(self) -> None:
         """End everything; may be called again."""
@@ -468,6 +472,7 @@ class Service(ABC, Generic[S]):
         self.expected: Undisturbed | None = None
         self._numbers = count(1)
         self._idle: list[S] = []
+        self._scenes: list[S] = []
         self._lock = threading.Lock()
 
     def learn(self) -> None:
@@ -489,7 +494,7 @@ class Service(ABC, Generic[S]):
     @contextlib.contextmanager
     def fresh(self) -> Iterator[S]:
         """Yield a scene of one's own without any container; its directory stays when promises were broken in it."""
-        with self._make(self.root / f"{self.name[0]}{next(self._numbers)}") as scene:
+        with self._new() as scene:
             yield scene
         if scene.intact:
             scene.discard()
@@ -499,11 +504,11 @@ class Service(ABC, Generic[S]):
         """Yield a scene with one running worker, used before by others unless promises were broken in it."""
         with self._lock:
             scene = self._idle.pop() if self._idle else None
-        if scene is None:
-            scene = self._make(self.root / f"{self.name[0]}{next(self._numbers)}")
-            scene.__enter__()
-            scene.add_container()
         with contextlib.ExitStack() as stack:
+            if scene is None:
+                scene = self._new()
+                scene.open()
+                scene.add_container()
             stack.push(scene)
             yield scene
             if scene.intact:
@@ -511,12 +516,19 @@ class Service(ABC, Generic[S]):
                 with self._lock:
                     self._idle.append(scene)
 
+    def _new(self) -> S:
+        scene = self._make(self.root / f"{self.name[0]}{next(self._numbers)}")
+        with self._lock:
+            self._scenes.append(scene)
+        return scene
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for scene in self._idle:
+        for scene in self._scenes:  # those of an interrupted round, too
             scene.close()
+        for scene in self._idle:
             scene.discard()
 
     @abstractmethod

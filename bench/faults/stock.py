@@ -174,6 +174,8 @@ class StockScene(Scene):
             problems.append(f"{status}: {self._why(job)}" if ended else f"still {status} after {self.patience:.0f} s")
         elif self.expected and job.fields == FIELDS and self.result(job) != self.expected.sha256:
             problems.append("other weights than undisturbed")
+        elif job.id in self.queue.started_job_registry.get_job_ids(cleanup=False):
+            problems.append("finished, but in the started registry")
         if doubles:
             problems.append(f"run {doubles} times too often")
         orphans = self.orphans() if ended else 0
