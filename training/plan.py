@@ -12,7 +12,8 @@ LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
 PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
 Precision = Literal["float32", "bfloat16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
-Allocator = Literal["default", "tuned"]
+Allocator = Literal["default", "tuned", "tcmalloc"]
+Affinity = Literal["free", "pinned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -36,7 +37,10 @@ class Plan:
     memory_format: MemoryFormat = "contiguous"
     """Layout of images and convolution weights."""
     allocator: Allocator = "default"
-    """`tuned` keeps large tensors in the heap instead of mapping and faulting them at each step."""
+    """`tuned` has glibc keep large tensors in the heap instead of mapping and faulting them at each step; `tcmalloc`
+    is another library's, loaded before the process starts."""
+    affinity: Affinity = "free"
+    """`pinned` keeps the process on as many processors as it has threads."""
     compile: bool = False
     """Whether the model goes through torch.compile."""
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from training import spec
 from training.errors import InvalidConfig
 from training.plan import (
+    Affinity,
     Allocator,
     LoaderWorkers,
     MemoryFormat,
@@ -77,6 +78,7 @@ class OwnPlan(Wire):
     precision: Precision | None = None
     memory_format: MemoryFormat | None = None
     allocator: Allocator | None = None
+    affinity: Affinity | None = None
     compile: bool | None = None
 
     def complete(self, train_spec: TrainSpec, cores: int) -> Plan:

@@ -1,0 +1,127 @@
+"""What a calibration finds out: the plan, its prediction, and everything that led to it.
+
+Kept in the plan cache as it is, so that a choice can still be explained and drawn when nothing was measured for it.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from training.plan import Plan
+from training.prediction import Prediction
+from training.spec import STRICT
+
+Seconds = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=0)]
+Ratio = Annotated[float, Field(gt=0)]
+
+Confidence = Literal["high", "low"]
+Knob = Literal[
+    "own", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "affinity", "interop", "compile"
+]
+"""What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, measured first."""
+Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped"]
+"""`level`: not proven faster; `dropped`: surely slower, given up early; `rejected`: its gradients differ;
+`failed`: its process was killed or broke; `skipped`: never run, the note says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Trial:
+    """One plan that was considered."""
+
+    knob: Knob
+    plan: Plan
+    verdict: Verdict
+    note: str
+    """Why, in a few words; empty where the figures say it."""
+    at: Seconds
+    """When it began, from the beginning of the search."""
+    seconds: Seconds
+    """How long it took."""
+    steps: Annotated[int, Field(ge=0)] = 0
+    """Steps measured, warm-up apart."""
+    step_s: Seconds | None = None
+    """Median seconds of a step of the effective batch, fetching included; None: not measured."""
+    predicted_epoch_s: Seconds | None = None
+    ratio: Ratio | None = None
+    """Speed against the best plan before it, paired; above 1 is faster."""
+    low: Ratio | None = None
+    high: Ratio | None = None
+    """95 % bootstrap interval of the ratio."""
+    fetch_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the step spent waiting for its batch."""
+    peak_bytes: Bytes | None = None
+    """Most memory that the measuring process had resident."""
+    disturbed: bool = False
+    """Whether something else used the processors meanwhile."""
+    kept: bool = False
+    """Whether this was measured by an earlier calibration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class MemoryProbe:
+    """One micro-batch whose memory was looked at."""
+
+    phase: Literal["line", "1A", "1B", "1C"]
+    """`line`: one of the two sizes that predict; 1A: the cap; 1B: doubling; 1C: bisection."""
+    micro_batch: Annotated[int, Field(ge=1)]
+    predicted_bytes: Bytes | None
+    """By the line through the two smallest sizes; None before there is one."""
+    peak_bytes: Bytes | None
+    """Measured; None where it was not run or did not survive."""
+    outcome: Literal["fits", "over", "killed", "refused"]
+    """`over`: ran, but above the budget; `refused`: predicted not to fit, and not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class MemoryFit:
+    """Memory against micro-batch: bytes = base + slope * micro_batch, and what fits."""
+
+    probes: tuple[MemoryProbe, ...]
+    base_bytes: float
+    sample_bytes: float
+    budget_bytes: Bytes
+    """What a training process may have resident."""
+    max_feasible: Annotated[int, Field(ge=0)]
+    """Largest micro-batch known to fit; 0: none does."""
+    capped: bool
+    """Whether `max_feasible` is the effective batch itself: more would not be asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Confirmation:
+    """The winner in a fresh process against the user's own plan, in turns."""
+
+    ratio: Ratio
+    low: Ratio
+    high: Ratio
+    pairs: Annotated[int, Field(ge=1)]
+    proven: bool
+    """Whether the lower bound is above the least gain that counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Finding:
+    """The outcome of one calibration."""
+
+    baseline: Plan
+    plan: Plan
+    prediction: Prediction
+    trials: tuple[Trial, ...]
+    """In the order in which they were made, the user's own plan first."""
+    memory: MemoryFit | None
+    confirmation: Confirmation | None
+    """None where the user's own plan was not beaten, or time ran out."""
+    confidence: Confidence
+    why: str
+    """One sentence."""
+    samples: Annotated[int, Field(ge=1)]
+    """Steps that were to be measured of each plan."""
+    batch_size: Annotated[int, Field(ge=1)]
+    """Effective."""
+    steps_per_epoch: Annotated[int, Field(ge=1)]
+    budget_s: Seconds
+    calibration_seconds: Seconds
+    """The start of processes and the import of torch apart."""
+    import_seconds: Seconds
