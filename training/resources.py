@@ -60,8 +60,7 @@ def detect(
     mounts = cgroup_mounts(files)
     memory = own_cgroup(files, mounts, "memory")
 
-    quotas = _quotas(files, own_cgroup(files, mounts, "cpu"))
-    quota = min(quotas, key=lambda quota: quota.processors, default=None)
+    quota = min(quotas(files, own_cgroup(files, mounts, "cpu")), key=lambda quota: quota.processors, default=None)
     cores, cores_source = len(allowed), "affinity"
     if quota is not None and quota.processors < cores:
         cores, cores_source = math.floor(quota.processors), shown(quota.path)
@@ -88,22 +87,22 @@ _DEFAULT_PERIOD_US = 100_000
 _CPU_MAX = re.compile(r"\s*(max|[0-9]{1,20})(?:\s+([0-9]{1,20}))?\s*", re.ASCII)
 
 
-class _Quota(NamedTuple):
+class Quota(NamedTuple):
     """A CFS bandwidth limit."""
 
     processors: Fraction  # exact, so that its floor is
     path: Path
 
 
-def _quotas(files: Files, cgroup: Cgroup) -> Iterator[_Quota]:
-    """Yield the quota of each level that has one."""
+def quotas(files: Files, cgroup: Cgroup) -> Iterator[Quota]:
+    """Yield the quota of each level that has one, for a `cgroup` of the cpu controller."""
     for level in cgroup.levels:
         path = level / ("cpu.cfs_quota_us" if cgroup.version == 1 else "cpu.max")
         quota, period = _cfs_quota(files, path) if cgroup.version == 1 else _cpu_max(files, path)
         if quota is None or period is None:
             continue
         if quota > 0 and period > 0:
-            yield _Quota(Fraction(quota, period), path)
+            yield Quota(Fraction(quota, period), path)
         else:
             files.warn(path, f"is ignored, {quota} us in {period} us is no quota")
 
