@@ -1,79 +1,103 @@
-"""Winning plans on disk, one small JSON file per signature. A damaged or stale file is a miss, never an error."""
+"""Findings on disk, one small JSON file per signature. A damaged or stale file is a miss, never an error."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from calibration.finding import Finding
 from calibration.signature import Signature
-from training.files import write_atomically
-from training.plan import Plan
+from training.files import read_text, write_atomically
 from training.spec import STRICT
 
-SCHEMA: Final = "preflight.plan.v1"
+SCHEMA: Final = "preflight.plan.v2"
 TTL_SECONDS: Final = 7 * 86_400.0
 """A week: long enough to serve a series of jobs, short enough to notice a host that changed unseen."""
 LOW_CONFIDENCE_TTL: Final = 3_600.0
-"""An hour, for a search that its deadline cut short: the machine was busy, or the workload large."""
+"""An hour, for a search that was cut short or disturbed: the machine was busy, or the workload large."""
 CLOCK_TOLERANCE: Final = 300.0
 """Seconds an entry may lie in the future, for clocks that differ between containers on one volume."""
-
-
-Confidence = Literal["high", "low"]
+LARGEST_ENTRY: Final = 1 << 20
+"""Bytes; no finding comes near it."""
+PLANS: Final = ("plans", ".json")
+"""Where entries lie beneath the cache's directory, and how their names end after the key."""
+TRIALS: Final = ("trials", ".jsonl")
+"""Likewise for single measurements, which a search keeps whether or not it comes to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class CachedPlan:
-    """A plan that won here, and what was measured."""
+    """A plan that won here, and everything that led to it."""
 
     schema: str
     signature: str
     created: float
     """Seconds since the epoch."""
-    plan: Plan
-    predicted_epoch_s: float
-    confidence: Confidence
+    what: dict[str, JsonValue]
+    """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB."""
+    finding: Finding
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was found; negative where its clock was ahead of this one."""
+        return time.time() - self.created
+
+    @property
+    def lasts_s(self) -> float:
+        """Seconds for which it serves."""
+        return TTL_SECONDS if self.finding.confidence == "high" else LOW_CONFIDENCE_TTL
+
+    @property
+    def expired(self) -> bool:
+        """Whether it serves no more."""
+        return self.age_s > self.lasts_s
 
 
 ENTRY = TypeAdapter(CachedPlan)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One file of the cache."""
+
+    key: str
+    path: Path
+    plan: CachedPlan | None
+    """None where it cannot serve: damaged, from the future, or of another version."""
+    fault: str | None
+    """Why not; None for a plan that can serve, unless it has expired."""
+
+
+class _Unfit(Exception):
+    """An entry that cannot serve; the message goes on from the name of its file."""
+
+
 class PlanCache:
-    """The plans kept beneath one directory."""
+    """The findings kept beneath one directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def get(self, signature: Signature) -> tuple[CachedPlan | None, str | None]:
         """Return the entry for `signature`, or None; and a warning where a file had to be passed over."""
-        path = self._path(signature)
+        path = self._path(PLANS, signature.key)
         try:
-            data = path.read_bytes()
+            entry = _read(path, signature.key)
         except FileNotFoundError:
             return None, None
-        except OSError as error:
-            return None, f"the plan cache {path} cannot be read ({error.strerror}); measuring anew"
-        try:
-            entry = ENTRY.validate_json(data)
-        except ValidationError:
-            return None, f"the plan cache {path} is damaged or of another version; measuring anew"
-        if entry.schema != SCHEMA or entry.signature != signature.key:
-            return None, f"the plan cache {path} belongs to another schema or signature; measuring anew"
-        age = time.time() - entry.created
-        if age < -CLOCK_TOLERANCE:
-            return None, f"the plan cache {path} is {-age:.0f} s from the future; measuring anew"
-        lasts = TTL_SECONDS if entry.confidence == "high" else LOW_CONFIDENCE_TTL
-        return (entry, None) if age <= lasts else (None, None)
+        except _Unfit as error:
+            return None, f"the plan cache {path} {error}; measuring anew"
+        return (None, None) if entry.expired else (entry, None)
 
-    def put(self, signature: Signature, plan: Plan, predicted_epoch_s: float, confidence: Confidence) -> str | None:
-        """Keep a measured plan; returns a warning when the directory cannot be written."""
+    def put(self, signature: Signature, finding: Finding) -> str | None:
+        """Keep what was found; returns a warning when the directory cannot be written."""
         entry = CachedPlan(
-            schema=SCHEMA, signature=signature.key, created=time.time(),
-            plan=plan, predicted_epoch_s=predicted_epoch_s, confidence=confidence,
-        )  # fmt: skip
-        path = self._path(signature)
+            schema=SCHEMA, signature=signature.key, created=time.time(), what=_what(signature), finding=finding
+        )
+        path = self._path(PLANS, signature.key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, ENTRY.dump_json(entry, indent=2))
@@ -81,5 +105,78 @@ class PlanCache:
             return f"the plan could not be kept in {path}: {error.strerror}; the next job will measure again"
         return None
 
-    def _path(self, signature: Signature) -> Path:
-        return self._directory / "plans" / f"{signature.key}.json"
+    def entries(self) -> list[Listed]:
+        """Return what is kept, the newest first, what cannot serve last; raises `OSError` for the directory."""
+        listed = [_listed(key, path) for key, path in self._files(PLANS)]
+        return sorted(listed, key=lambda entry: (entry.plan is None, entry.plan.age_s if entry.plan else 0, entry.key))
+
+    def keys(self) -> list[str]:
+        """Return the keys under which anything is kept, in order; raises `OSError` for the directory."""
+        return sorted({key for kind in (PLANS, TRIALS) for key, _ in self._files(kind)})
+
+    def clear(self, key: str | None = None) -> int:
+        """Delete everything, or what is kept under the keys that begin with `key`.
+
+        Returns:
+            How many keys went, each with its plan and its single measurements.
+
+        Raises:
+            OSError: something cannot be deleted.
+        """
+        gone = set()
+        for kind in (PLANS, TRIALS):
+            for name, path in self._files(kind):
+                if name.startswith(key or ""):
+                    path.unlink(missing_ok=True)
+                    gone.add(name)
+        return len(gone)
+
+    def _files(self, kind: tuple[str, str]) -> Iterator[tuple[str, Path]]:
+        folder, suffix = kind
+        try:
+            paths = sorted((self._directory / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        # A name that begins with a dot is a file that is being written.
+        yield from ((path.stem, path) for path in paths if path.suffix == suffix and not path.name.startswith("."))
+
+    def _path(self, kind: tuple[str, str], key: str) -> Path:
+        folder, suffix = kind
+        return self._directory / folder / f"{key}{suffix}"
+
+
+def _read(path: Path, key: str) -> CachedPlan:
+    """Return the entry in `path`; raises `FileNotFoundError` where there is none, and `_Unfit`."""
+    try:
+        data = read_text(path, LARGEST_ENTRY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _Unfit(f"cannot be read ({error.strerror or error})") from error
+    try:
+        entry = ENTRY.validate_json(data)
+    except ValidationError as error:
+        raise _Unfit("is damaged or of another version") from error
+    if entry.schema != SCHEMA or entry.signature != key:
+        raise _Unfit("belongs to another schema or signature")
+    if entry.age_s < -CLOCK_TOLERANCE:
+        raise _Unfit(f"is {-entry.age_s:.0f} s from the future")
+    return entry
+
+
+def _listed(key: str, path: Path) -> Listed:
+    try:
+        return Listed(key=key, path=path, plan=_read(path, key), fault=None)
+    except FileNotFoundError:
+        return Listed(key=key, path=path, plan=None, fault="has just been deleted")
+    except _Unfit as error:
+        return Listed(key=key, path=path, plan=None, fault=str(error))
+
+
+def _what(signature: Signature) -> dict[str, JsonValue]:
+    """Return what a person knows a signature by."""
+    facts = {name: signature.workload.get(name) for name in ("dataset", "model", "batch_size")}
+    memory = signature.limits.get("memory_bytes")
+    return {
+        **facts, "cores": signature.limits.get("cores"), "memory_mb": memory >> 20 if isinstance(memory, int) else None,
+    }  # fmt: skip

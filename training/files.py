@@ -67,12 +67,12 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def read_text(path: Path) -> bytes:
-    """Return the content of a regular file of at most `LARGEST_TEXT` bytes; raises `OSError` otherwise."""
+def read_text(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a regular file of at most `most` bytes; raises `OSError` otherwise."""
     with open_regular(path) as file:
-        content = file.read(LARGEST_TEXT + 1)
-    if len(content) > LARGEST_TEXT:
-        raise NotRegular(f"{path} is larger than {LARGEST_TEXT >> 20} MiB")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise NotRegular(f"{path} is larger than {most >> 20} MiB")
     return content
 
 

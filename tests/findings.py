@@ -1,0 +1,51 @@
+"""A finding made by hand, with every kind of trial, for tests of what is kept, printed and drawn."""
+
+from dataclasses import replace
+from typing import Final
+
+from calibration.finding import Confidence, Confirmation, Finding, MemoryFit, MemoryProbe, Trial
+from training.plan import Plan
+from training.prediction import Prediction
+
+MIB: Final = 1 << 20
+OWN: Final = Plan(threads=2, micro_batch=128)
+TUNED: Final = replace(OWN, allocator="tuned")
+FASTEST: Final = replace(TUNED, precision="bfloat16", memory_format="channels_last")
+
+TRIALS: Final = (
+    Trial(knob="own", plan=OWN, verdict="own", note="", at=0.0, seconds=2.0, steps=16, step_s=0.02,
+          predicted_epoch_s=8.6, fetch_share=0.04, peak_bytes=400 * MIB),
+    Trial(knob="allocator", plan=TUNED, verdict="won", note="", at=2.0, seconds=2.5, steps=16, step_s=0.0125,
+          predicted_epoch_s=5.375, ratio=1.6, low=1.55, high=1.66, fetch_share=0.05, peak_bytes=420 * MIB),
+    Trial(knob="precision", plan=FASTEST, verdict="won", note="", at=4.5, seconds=2.0, steps=16, step_s=0.01,
+          predicted_epoch_s=4.3, ratio=1.25, low=1.2, high=1.3, peak_bytes=380 * MIB),
+    Trial(knob="threads", plan=replace(FASTEST, threads=1), verdict="dropped", note="", at=6.5, seconds=0.6, steps=3,
+          step_s=0.017, predicted_epoch_s=7.3, ratio=0.59, low=0.55, high=0.64),
+    Trial(knob="micro_batch", plan=replace(FASTEST, micro_batch=64), verdict="level", note="", at=7.1, seconds=2.0,
+          steps=16, step_s=0.0099, predicted_epoch_s=4.26, ratio=1.01, low=0.98, high=1.04, disturbed=True, kept=True),
+    Trial(knob="compile", plan=replace(FASTEST, compile=True), verdict="skipped", note="no compiler is installed",
+          at=9.1, seconds=0.0),
+)  # fmt: skip
+
+MEMORY: Final = MemoryFit(
+    probes=(
+        MemoryProbe(phase="line", micro_batch=16, predicted_bytes=None, peak_bytes=250 * MIB, outcome="fits"),
+        MemoryProbe(phase="line", micro_batch=32, predicted_bytes=None, peak_bytes=270 * MIB, outcome="fits"),
+        MemoryProbe(phase="1A", micro_batch=128, predicted_bytes=390 * MIB, peak_bytes=380 * MIB, outcome="fits"),
+    ),
+    base_bytes=230.0 * MIB, sample_bytes=1.25 * MIB, budget_bytes=1024 * MIB, max_feasible=128, capped=True,
+)  # fmt: skip
+
+FINDING: Final = Finding(
+    baseline=OWN, plan=FASTEST,
+    prediction=Prediction(epoch_s=4.3, low_s=4.1, high_s=4.5, step_s=0.01, validation_s=0.1, warm_s=0.4),
+    trials=TRIALS, memory=MEMORY,
+    confirmation=Confirmation(ratio=2.02, low=1.93, high=2.11, pairs=8, proven=True),
+    confidence="high", why="bfloat16 with channels_last and the tuned allocator is 2.02 times as fast",
+    samples=16, batch_size=128, steps_per_epoch=430, budget_s=45.0, calibration_seconds=14.2, import_seconds=1.3,
+)  # fmt: skip
+
+
+def doubtful(confidence: Confidence = "low") -> Finding:
+    """Return the finding of a search that was cut short before it could confirm anything."""
+    return replace(FINDING, plan=OWN, confirmation=None, memory=None, confidence=confidence, why="time ran out")
