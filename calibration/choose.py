@@ -10,10 +10,11 @@ from typing import Final, Literal
 from pydantic import JsonValue, TypeAdapter
 
 from calibration import child as calibration_child
-from calibration.cache import Confidence, PlanCache
+from calibration.cache import PlanCache
 from calibration.candidates import thread_counts
 from calibration.child import REQUEST, CalibrationRequest
-from calibration.signature import Signature, signature
+from calibration.finding import Confidence, Finding
+from calibration.signature import signature
 from training.errors import ChildFailed, OutOfMemory
 from training.journal import Record
 from training.plan import Plan
@@ -66,6 +67,10 @@ class Choice:
     import_seconds: float = 0.0
     trials: int = 0
     cache: Literal["hit", "miss", "off"] = "off"
+    cache_age_s: float | None = None
+    """Seconds since a plan from the cache was measured."""
+    finding: Finding | None = None
+    """Everything that led to the plan; None where nothing was measured."""
 
 
 def samples_for(memory_bytes: int) -> int:
@@ -101,16 +106,16 @@ def choose_plan(
         _warn(emit, warning)
         if entry is not None:
             return Choice(
-                plan=entry.plan, source="cache", why="measured here before, in the same surroundings",
-                predicted_epoch_s=entry.predicted_epoch_s, cache="hit",
+                plan=entry.finding.plan, source="cache", why="measured here before, in the same surroundings",
+                predicted_epoch_s=entry.finding.prediction.over(spec.epochs), cache="hit",
+                cache_age_s=max(0.0, entry.age_s), finding=entry.finding,
             )  # fmt: skip
-    return _measure(spec, own, around, options, key, emit, tick)
+    return _measure(spec, own, around, options, emit, tick)
 
 
 def _measure(
-    spec: TrainSpec, own: Plan, around: Surroundings, options: Options, key: Signature, emit: Emit,
-    tick: Callable[[], None],
-) -> Choice:  # fmt: skip
+    spec: TrainSpec, own: Plan, around: Surroundings, options: Options, emit: Emit, tick: Callable[[], None]
+) -> Choice:
     began = time.monotonic()
     request = CalibrationRequest(
         spec=spec, baseline=own, threads=thread_counts(around.resources),
@@ -129,7 +134,7 @@ def _measure(
             listener.hear(record)
         _warn(emit, f"calibration ended early: {error}; using the best plan measured until then")
     elapsed = time.monotonic() - began - listener.import_seconds
-    return _conclude(listener, own, around, key, elapsed, emit)
+    return _conclude(listener, own, elapsed)
 
 
 class _Overdue(Exception):
@@ -174,22 +179,19 @@ class _Listener:
                 self.confidence = "high" if record.payload.get("complete") is True else "low"
 
 
-def _conclude(heard: _Listener, own: Plan, around: Surroundings, key: Signature, elapsed: float, emit: Emit) -> Choice:
-    figures = {"calibration_seconds": elapsed, "import_seconds": heard.import_seconds}
+def _conclude(heard: _Listener, own: Plan, elapsed: float) -> Choice:
     match heard.best:
         case {"plan": dict(fields), "predicted_epoch_s": float(predicted)}:
             plan = PLAN.validate_json(json.dumps(fields))
         case _:
             return Choice(
                 plan=own, source="own", why="calibration measured nothing", cache="miss",
-                trials=heard.trials, **figures,
+                trials=heard.trials, calibration_seconds=elapsed, import_seconds=heard.import_seconds,
             )  # fmt: skip
-    if heard.confidence is not None:
-        _warn(emit, around.cache.put(key, plan, predicted, heard.confidence))
     gain = "no other plan was faster" if plan == own else f"fastest of {heard.trials} measured plans"
     return Choice(
         plan=plan, source="measured", why=gain, predicted_epoch_s=predicted, cache="miss",
-        trials=heard.trials, **figures,
+        trials=heard.trials, calibration_seconds=elapsed, import_seconds=heard.import_seconds,
     )  # fmt: skip
 
 
