@@ -13,6 +13,7 @@ from typing import Final
 
 from training.plan import Plan
 from training.prepare import prepare
+from training.setting import environment_for
 from training.spec import DEFAULTS
 from worker.settings import load
 
@@ -24,7 +25,7 @@ VARIABLES: Final = {
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_MMAP_THRESHOLD_": str(2**31 - 1),
 }
-WAYS: Final = ("glibc default", "mallopt in the process", "MALLOC_* variables")
+WAYS: Final = ("glibc default", "mallopt in the process", "MALLOC_* variables", "tcmalloc")
 
 
 def measure(store: Path) -> None:
@@ -42,8 +43,8 @@ def measure(store: Path) -> None:
         (replace(plan, precision="bfloat16", memory_format="channels_last"), 128),
     ):
         contender = Contender(replace(DEFAULTS, batch_size=batch), some_plan, open_store(store))
-        contender.measure(WARM_UP)
-        seconds = statistics.median(contender.measure(STEPS))
+        contender.run(WARM_UP)
+        seconds = statistics.median(contender.run(STEPS))
         print(batch / seconds)
 
 
@@ -52,9 +53,13 @@ def main() -> None:
     settings = load()
     store = prepare("mnist", settings.data_dir, settings.cache_dir).path
     figures: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+    tcmalloc = environment_for(Plan(threads=1, micro_batch=1, allocator="tcmalloc"), {})
+    if not tcmalloc:
+        figures.pop(WAYS[3])
+    variables = {WAYS[2]: VARIABLES, WAYS[3]: tcmalloc}
     for _ in range(ROUNDS):
-        for way in WAYS:
-            environment = {**os.environ, **(VARIABLES if way == WAYS[2] else {})}
+        for way in figures:
+            environment = {**os.environ, **variables.get(way, {})}
             command = [sys.executable, "-m", "bench.allocator", str(store), way]
             output = subprocess.check_output(command, env=environment, text=True)
             figures[way].append([float(line) for line in output.split()])

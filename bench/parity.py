@@ -27,7 +27,7 @@ def row(store: Store, batch: int) -> str:
         spec = TrainSpec(dataset=store.info.name, model="cnn", batch_size=batch, seed=seed)
         contender = Contender(spec, plan, store)
         for index, steps in enumerate(STEPS):
-            cosine = gradient_cosine(contender, replace(plan, precision="bfloat16"), steps)
+            cosine = gradient_cosine(contender, replace(plan, precision="bfloat16"), store, steps)
             least[index] = min(least[index], cosine)
     return f"| {store.info.name}, batch {batch} | {' | '.join(f'{cosine:.4f}' for cosine in least)} |"
 

@@ -79,7 +79,7 @@ class PlanCache:
     """The findings kept beneath one directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
 
     def get(self, signature: Signature) -> tuple[CachedPlan | None, str | None]:
         """Return the entry for `signature`, or None; and a warning where a file had to be passed over."""
@@ -134,7 +134,7 @@ class PlanCache:
     def _files(self, kind: tuple[str, str]) -> Iterator[tuple[str, Path]]:
         folder, suffix = kind
         try:
-            paths = sorted((self._directory / folder).iterdir())
+            paths = sorted((self.directory / folder).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return
         # A name that begins with a dot is a file that is being written.
@@ -142,7 +142,7 @@ class PlanCache:
 
     def _path(self, kind: tuple[str, str], key: str) -> Path:
         folder, suffix = kind
-        return self._directory / folder / f"{key}{suffix}"
+        return self.directory / folder / f"{key}{suffix}"
 
 
 def _read(path: Path, key: str) -> CachedPlan:

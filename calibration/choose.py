@@ -1,42 +1,44 @@
-"""Chooses the plan for a job: from the cache, else measured by a child, else the user's own. Never raises for it."""
+"""Chooses the plan for a job: from the cache, else by a search, else the user's own.
 
-import json
+It raises for a job only where nothing could run it: where not even one sample fits into the memory.
+"""
+
+import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
-from calibration import child as calibration_child
-from calibration.cache import PlanCache
-from calibration.candidates import thread_counts
-from calibration.child import REQUEST, CalibrationRequest
-from calibration.finding import Confidence, Finding
-from calibration.signature import signature
-from training.errors import ChildFailed, OutOfMemory
-from training.journal import Record
+from calibration.cache import TRIALS, CachedPlan, PlanCache
+from calibration.finding import Finding, Knob, Trial
+from calibration.lab import Lab
+from calibration.ledger import Ledger
+from calibration.lock import calibration_lock
+from calibration.search import NothingMeasured, Task, search
+from calibration.signature import Signature, has_bfloat16, signature
+from calibration.space import KNOBS, Space, thread_counts
+from training.memory import RESERVE
 from training.plan import Plan
-from training.process import Child, follow
 from training.resources import Resources
+from training.setting import find_tcmalloc
 from training.spec import TrainSpec
+from training.split import split
 from training.store import StoreInfo
 
 DEFAULT_SECONDS: Final = 45.0
-"""Most time a calibration may take, the import of torch apart; the child takes a share of the training's."""
-GRACE: Final = 10.0
-"""Seconds after the deadline in which the child may finish the plan it has begun."""
-IMPORT_LIMIT: Final = 120.0
-"""Seconds after which a child that has not said `start` is given up."""
+"""Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MOST_SAMPLES`."""
 MOST_SAMPLES: Final = 32
-
-PLAN = TypeAdapter(Plan)
+PATIENCE: Final = 60.0
+"""Seconds beyond its own longest time that a calibration waits for another one to end."""
+COMPILERS: Final = ("g++", "clang++", "c++")
 
 Emit = Callable[[str, dict[str, JsonValue]], None]
-"""Takes what happens, as (kind, fields): `trial`, `reject`, `warning`."""
+"""Takes what happens, as (kind, fields): `trial`, `warning`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +48,12 @@ class Options:
     calibrate: bool = True
     """False: the user's own plan, unmeasured."""
     force: bool = False
-    """Measure even when the cache has a plan."""
+    """Measure even what was measured before."""
     samples: int | None = None
     """Steps measured of each plan; None: by memory tier."""
     seconds: float = DEFAULT_SECONDS
+    knobs: tuple[Knob, ...] = KNOBS
+    """Which parts of the plan may be turned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,103 +100,93 @@ def choose_plan(
 ) -> Choice:
     """Return the plan for `spec`. What goes wrong is emitted as a warning and leaves the user's own plan.
 
-    `tick` is called while the child measures; what it raises (a cancellation) ends the child and is raised on.
+    `tick` is called while processes measure; what it raises (a cancellation) ends them and is raised on.
+
+    Raises:
+        OutOfMemory: not even a micro-batch of one sample fits into the memory.
+        InvalidConfig: the spec does not suit the data set.
     """
     if not options.calibrate:
         return Choice(plan=own, source="own", why="calibration is off")
-    key = signature(spec, own, around.resources, around.store)
-    if not options.force:
-        entry, warning = around.cache.get(key)
-        _warn(emit, warning)
-        if entry is not None:
-            return Choice(
-                plan=entry.finding.plan, source="cache", why="measured here before, in the same surroundings",
-                predicted_epoch_s=entry.finding.prediction.over(spec.epochs), cache="hit",
-                cache_age_s=max(0.0, entry.age_s), finding=entry.finding,
-            )  # fmt: skip
-    return _measure(spec, own, around, options, emit, tick)
+    key = signature(spec, own, around.resources, around.store, knobs=options.knobs)
+    known = None if options.force else _cached(key, around, emit)
+    if known is not None:
+        return known
+    # Whoever measures the same first has found it for both, so the cache is asked again.
+    with calibration_lock(around.cache.directory, tick, options.seconds + PATIENCE) as alone:
+        known = None if options.force else _cached(key, around, emit)
+        if known is not None:
+            return known
+        if not alone:
+            emit(
+                "warning", {"message": "another calibration is measuring here and does not end; both will be disturbed"}
+            )
+        return _search(spec, own, around, options, key, emit, tick)
 
 
-def _measure(
-    spec: TrainSpec, own: Plan, around: Surroundings, options: Options, emit: Emit, tick: Callable[[], None]
-) -> Choice:
-    began = time.monotonic()
-    request = CalibrationRequest(
-        spec=spec, baseline=own, threads=thread_counts(around.resources),
-        samples=options.samples or samples_for(around.resources.memory_bytes),
-        seconds=options.seconds, store=around.store.path,
-    )  # fmt: skip
-    listener = _Listener(emit, options.seconds)
-    child: Child | None = None
-    try:
-        body = REQUEST.dump_json(request)
-        with Child(calibration_child.MODULE, body, around.directory, around.environment) as child:
-            for record in follow(child, lambda: listener.tick(tick)):
-                listener.hear(record)
-    except (ChildFailed, OutOfMemory, OSError, _Overdue) as error:
-        for record in child.records() if child else []:  # what it wrote while it was being ended
-            listener.hear(record)
-        _warn(emit, f"calibration ended early: {error}; using the best plan measured until then")
-    elapsed = time.monotonic() - began - listener.import_seconds
-    return _conclude(listener, own, elapsed)
+def _cached(key: Signature, around: Surroundings, emit: Emit) -> Choice | None:
+    entry, warning = around.cache.get(key)
+    _warn(emit, warning)
+    return None if entry is None else _choice_of(entry)
 
 
-class _Overdue(Exception):
-    """The child is past its deadline."""
-
-
-class _Listener:
-    """Hears the child and keeps its best improvement."""
-
-    def __init__(self, emit: Emit, seconds: float) -> None:
-        self._emit = emit
-        self._seconds = seconds
-        self._deadline = time.monotonic() + IMPORT_LIMIT
-        self._late = f"it did not begin within {IMPORT_LIMIT:.0f} s"
-        self.best: dict[str, JsonValue] | None = None
-        self.import_seconds = 0.0
-        self.trials = 0
-        self.confidence: Confidence | None = None
-        """None until the child is done: what a dying child found out is used, but not kept."""
-
-    def tick(self, tick: Callable[[], None]) -> None:
-        tick()
-        if time.monotonic() > self._deadline:
-            raise _Overdue(self._late)
-
-    def hear(self, record: Record) -> None:
-        match record.kind:
-            case "start":
-                self._deadline = time.monotonic() + self._seconds + GRACE
-                self._late = f"it did not end within {GRACE:.0f} s after its budget of {self._seconds:.0f} s"
-                match record.payload:
-                    case {"import_seconds": float(seconds)}:
-                        self.import_seconds = seconds
-            case "trial":
-                self.trials += 1
-                self._emit("trial", record.payload)
-            case "reject":
-                self._emit("reject", record.payload)
-            case "improve":
-                self.best = record.payload
-            case "done":
-                self.confidence = "high" if record.payload.get("complete") is True else "low"
-
-
-def _conclude(heard: _Listener, own: Plan, elapsed: float) -> Choice:
-    match heard.best:
-        case {"plan": dict(fields), "predicted_epoch_s": float(predicted)}:
-            plan = PLAN.validate_json(json.dumps(fields))
-        case _:
-            return Choice(
-                plan=own, source="own", why="calibration measured nothing", cache="miss",
-                trials=heard.trials, calibration_seconds=elapsed, import_seconds=heard.import_seconds,
-            )  # fmt: skip
-    gain = "no other plan was faster" if plan == own else f"fastest of {heard.trials} measured plans"
+def _choice_of(entry: CachedPlan) -> Choice:
+    finding = entry.finding
     return Choice(
-        plan=plan, source="measured", why=gain, predicted_epoch_s=predicted, cache="miss",
-        trials=heard.trials, calibration_seconds=elapsed, import_seconds=heard.import_seconds,
+        plan=finding.plan, source="cache", why="measured here before, in the same surroundings", cache="hit",
+        predicted_epoch_s=finding.prediction.epoch_s, cache_age_s=max(0.0, entry.age_s), finding=finding,
     )  # fmt: skip
+
+
+def _search(
+    spec: TrainSpec, own: Plan, around: Surroundings, options: Options, key: Signature, emit: Emit,
+    tick: Callable[[], None],
+) -> Choice:  # fmt: skip
+    began = time.monotonic()
+    heard: list[Trial] = []
+
+    def tell(trial: Trial) -> None:
+        heard.append(trial)
+        emit("trial", asdict(trial))
+
+    folder, suffix = TRIALS
+    ledger = Ledger(around.cache.directory / folder / f"{key.trials_key}{suffix}", reuse=not options.force)
+    task = _task(spec, own, around, options)
+    with ledger, Lab(spec, around.store.path, around.directory, around.environment, tick) as lab:
+        try:
+            finding = search(task, lab, ledger, tell)
+        except (NothingMeasured, OSError) as error:
+            _warn(emit, f"calibration measured nothing: {error}; going on with your own plan")
+            return Choice(
+                plan=own, source="own", why="calibration measured nothing", cache="miss", trials=len(heard),
+                calibration_seconds=time.monotonic() - began - lab.import_seconds, import_seconds=lab.import_seconds,
+            )  # fmt: skip
+    _warn(emit, around.cache.put(key, finding))
+    return Choice(
+        plan=finding.plan, source="measured", why=finding.why, predicted_epoch_s=finding.prediction.epoch_s,
+        cache="miss", trials=len(heard), finding=finding,
+        calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
+    )  # fmt: skip
+
+
+def _task(spec: TrainSpec, own: Plan, around: Surroundings, options: Options) -> Task:
+    parts = split(spec, around.store)
+    resources = around.resources
+    return Task(
+        own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
+        epochs=spec.epochs, memory_bytes=memory_for_training(resources),
+        samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
+        seconds=options.seconds, knobs=frozenset(options.knobs),
+        space=Space(
+            threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
+            tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name) for name in COMPILERS),
+        ),
+    )  # fmt: skip
+
+
+def memory_for_training(resources: Resources) -> int:
+    """Return the bytes that a training process may have: what is not in use, less what its supervisor keeps."""
+    return max(1, resources.headroom_bytes - min(RESERVE, resources.memory_bytes // 10))
 
 
 def _warn(emit: Emit, warning: str | None) -> None:

@@ -44,6 +44,8 @@ class Trial:
     step_s: Seconds | None = None
     """Median seconds of a step of the effective batch, fetching included; None: not measured."""
     predicted_epoch_s: Seconds | None = None
+    slowest_s: tuple[Literal["p95", "max"], Seconds] | None = None
+    """Seconds of the slowest steps: the 95th percentile where there are enough of them to have one."""
     ratio: Ratio | None = None
     """Speed against the best plan before it, paired; above 1 is faster."""
     low: Ratio | None = None

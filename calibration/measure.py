@@ -1,35 +1,36 @@
-"""Measures real training steps of one plan against another, interleaved, in this process."""
+"""Runs real training steps under a plan, in this process, and times them; imported only in measuring processes."""
 
-import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from training.batches import Batches, split
+from calibration.orders import Checked, Measured, Probed, Validated
+from training.batches import Batches
 from training.evaluate import evaluate
+from training.noise import Machine
 from training.plan import Plan
 from training.spec import TrainSpec
 from training.step import TrainStep
 from training.store import Store
 
-WARM_UP: Final = 3
-"""Steps thrown away: the first ones build primitives and fill caches."""
-EVAL_SAMPLES: Final = 256
-"""Samples that the cost of a validation is measured on; a large network takes a second for them."""
-BLOCKS: Final = 4
-"""Blocks that the samples of one plan are measured in, so that two plans can take turns."""
-DROP_BELOW: Final = 0.85
-"""A challenger this much slower than the best after two pairs is not measured further."""
-GAIN: Final = 1.03
-"""A challenger must be this much faster to win: less is within the noise of a shared machine."""
 GATE_STEPS: Final = 8
 """Steps before gradients are compared: at fresh weights their cosine is the luck of the seed (bench/parity.py)."""
-COSINE: Final = 0.99
-"""Least cosine between the gradients of a reduced precision and those of float32."""
+GATE_SAMPLES: Final = 32
+"""Effective batch of those steps at most: what they cost depends on it, what they say does not (bench/parity.py)."""
+AT_ONCE: Final = 2
+"""Contenders kept ready: the best one and its challenger."""
+
+AUDIBLE: Final = 0.1
+"""Seconds from which on the kernel's ticks of 10 ms tell noise from chance."""
+RESET_PEAK: Final = "5"
+"""Written to /proc/self/clear_refs, it resets the peak of resident memory (proc.rst)."""
 
 
 class Contender:
@@ -38,15 +39,12 @@ class Contender:
     def __init__(self, spec: TrainSpec, plan: Plan, store: Store) -> None:
         self.plan = plan
         self.spec = spec
-        self.store = store
-        self._parts = split(spec, store.info)
-        self._step = TrainStep(spec, plan, store.info.shape, store.info.classes)
+        self.step = TrainStep(spec, plan, store.info.shape, store.info.classes)
         self._batches = Batches(store, spec, plan)
         self._source = self._forever()
-        self.seconds: list[float] = []
-        self._warm: list[float] = []
-        self._trained = 0
-        self._eval_seconds_per_sample: float | None = None
+        self.trained = 0
+        self.fetch_s = 0.0
+        """Seconds spent waiting for batches, in the steps of the last call of `run`."""
 
     def _forever(self) -> Iterator[tuple[Tensor, Tensor]]:
         epoch = 0
@@ -54,110 +52,136 @@ class Contender:
             yield from self._batches.of(epoch)
             epoch += 1
 
-    def warm_up(self, seconds: float) -> None:
-        """Run the steps that do not count: `WARM_UP` of them, or as many as are begun within `seconds`."""
-        began = time.perf_counter()
-        for _ in range(WARM_UP):
-            self._warm = self._run(1)
-            if time.perf_counter() - began >= seconds:
-                return
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Return the next effective batch, as training would get it."""
+        return next(self._source)
 
-    def trained(self, steps: int) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
-        """Return the weights after at least `steps` steps, and the next batch."""
-        self._run(max(0, steps - self._trained))
-        return self._step.model.state_dict(), next(self._source)
-
-    def measure(self, steps: int) -> list[float]:
-        """Run `steps` steps, fetch included, keep and return their seconds."""
-        seconds = self._run(steps)
-        self.seconds += seconds
-        return seconds
-
-    def _run(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
+        """Run `steps` steps and return their seconds, fetching included."""
         torch.set_num_threads(self.plan.threads)
-        seconds = []
+        self.fetch_s, seconds = 0.0, []
         for _ in range(steps):
             began = time.perf_counter()
-            images, labels = next(self._source)
-            self._step.run(images, labels, self.spec.learning_rate)
+            images, labels = self.next_batch()
+            fetched = time.perf_counter()
+            self.step.run(images, labels, self.spec.learning_rate)
             seconds.append(time.perf_counter() - began)
-        self._trained += steps
+            self.fetch_s += fetched - began
+        self.trained += steps
         return seconds
 
-    @property
-    def step_s(self) -> float:
-        """Median seconds of a step; before it was measured, those of the last step of the warm-up."""
-        return statistics.median(self.seconds or self._warm)
 
-    def predicted_epoch_s(self) -> float:
-        """Return the predicted wall seconds of an epoch: its steps and its validation."""
-        return self._parts.steps * self.step_s + self._parts.validation * self._validation_s()
+class Workbench:
+    """The contenders of one process, and what can be asked of them."""
 
-    def _validation_s(self) -> float:
-        """Return measured seconds per validation sample: the second of two passes, the first builds primitives."""
-        if self._eval_seconds_per_sample is None:
-            torch.set_num_threads(self.plan.threads)
-            info, count = self.store.info, min(self.plan.eval_batch, EVAL_SAMPLES, self.store.info.train_count)
-            images, labels = self.store.train_images[-count:], self.store.train_labels[-count:]
-            for _ in range(2):
-                began = time.perf_counter()
-                evaluate(self._step, images, labels, info.mean, info.std)
-                self._eval_seconds_per_sample = (time.perf_counter() - began) / count
-        return self._eval_seconds_per_sample or 0.0
+    def __init__(self, spec: TrainSpec, store: Store) -> None:
+        self._spec = spec
+        self._store = store
+        self._contenders: dict[Plan, Contender] = {}
+        self._machine = Machine()
+
+    def measure(self, plan: Plan, steps: int, settle: int, warm_up: int) -> Measured:
+        """Time `steps` steps after `settle` that do not count; a plan that is new here takes `warm_up` first."""
+        _reset_peak()
+        contender = self._contenders.pop(plan, None)
+        warm: list[float] = []
+        if contender is None:
+            contender = self._begin(plan)
+            warm = contender.run(warm_up)
+        self._contenders[plan] = contender  # the most recently used one is the last
+        contender.run(settle)
+        before = self._machine.look()
+        seconds = contender.run(steps)
+        noise = self._machine.look().since(before)
+        return Measured(
+            seconds=tuple(seconds), fetch_s=contender.fetch_s, warm=tuple(warm), peak_bytes=_peak(),
+            batch_statistics=_has_batch_statistics(contender.step.model),
+            disturbed=noise.describe() if noise.noisy and noise.seconds >= AUDIBLE else "",
+        )  # fmt: skip
+
+    def probe(self, plan: Plan) -> Probed:
+        """Train twice on one micro-batch, with the whole effective batch fetched, and look at the memory."""
+        self.clear()
+        _reset_peak()
+        contender = Contender(self._spec, plan, self._store)
+        torch.set_num_threads(plan.threads)
+        seconds = 0.0
+        for _ in range(2):  # the optimizer's state comes with the first step
+            images, labels = contender.next_batch()
+            began = time.perf_counter()
+            contender.step.run(images[: plan.micro_batch], labels[: plan.micro_batch], self._spec.learning_rate)
+            seconds = time.perf_counter() - began
+        return Probed(peak_bytes=_peak(), seconds=seconds, batch_statistics=_has_batch_statistics(contender.step.model))
+
+    def validate(self, plan: Plan, samples: int) -> Validated:
+        """Time an evaluation of `samples` samples: the second of two passes, the first builds primitives."""
+        torch.set_num_threads(plan.threads)
+        contender = self._contenders.get(plan) or self._begin(plan)
+        self._contenders[plan] = contender
+        info, count = self._store.info, min(samples, self._store.info.train_count)
+        images, labels = self._store.train_images[-count:], self._store.train_labels[-count:]
+        seconds = 0.0
+        for _ in range(2):
+            began = time.perf_counter()
+            evaluate(contender.step, images, labels, info.mean, info.std)
+            seconds = time.perf_counter() - began
+        return Validated(sample_s=seconds / count)
+
+    def check(self, plan: Plan, reference: Plan) -> Checked:
+        """Compare the gradients under two plans, after the steps of the gate."""
+        spec = replace(self._spec, batch_size=min(GATE_SAMPLES, self._spec.batch_size))
+        micro = min(GATE_SAMPLES, reference.micro_batch)
+        gate = Contender(
+            spec, replace(reference, micro_batch=micro, loader_workers=0, prefetch_factor=None), self._store
+        )
+        return Checked(cosine=gradient_cosine(gate, replace(plan, micro_batch=micro), self._store, GATE_STEPS))
+
+    def clear(self) -> None:
+        """Forget every contender; their loader workers end with them."""
+        self._contenders.clear()
+
+    def _begin(self, plan: Plan) -> Contender:
+        while len(self._contenders) >= AT_ONCE:
+            del self._contenders[next(iter(self._contenders))]
+        return Contender(self._spec, plan, self._store)
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """What a challenger did against the best plan so far."""
-
-    ratio: float
-    """Median over the pairs of the best's seconds over the challenger's: above 1 is faster."""
-    dropped: bool
-    """Whether it was given up early."""
-
-    @property
-    def won(self) -> bool:
-        """Whether the challenger is faster by more than noise."""
-        return not self.dropped and self.ratio >= GAIN
-
-
-def race(best: Contender, challenger: Contender, samples: int) -> Race:
-    """Measure both, warmed up, in turns (A B, B A, ...), `samples` steps each, and compare pair by pair."""
-    ratios: list[float] = []
-    for block in range(BLOCKS):
-        steps = _block_size(samples, block)
-        if not steps:
-            continue
-        if block % 2:
-            mine, theirs = challenger.measure(steps), best.measure(steps)
-        else:
-            theirs, mine = best.measure(steps), challenger.measure(steps)
-        ratios.append(statistics.median(theirs) / statistics.median(mine))
-        if len(ratios) >= 2 and max(ratios) < DROP_BELOW:
-            return Race(statistics.median(ratios), dropped=True)
-    return Race(statistics.median(ratios), dropped=False)
-
-
-def _block_size(samples: int, block: int) -> int:
-    return samples * (block + 1) // BLOCKS - samples * block // BLOCKS
-
-
-def gradients_agree(reference: Contender, plan: Plan) -> bool:
-    """Whether the gradients under `plan` point where those of `reference` do, after the steps of the gate."""
-    return gradient_cosine(reference, plan, GATE_STEPS) > COSINE
-
-
-def gradient_cosine(reference: Contender, plan: Plan, steps: int) -> float:
+def gradient_cosine(reference: Contender, plan: Plan, store: Store, steps: int) -> float:
     """Return the cosine between the gradients of one real batch under `plan` and under the plan of `reference`.
 
     Both are taken at the weights that `reference` has after at least `steps` steps.
     """
-    weights, (images, labels) = reference.trained(steps)
+    reference.run(max(0, steps - reference.trained))
+    weights, (images, labels) = reference.step.model.state_dict(), reference.next_batch()
     flat = []
     for some_plan in (plan, reference.plan):
-        step = TrainStep(reference.spec, some_plan, reference.store.info.shape, reference.store.info.classes)
+        step = TrainStep(reference.spec, some_plan, store.info.shape, store.info.classes)
         step.model.load_state_dict(weights)
         step.model.train()
         step.gradients(images, labels)
         flat.append(torch.cat([p.grad.flatten() for p in step.model.parameters() if p.grad is not None]))
     return float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0))
+
+
+def _has_batch_statistics(model: nn.Module) -> bool:
+    """Whether what a sample teaches depends on the others of its micro-batch."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def _reset_peak() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text(RESET_PEAK)
+
+
+def _peak() -> int:
+    """Return the peak of this process's memory since the last reset, and its loader workers' share of theirs, in bytes.
+
+    What maps files (the data, the libraries) is left out: the kernel takes it back under pressure.
+    """
+    sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if "kB" in line)
+    resident = {name: int(value.split()[0]) << 10 for name, value in sizes.items()}
+    peak = resident["VmHWM"] - resident["RssFile"]
+    for worker in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            peak += worker.memory_full_info().uss
+    return max(0, peak)

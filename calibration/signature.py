@@ -3,17 +3,25 @@
 import hashlib
 import json
 import platform
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
+from typing import Final
 
 from pydantic import JsonValue
 
+from calibration.finding import Knob
+from calibration.space import KNOBS
 from training.plan import Plan
 from training.registry import MODELS
 from training.resources import Resources
+from training.setting import find_tcmalloc
 from training.spec import TrainSpec
 from training.store import StoreInfo
+
+BFLOAT16: Final = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
+"""Flags of /proc/cpuinfo, x86 and Arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +32,34 @@ class Signature:
     limits: dict[str, JsonValue]
     software: dict[str, JsonValue]
     workload: dict[str, JsonValue]
+    search: dict[str, JsonValue]
+    """Where the search began and what it was allowed to turn."""
 
     @property
     def key(self) -> str:
-        """The first 128 bits of the SHA-256 of the canonical JSON, in hex."""
-        canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+        """Of a finding."""
+        return _digest(asdict(self))
+
+    @property
+    def trials_key(self) -> str:
+        """Of single measurements, which hold whatever else was searched."""
+        return _digest({name: value for name, value in asdict(self).items() if name != "search"})
+
+
+def _digest(fields: dict[str, JsonValue]) -> str:
+    """Return the first 128 bits of the SHA-256 of the canonical JSON, in hex."""
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
 def signature(
-    spec: TrainSpec, baseline: Plan, resources: Resources, info: StoreInfo, *, root: Path = Path("/")
-) -> Signature:
-    """Return the signature of training `spec` on the data set `info` in a container with `resources`."""
+    spec: TrainSpec, baseline: Plan, resources: Resources, info: StoreInfo, *,
+    knobs: Collection[Knob] = KNOBS, root: Path = Path("/"),
+) -> Signature:  # fmt: skip
+    """Return the signature of training `spec` on the data set `info` in a container with `resources`.
+
+    `knobs` are those that the search may turn.
+    """
     return Signature(
         hardware=_processor(root / "proc/cpuinfo"),
         limits={
@@ -50,6 +74,7 @@ def signature(
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
             "model": _provider(spec.model),
+            "tcmalloc": find_tcmalloc() is not None,
         },
         workload={
             "dataset": info.name,
@@ -63,20 +88,35 @@ def signature(
             "validation_samples": spec.validation_samples,
             "deterministic": spec.deterministic,
             "augmentation": asdict(spec.augmentation),
-            "baseline": asdict(baseline),
         },
+        search={"baseline": asdict(baseline), "knobs": [knob for knob in KNOBS if knob in knobs]},
     )
 
 
 def _processor(cpuinfo: Path) -> dict[str, JsonValue]:
     """Return model name and a digest of the instruction-set flags of the first processor."""
+    facts = _facts(cpuinfo)
+    flags = " ".join(sorted(_flags(facts)))
+    digest = hashlib.sha256(flags.encode()).hexdigest()[:16] if facts else ""
+    return {"model": facts.get("model name", "") if facts else platform.processor(), "flags": digest}
+
+
+def has_bfloat16(root: Path = Path("/")) -> bool:
+    """Whether the processor has instructions for bfloat16; without them it is slower than float32."""
+    return not _flags(_facts(root / "proc/cpuinfo")).isdisjoint(BFLOAT16)
+
+
+def _facts(cpuinfo: Path) -> dict[str, str]:
+    """Return what is said of the first processor; empty where nothing can be read."""
     try:
         lines = cpuinfo.read_text(errors="replace").partition("\n\n")[0].splitlines()
     except OSError:
-        return {"model": platform.processor(), "flags": ""}
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    flags = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
-    return {"model": facts.get("model name", ""), "flags": hashlib.sha256(flags.encode()).hexdigest()[:16]}
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _flags(facts: dict[str, str]) -> set[str]:
+    return set(facts.get("flags", facts.get("Features", "")).split())
 
 
 def _version(distribution: str) -> str:

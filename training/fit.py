@@ -10,13 +10,14 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from training.batches import Batches, split
+from training.batches import Batches
 from training.course import Course, EpochDone
 from training.errors import Cancelled, Diverged
 from training.evaluate import Score, evaluate
 from training.journal import Report
 from training.keeper import Keeper
 from training.spec import TrainSpec
+from training.split import split
 from training.step import TrainStep
 from training.store import Store
 

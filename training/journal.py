@@ -42,14 +42,17 @@ def encode(run: str, seq: int, kind: str, now: float, payload: dict[str, JsonVal
     return json.dumps(body, separators=(",", ":"), sort_keys=True, allow_nan=False).encode("ascii") + b"\n"
 
 
-def decode(line: bytes, run: str) -> Record | None:
-    """Return the record of `run` in `line`, or None when it is damaged, of another run or another version."""
+def decode(line: bytes, run: str | None) -> Record | None:
+    """Return the record of `run` in `line`, or None when it is damaged, of another run or another version.
+
+    With `run` None, those of every run are.
+    """
     try:
         body = json.loads(line)
         whole = isinstance(body, dict) and body.pop("crc", None) == _checksum(body)
     except (ValueError, RecursionError):  # from either: what is nested too deep to write may be read
         return None
-    if not whole or body.get("v") != VERSION or body.get("run") != run:
+    if not whole or body.get("v") != VERSION or run not in (None, body.get("run")):
         return None
     match body:
         case {"seq": int(seq), "kind": str(kind), "t": float(when), "payload": dict(payload)}:

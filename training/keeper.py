@@ -19,11 +19,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from training import checkpoint, store
-from training.batches import split
 from training.checkpoint import DEFAULT_SECONDS, Blob, Origin, Unusable
 from training.course import Course
 from training.errors import DatasetError
 from training.journal import Report
+from training.split import split
 from training.step import TrainStep
 from training.store import StoreInfo
 

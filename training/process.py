@@ -108,40 +108,41 @@ class Child:
 
     def __init__(
         self, module: str, body: bytes, directory: Path, environment: Mapping[str, str],
-        enclosure: Enclosure | None = None,
+        enclosure: Enclosure | None = None, *, name: str | None = None, listens: bool = False,
     ) -> None:  # fmt: skip
         """Start `python -m module` with `body` (JSON) as its request; files go to the existing `directory`.
 
-        It runs in `enclosure`, whose context outlives it, or in one of its own.
+        It runs in `enclosure`, whose context outlives it, or in one of its own. Its files begin with `name`, by
+        default that of the module. One that `listens` reads what is sent from its standard input.
 
         Raises:
             OSError: the directory cannot be written, or no process can be started.
         """
         self.module = module
+        self._name = name or module.replace(".", "-")
         self._ending: Ending | None = None
         with ExitStack() as stack:
             self._enclosure = stack.enter_context(Enclosure()) if enclosure is None else enclosure
             self._kills_before = self._enclosure.oom_kills()
-            self._start(body, directory, environment)
+            self._start(body, directory, environment, subprocess.PIPE if listens else subprocess.DEVNULL)
             self._leaving = stack.pop_all()
 
-    def _start(self, body: bytes, directory: Path, environment: Mapping[str, str]) -> None:
-        name = self.module.replace(".", "-")
-        run = f"{name}-{os.getpid()}-{time.time_ns()}"
+    def _start(self, body: bytes, directory: Path, environment: Mapping[str, str], stdin: int) -> None:
+        run = f"{self._name}-{os.getpid()}-{time.time_ns()}"
         envelope = Envelope(
-            run=run, journal=directory / f"{name}.jsonl", parent=os.getpid(), body=body.decode(),
+            run=run, journal=directory / f"{self._name}.jsonl", parent=os.getpid(), body=body.decode(),
             procs=self._enclosure.procs,
         )  # fmt: skip
-        request = directory / f"{name}.request.json"
+        request = directory / f"{self._name}.request.json"
         request.write_bytes(ENVELOPE.dump_json(envelope))
-        self._stderr = directory / f"{name}.stderr"
+        self._stderr = directory / f"{self._name}.stderr"
         self._reader = JournalReader(envelope.journal, run)
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 # -P: the working directory is no source of modules.
                 [sys.executable, "-P", "-m", self.module, str(request)],
                 env=dict(environment),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=stderr,
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C at the terminal is the parent's to handle
@@ -155,8 +156,18 @@ class Child:
         """Return what the child wrote since the last call; read once more after it has ended."""
         return self._reader.read()
 
+    def send(self, line: bytes) -> None:
+        """Send one line to a child that listens; one that has ended hears nothing."""
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(line + b"\n")
+                self._process.stdin.flush()
+
     def ask_to_stop(self) -> None:
-        """Send SIGTERM: the child ends after its current step."""
+        """Send SIGTERM, and the end of its input to one that listens: the child ends after its current step."""
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         if self.running():
             self._process.terminate()
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from training.models import build
 from training.plan import Plan
 from training.schedule import learning_rate
+from training.setting import pin
 from training.spec import TrainSpec
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
@@ -33,6 +34,7 @@ def tune_allocator() -> bool:
 
 def prepare_process(plan: Plan) -> None:
     """Apply what a plan sets for the whole process; call once, before the first parallel work."""
+    pin(plan)
     if plan.allocator == "tuned":
         tune_allocator()
     torch.set_num_threads(plan.threads)

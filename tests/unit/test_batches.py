@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from training.augment import augment
-from training.batches import Batches, EpochOrder, Split, StoreDataset, normalise, split
+from training.batches import Batches, EpochOrder, StoreDataset, normalise
 from training.errors import InvalidConfig
 from training.plan import MemoryFormat, Plan
 from training.spec import Augmentation, TrainSpec
+from training.split import Split, split
 from training.store import StoreInfo, open_store
 
 EVERYTHING = Augmentation(

@@ -10,7 +10,6 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from training.batches import split
 from training.errors import Cancelled, Diverged, InvalidConfig
 from training.evaluate import evaluate
 from training.fit import Fitted, fit
@@ -18,6 +17,7 @@ from training.journal import JournalReader, JournalWriter, Record
 from training.keeper import Keeper
 from training.plan import Plan, Precision
 from training.spec import TrainSpec
+from training.split import split
 from training.step import TrainStep
 from training.store import Store, StoreInfo, open_store
 

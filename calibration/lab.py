@@ -1,0 +1,228 @@
+"""The measuring processes of one calibration, seen from its parent: one for each setting, started when it is needed.
+
+A process that dies, hangs or runs out of memory costs the measurement under way; the next one gets a new process.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from calibration.child import MODULE
+from calibration.orders import (
+    BENCH,
+    ORDER,
+    Bench,
+    Check,
+    Checked,
+    Clear,
+    Measure,
+    Measured,
+    Order,
+    Probe,
+    Probed,
+    Validate,
+    Validated,
+)
+from training.errors import ChildFailed, OutOfMemory
+from training.journal import Record
+from training.plan import Plan
+from training.process import KILL_AFTER, Child, raise_failure
+from training.setting import Setting, environment_for, setting_of
+from training.spec import TrainSpec
+
+POLL_SECONDS: Final = 0.01
+"""Between two looks at an answer: a measurement may take a tenth of a second."""
+TICKS: Final = 5
+"""Looks between two ticks of the caller's."""
+START_LIMIT: Final = 120.0
+"""Seconds after which a process that has not begun is given up; importing torch from a cold disk takes a while."""
+
+Reply = TypeVar("Reply")
+MEASURED, PROBED = TypeAdapter(Measured), TypeAdapter(Probed)
+VALIDATED, CHECKED = TypeAdapter(Validated), TypeAdapter(Checked)
+NOTHING = TypeAdapter(dict[str, str])
+
+
+class Lost(Exception):
+    """The process that measured is gone."""
+
+    def __init__(self, message: str, *, memory: bool = False) -> None:
+        super().__init__(message)
+        self.memory = memory
+        """Whether it was killed for memory, or could not get any."""
+
+
+class Broken(Exception):
+    """A plan does not run; its process goes on."""
+
+
+class Laboratory(Protocol):
+    """Where plans are measured. Every method that asks raises `Lost` or `Broken`."""
+
+    import_seconds: float
+    """Spent starting processes and importing torch."""
+
+    def now(self) -> float:
+        """Return the seconds since the calibration began, the starting of processes apart."""
+        ...
+
+    def limit(self, deadline: float) -> None:
+        """Have whatever is still asked for at `deadline` (as `now` counts) lose its process."""
+        ...
+
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
+        """Time steps of a plan."""
+        ...
+
+    def probe(self, plan: Plan) -> Probed:
+        """Look at the memory of a micro-batch."""
+        ...
+
+    def validate(self, plan: Plan, samples: int) -> Validated:
+        """Time an evaluation."""
+        ...
+
+    def check(self, plan: Plan, reference: Plan) -> Checked:
+        """Compare gradients."""
+        ...
+
+    def alone(self, plan: Plan) -> None:
+        """Forget what is warm beside this plan, and end the processes of other settings."""
+        ...
+
+    def renew(self, plan: Plan) -> None:
+        """End the process of the plan's setting, so that its next measurement is made in a new one."""
+        ...
+
+
+class Lab:
+    """Measures in processes of this machine. Use as a context: leaving it ends them."""
+
+    def __init__(
+        self, spec: TrainSpec, store: Path, directory: Path, environment: Mapping[str, str], tick: Callable[[], None]
+    ) -> None:
+        """Keep the processes' files in `directory`; call `tick` while waiting, which may raise to end it all."""
+        self.import_seconds = 0.0
+        self._spec = spec
+        self._store = store
+        self._directory = directory
+        self._environment = environment
+        self._tick = tick
+        self._numbers = itertools.count(1)
+        self._children: dict[Setting, tuple[Child, ExitStack]] = {}
+        self._began = time.monotonic()
+        self._deadline = float("inf")
+
+    def now(self) -> float:
+        """Return the seconds since the calibration began, the starting of processes apart."""
+        return time.monotonic() - self._began - self.import_seconds
+
+    def limit(self, deadline: float) -> None:
+        """Have whatever is still asked for at `deadline` lose its process."""
+        self._deadline = deadline
+
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
+        """Time `steps` steps of a plan, after `settle` that do not count, and `warm_up` more where it is new there."""
+        order = Measure(plan=plan, steps=steps, settle=settle, warm_up=warm_up)
+        measured = self._ask(plan, order, MEASURED)
+        if len(measured.seconds) != steps:  # a tuner that tests nothing finds anything
+            raise Broken(f"{len(measured.seconds)} steps were measured, where {steps} were asked for")
+        return measured
+
+    def probe(self, plan: Plan) -> Probed:
+        """Look at the memory of one micro-batch of the plan."""
+        return self._ask(plan, Probe(plan=plan), PROBED)
+
+    def validate(self, plan: Plan, samples: int) -> Validated:
+        """Time an evaluation of `samples` samples."""
+        return self._ask(plan, Validate(plan=plan, samples=samples), VALIDATED)
+
+    def check(self, plan: Plan, reference: Plan) -> Checked:
+        """Compare the gradients under two plans of one setting."""
+        return self._ask(plan, Check(plan=plan, reference=reference), CHECKED)
+
+    def alone(self, plan: Plan) -> None:
+        """Forget what is warm beside this plan, and end the processes of other settings."""
+        for setting in [setting for setting in self._children if setting != setting_of(plan)]:
+            self._end(setting)
+        if setting_of(plan) in self._children:
+            self._ask(plan, Clear(), NOTHING)
+
+    def renew(self, plan: Plan) -> None:
+        """End the process of the plan's setting."""
+        self._end(setting_of(plan))
+
+    def _ask(self, plan: Plan, order: Order, reply: TypeAdapter[Reply]) -> Reply:
+        setting = setting_of(plan)
+        try:
+            child = self._child(setting, plan)
+            child.send(ORDER.dump_json(order))
+            record = self._hear(child, lambda: self.now() >= self._deadline)
+        except (ChildFailed, OutOfMemory, OSError) as error:
+            self._end(setting)
+            raise Lost(str(error), memory=isinstance(error, OutOfMemory)) from error
+        if record.kind == "broken":
+            raise Broken(str(record.payload.get("message")))
+        try:
+            return reply.validate_python(record.payload, strict=False)
+        except ValidationError as error:
+            self._end(setting)
+            raise Lost(f"the {MODULE} process gave an answer that cannot be read") from error
+
+    def _child(self, setting: Setting, plan: Plan) -> Child:
+        """Return the process of a setting, started and ready."""
+        if setting not in self._children:
+            began = time.monotonic()
+            body = BENCH.dump_json(Bench(spec=self._spec, plan=plan, store=self._store))
+            name = f"calibration-{next(self._numbers)}"
+            with ExitStack() as stack:
+                environment = environment_for(plan, self._environment)
+                child = stack.enter_context(Child(MODULE, body, self._directory, environment, name=name, listens=True))
+                self._children[setting] = child, stack.pop_all()
+            self._hear(child, lambda: time.monotonic() - began >= START_LIMIT)
+            self.import_seconds += time.monotonic() - began
+        return self._children[setting][0]
+
+    def _hear(self, child: Child, overdue: Callable[[], bool]) -> Record:
+        """Return the next record of a child.
+
+        Raises:
+            ChildFailed: it ended, or nothing came before it was overdue; `OutOfMemory` where that is why.
+            PreflightError: what it recorded as its failure.
+        """
+        for look in itertools.count():
+            ended = not child.running()
+            for record in child.records():
+                if record.kind == "fail":
+                    raise_failure(record)
+                return record
+            if ended:
+                raise child.ending().error(child.module)
+            if look % TICKS == 0:
+                self._tick()
+            if overdue():
+                child.end(KILL_AFTER)
+                raise ChildFailed(f"the {child.module} process did not answer in time and was ended")
+            time.sleep(POLL_SECONDS)
+        raise AssertionError("itertools.count() does not end")
+
+    def _end(self, setting: Setting) -> None:
+        if setting in self._children:
+            child, stack = self._children.pop(setting)
+            child.end(0)  # it has nothing to save
+            stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for setting in list(self._children):
+            self._end(setting)

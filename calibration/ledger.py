@@ -1,0 +1,132 @@
+"""What calibrations of one workload in one container did, kept on disk as it happens: each attempt before it runs.
+
+So what an earlier one did not survive is not tried again, even where the whole container was killed, and what it
+measured is not measured again. A ledger that cannot be read or written is an empty one: it saves time and kills, and
+is no condition for anything.
+"""
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from calibration.cache import CLOCK_TOLERANCE, TTL_SECONDS
+from calibration.finding import Trial
+from training.files import read_text
+from training.journal import JournalWriter, Record, decode
+from training.plan import Plan
+from training.spec import STRICT
+
+LARGEST: Final = 4 << 20
+"""Bytes; a larger file is begun anew."""
+DECIDED: Final = ("won", "level", "lost", "dropped", "rejected")
+"""Verdicts that stand when the same two plans meet again."""
+
+PLAN = TypeAdapter(Plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Raced:
+    """A trial and the plan that was best before it."""
+
+    trial: Trial
+    best: Plan
+
+
+RACED = TypeAdapter(Raced)
+
+
+class Ledger:
+    """Reads what earlier calibrations left, and goes on writing. Use as a context: leaving it ends this one."""
+
+    def __init__(self, path: Path, *, reuse: bool = True) -> None:
+        """Go on with the file at `path`; with `reuse` false, measure everything anew."""
+        self._reuse = reuse
+        self._suspects: set[Plan] = set()
+        self._raced: dict[tuple[Plan, Plan], Trial] = {}
+        self._writer: JournalWriter | None = None
+        self._read(path)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = JournalWriter(path, f"{os.getpid()}-{time.time_ns()}")
+            self._writer.write("begin", {})
+
+    def suspect(self, plan: Plan) -> bool:
+        """Whether an earlier calibration began this plan and was never heard of again."""
+        return plan in self._suspects
+
+    def raced(self, best: Plan, plan: Plan) -> Trial | None:
+        """Return how the plan did against the best one, where that was decided undisturbed."""
+        return self._raced.get((best, plan)) if self._reuse else None
+
+    def attempt(self, plan: Plan) -> None:
+        """Note that the plan is about to run; on disk before this returns."""
+        self._write("attempt", {"plan": asdict(plan)}, durable=True)
+
+    def survived(self, plan: Plan) -> None:
+        """Note that it ran, or that its process alone was lost."""
+        self._write("survived", {"plan": asdict(plan)})
+
+    def ended(self, trial: Trial, best: Plan | None) -> None:
+        """Note what came of a plan."""
+        self.survived(trial.plan)
+        if best is not None and trial.verdict in DECIDED and not trial.disturbed:
+            self._write("trial", RACED.dump_python(Raced(trial=trial, best=best), mode="json"))
+
+    def _write(self, kind: str, payload: dict[str, object], *, durable: bool = False) -> None:
+        if self._writer is not None:
+            with suppress(OSError):  # the disk is full: what follows is found out without a ledger
+                self._writer.write(kind, json.loads(json.dumps(payload)), durable=durable)
+
+    def _read(self, path: Path) -> None:
+        try:
+            lines = read_text(path, LARGEST).split(b"\n")
+        except (OSError, ValueError):
+            with suppress(OSError):
+                path.unlink()
+            return
+        oldest, newest = time.time() - TTL_SECONDS, time.time() + CLOCK_TOLERANCE
+        pending: set[Plan] = set()
+        for line in lines:
+            record = decode(line, None)
+            if record is None or not oldest <= record.time <= newest:
+                continue
+            with suppress(ValidationError):
+                self._take(record, pending)
+        self._suspects |= pending
+
+    def _take(self, record: Record, pending: set[Plan]) -> None:
+        match record.kind:
+            case "attempt":
+                pending.add(_plan(record))
+            case "survived":
+                pending.discard(_plan(record))
+            case "trial":
+                raced = RACED.validate_json(json.dumps(record.payload))
+                self._raced[raced.best, raced.trial.plan] = raced.trial
+            case "begin":  # the one before did not end in order
+                self._suspects |= pending
+                pending.clear()
+            case "end":
+                pending.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write("end", {})  # after an exception, too: this process lives, so nothing was its death
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _plan(record: Record) -> Plan:
+    return PLAN.validate_json(json.dumps(record.payload.get("plan")))

@@ -1,0 +1,122 @@
+"""What is asked of a measuring process, line by line on its standard input, and what it answers in its journal."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from training.plan import Plan
+from training.spec import STRICT, TrainSpec
+
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Bench:
+    """The request of a measuring process."""
+
+    spec: TrainSpec
+    plan: Plan
+    """Its setting (see training/setting.py) is that of every plan that is measured there."""
+    store: Path
+    """The prepared data set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Measure:
+    """Time steps of a plan, warmed up."""
+
+    do: Literal["measure"] = "measure"
+    plan: Plan
+    steps: Count
+    settle: Count = 0
+    """Steps before them that do not count: another plan may have filled the caches."""
+    warm_up: Count = 3
+    """Steps before those, of a plan that is new in the process: they build primitives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Probe:
+    """Look at the memory that a micro-batch of the plan's size takes; forgets what was warm."""
+
+    do: Literal["probe"] = "probe"
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Validate:
+    """Time an evaluation under a plan."""
+
+    do: Literal["validate"] = "validate"
+    plan: Plan
+    samples: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Check:
+    """Compare the gradients under a plan with those under another."""
+
+    do: Literal["check"] = "check"
+    plan: Plan
+    reference: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Clear:
+    """Forget every model that is kept warm."""
+
+    do: Literal["clear"] = "clear"
+
+
+Order = Annotated[Measure | Probe | Validate | Check | Clear, Field(discriminator="do")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Measured:
+    """Steps that were timed."""
+
+    seconds: tuple[Seconds, ...]
+    """Of each step, fetching its batch included."""
+    fetch_s: Seconds
+    """Sum of the seconds spent waiting for batches."""
+    warm: tuple[Seconds, ...]
+    """Seconds of the first steps of a plan that was new; empty for one that was warm."""
+    peak_bytes: Count
+    """Most memory meanwhile, mapped files left out."""
+    batch_statistics: bool
+    """Whether the model has batch norms: then the micro-batch is no mere matter of speed."""
+    disturbed: str
+    """What else was at work on the processors meanwhile; empty where nothing was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Probed:
+    """The memory that a micro-batch took."""
+
+    peak_bytes: Count
+    seconds: Seconds
+    """Of its training, once warm."""
+    batch_statistics: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Validated:
+    """An evaluation that was timed."""
+
+    sample_s: Seconds
+    """Seconds per sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Checked:
+    """Two gradients that were compared."""
+
+    cosine: Annotated[float, Field(ge=-1.01, le=1.01)]
+
+
+Answer = Measured | Probed | Validated | Checked
+
+BENCH = TypeAdapter(Bench)
+ORDER: TypeAdapter[Order] = TypeAdapter(Order)

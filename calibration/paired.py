@@ -1,0 +1,77 @@
+"""What two series of timed steps say about which plan is faster, and how surely."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal
+
+RESAMPLES: Final = 400
+"""Of the bootstrap: enough for the second digit of a 95 % interval."""
+LEAST_PAIRS: Final = 3
+"""Fewer pairs than this cannot be resampled; then their steps are."""
+P95_SAMPLES: Final = 60
+"""From so many steps on, at least three lie above the 95th percentile; of fewer, the slowest is told."""
+
+Seconds = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Speed of a challenger against the best plan; above 1 is faster."""
+
+    ratio: float
+    low: float
+    high: float
+    """Ends of the 95 % interval (percentile bootstrap, Efron & Tibshirani 1993, chapter 13)."""
+    pairs: int
+
+
+def compare(pairs: Sequence[tuple[Seconds, Seconds]]) -> Comparison:
+    """Compare blocks of steps that took turns: each pair is (seconds of the best, seconds of the challenger).
+
+    The ratio is the median over the pairs of that of their median steps: what slows the machine for a while slows both
+    halves of a pair. Where there are few pairs, their steps are resampled instead, each series by itself.
+    """
+    logs = [math.log(statistics.median(best) / statistics.median(challenger)) for best, challenger in pairs]
+    random = Random(0)  # noqa: S311 - dice; the same steps shall give the same interval
+    if len(pairs) >= LEAST_PAIRS:
+        drawn = [statistics.median(random.choices(logs, k=len(logs))) for _ in range(RESAMPLES)]
+    else:
+        best, challenger = ([step for pair in pairs for step in pair[side]] for side in (0, 1))
+        drawn = [
+            math.log(_resampled_median(random, best) / _resampled_median(random, challenger)) for _ in range(RESAMPLES)
+        ]
+    low, high = _interval(drawn)
+    centre = statistics.median(logs)
+    return Comparison(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)), len(pairs))
+
+
+def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
+    """Return the median seconds of a step and the ends of its 95 % interval, blocks resampled before their steps."""
+    random = Random(0)  # noqa: S311 - dice
+
+    def drawn() -> float:
+        chosen = random.choices(blocks, k=len(blocks))
+        return statistics.median([step for block in chosen for step in random.choices(block, k=len(block))])
+
+    centre = statistics.median([step for block in blocks for step in block])
+    low, high = _interval([drawn() for _ in range(RESAMPLES)])
+    return centre, min(low, centre), max(high, centre)
+
+
+def slowest(seconds: Seconds) -> tuple[Literal["p95", "max"], float]:
+    """Return the 95th percentile under the name "p95" where there are enough steps, else their maximum under "max"."""
+    if len(seconds) < P95_SAMPLES:
+        return "max", max(seconds)
+    return "p95", statistics.quantiles(seconds, n=20)[-1]
+
+
+def _resampled_median(random: Random, values: Seconds) -> float:
+    return statistics.median(random.choices(values, k=len(values)))
+
+
+def _interval(drawn: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(drawn)
+    return ordered[round(0.025 * (len(ordered) - 1))], ordered[round(0.975 * (len(ordered) - 1))]

@@ -1,0 +1,494 @@
+"""The search for the fastest plan that is safe: what is measured, in which order, and what counts as faster.
+
+It decides and measures nothing itself (calibration/lab.py does), so that all of it can be tried on simulated machines.
+
+The objective is the wall time of an epoch: its real steps and its validation. The constraint is the memory that a
+training process may have; the effective batch never changes. The user's own plan is measured first, so that there is
+an answer from then on; the winner is measured again in a fresh process against it, and without a proven gain it stays.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, Trial, Verdict
+from calibration.lab import Broken, Laboratory, Lost
+from calibration.memory import Explorer, Memory
+from calibration.orders import Measured
+from calibration.paired import Comparison, compare, slowest, step_interval
+from calibration.space import KNOBS, MAIN, TURNS, Known, Skipped, Space
+from training.plan import Plan
+from training.prediction import Prediction
+
+SHARE: Final = 0.05
+"""Share of the predicted training time that a calibration may take."""
+LEAST_SECONDS: Final = 5.0
+"""Even a short training gets this much: the plan is kept for those that follow."""
+CONFIRMING: Final = 0.25
+"""Share of the budget that is kept for the confirmation."""
+SLICES: Final = 8
+"""Races that the rest of the budget is meant for."""
+PAIRS: Final = 4
+"""Blocks that the steps of a race are measured in, so that two plans can take turns."""
+LEAST_PAIRS: Final = 3
+"""A plan is not given up before so many."""
+CONFIRMING_PAIRS: Final = 6
+BLOCK_SECONDS: Final = 0.2
+"""A block of less is at the mercy of the scheduler; a slow model's single step is longer."""
+MOST_WARM_UP: Final = 3
+"""Steps of a plan that is new in its process that do not count: they build primitives and fill caches."""
+WARM_UP_SECONDS: Final = 0.5
+"""A slow model warms up in fewer."""
+SETTLING: Final = 0.05
+"""Seconds of a step below which the first one of a block does not count: another plan has filled the caches."""
+DROP_BELOW: Final = 0.85
+"""A challenger that is surely this much slower than the best is not measured further."""
+GAIN: Final = 1.03
+"""What a challenger must gain: less is within the noise of a shared machine."""
+LEVEL: Final = 0.98
+"""A smaller micro-batch within this of the best is taken: it saves memory."""
+COSINE: Final = 0.99
+"""Least cosine between the gradients of a reduced precision and those of float32."""
+EVAL_SAMPLES: Final = 1024
+"""Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
+EVAL_SECONDS: Final = 0.4
+"""What that may take, by the seconds of a training step."""
+AGAIN: Final = 2
+"""Disturbed pairs of a race that are measured again."""
+RESTARTS: Final = 2
+"""Processes that may be lost before the search ends with what it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be calibrated, and within what."""
+
+    own: Plan
+    """The user's own configuration."""
+    batch_size: int
+    """Effective."""
+    steps_per_epoch: int
+    validation: int
+    """Samples of a validation; 0: none."""
+    epochs: int
+    space: Space
+    memory_bytes: int
+    """What a training process may have."""
+    samples: int
+    """Steps measured of each plan."""
+    exact: bool
+    """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
+    seconds: float
+    """Longest time, the starting of processes apart."""
+    knobs: frozenset[Knob] = frozenset(KNOBS)
+
+
+class Records(Protocol):
+    """What earlier calibrations of the same workload in the same surroundings left behind."""
+
+    def suspect(self, plan: Plan) -> bool:
+        """Whether an earlier calibration did not survive this plan."""
+        ...
+
+    def raced(self, best: Plan, plan: Plan) -> Trial | None:
+        """Return how the plan did against the best one before."""
+        ...
+
+    def attempt(self, plan: Plan) -> None:
+        """Note that the plan is about to run."""
+        ...
+
+    def survived(self, plan: Plan) -> None:
+        """Note that it ran, or that its process alone was lost."""
+        ...
+
+    def ended(self, trial: Trial, best: Plan | None) -> None:
+        """Note what came of it."""
+        ...
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is known of the speed of a plan."""
+
+    step_s: float
+    blocks: list[Sequence[float]]
+    """Seconds of its steps, as they were measured together."""
+    warm_s: float = 0.0
+    """What its first steps took beyond the others."""
+    fetch_share: float = 0.0
+    peak_bytes: int = 0
+    sample_s: float | None = None
+    """Seconds of validating a sample."""
+    disturbed: str = ""
+    """What else used the processors while it was last measured."""
+
+    def forget_last(self) -> None:
+        """Leave out the last block, unless there is no other."""
+        if len(self.blocks) > 1:
+            self.blocks.pop()
+            self._settle()
+
+    def _settle(self) -> None:
+        self.step_s = statistics.median([step for block in self.blocks for step in block])
+
+    def add(self, measured: Measured) -> None:
+        """Take what was measured."""
+        self.blocks.append(measured.seconds)
+        self._settle()
+        self.fetch_share = min(1.0, measured.fetch_s / max(1e-9, sum(measured.seconds)))
+        self.peak_bytes = max(self.peak_bytes, measured.peak_bytes)
+        self.disturbed = measured.disturbed
+        if measured.warm:
+            self.warm_s = max(0.0, sum(measured.warm) - len(measured.warm) * self.step_s)
+
+
+def search(task: Task, lab: Laboratory, records: Records, tell: Callable[[Trial], None]) -> Finding:
+    """Return the finding; `tell` hears every trial as it ends.
+
+    Raises:
+        OutOfMemory: even a micro-batch of one sample was killed for memory.
+        NothingMeasured: not even the user's own plan could be measured.
+    """
+    return _Search(task, lab, records, tell).run()
+
+
+class NothingMeasured(Exception):
+    """There is no figure at all; the sentence says why."""
+
+
+def _plan_of(candidate: Plan | Skipped) -> Plan:
+    return candidate.plan if isinstance(candidate, Skipped) else candidate
+
+
+class _Search:
+    def __init__(self, task: Task, lab: Laboratory, records: Records, tell: Callable[[Trial], None]) -> None:
+        self.task = task
+        self.lab = lab
+        self.records = records
+        self.tell = tell
+        self.trials: list[Trial] = []
+        self.evidence: dict[Plan, Evidence] = {}
+        self.gained: dict[Plan, float] = {}
+        """Plans that won: how much faster each was than the one before it."""
+        self.failures = 0
+        self.complete = True
+        self.disturbed = False
+        self.noise = ""
+        """What disturbed the last race; empty where nothing did."""
+        self.budget = task.seconds
+        self.batch_statistics = False
+        self.own = task.own
+        """The user's plan, in smaller pieces where memory demands it."""
+
+    # --- the way through
+
+    def run(self) -> Finding:
+        memory = self._memory()
+        best = self._own(memory)
+        for knob in KNOBS:
+            if knob in self.task.knobs:
+                best = self._turn(knob, best, memory)
+        confirmation, best = self._confirm(best)
+        return self._finding(best, confirmation, memory.fit)
+
+    def _memory(self) -> Memory:
+        """Find out what fits, and in which pieces the user's plan does."""
+        explorer = Explorer(
+            own=self.task.own, batch_size=self.task.batch_size, budget_bytes=self.task.memory_bytes,
+            lab=self.lab, records=self.records,
+        )  # fmt: skip
+        try:
+            memory = explorer.explore()
+        except (Lost, Broken) as error:
+            raise NothingMeasured(str(error)) from error
+        self.batch_statistics = memory.batch_statistics
+        self.own = memory.plan
+        return memory
+
+    def _own(self, memory: Memory) -> Plan:
+        """Measure the user's own plan, and fit the budget to the training."""
+        began, plan = self.lab.now(), self.own
+        self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(memory.step_s)))
+        self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
+        self.records.attempt(plan)
+        try:
+            self._measure(plan, self._steps(memory.step_s), like_s=memory.step_s)
+            self._validate(plan)
+        except (Lost, Broken) as error:
+            raise NothingMeasured(str(error)) from error
+        step_s = self.evidence[plan].step_s
+        self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(step_s)))
+        self._tell(self._trial("own", plan, "own", memory.note, began), None)
+        memory.verified(self.evidence[plan].peak_bytes)
+        return plan
+
+    def _turn(self, knob: Knob, best: Plan, memory: Memory) -> Plan:
+        """Turn one knob as long as it gains; return the best plan then."""
+        tried, start = {best}, best
+        while True:
+            # What was just found out may make the next plan needless; only halving goes on from what it found.
+            origin = best if knob == "micro_batch" else start
+            turned = TURNS[knob](origin, self.task.space, self._known(best, memory))
+            candidate = next((each for each in turned if _plan_of(each) not in tried), None)
+            if candidate is None:
+                return best
+            plan = _plan_of(candidate)
+            tried.add(plan)
+            if isinstance(candidate, Skipped):
+                self._skip(knob, plan, candidate.why)
+            elif self.failures > RESTARTS:
+                self._miss(knob, plan, "too many processes were lost before it")
+            elif self.lab.now() >= self._deadline:
+                self._miss(knob, plan, "the time was over")
+            elif self._try(knob, best, plan):
+                best = plan
+
+    def _try(self, knob: Knob, best: Plan, plan: Plan) -> bool:
+        """Measure a plan against the best one; return whether it takes its place."""
+        began = self.lab.now()
+        if self.records.suspect(plan):
+            return self._end(knob, plan, "failed", "an earlier calibration did not survive it", began, best)
+        kept = self.records.raced(best, plan)
+        if kept is not None:
+            return self._adopt(kept, best)
+        self.records.attempt(plan)
+        try:
+            if plan.precision != "float32" and plan.precision != best.precision:
+                cosine = self.lab.check(plan, best).cosine
+                if not cosine > COSINE:
+                    note = (
+                        f"its gradients differ from those of {best.precision}: cosine {cosine:.3f}, at least {COSINE}"
+                    )
+                    return self._end(knob, plan, "rejected", note, began, best)
+            comparison = self._race_validation(best, plan) if knob == "eval_batch" else self._race(best, plan)
+        except Broken as error:
+            return self._end(knob, plan, "failed", str(error), began, best)
+        except Lost as error:
+            self.failures += 1
+            return self._end(knob, plan, "failed", str(error), began, best)
+        verdict, note = self._judge(knob, best, plan, comparison)
+        return self._end(knob, plan, verdict, note, began, best, comparison)
+
+    def _judge(self, knob: Knob, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
+        """Decide what a comparison means for the plan."""
+        ratio = comparison.ratio
+        if knob == "compile" and plan.compile:
+            ratio = self._training_s(self.evidence[best].step_s) / (
+                self._training_s(self.evidence[plan].step_s) + self.evidence[plan].warm_s
+            )
+            note = f"{ratio:.2f}x with its {self.evidence[plan].warm_s:.0f} s of compiling over the whole training"
+            return ("won" if ratio >= GAIN else "lost"), note
+        if knob == "micro_batch" and plan.micro_batch < best.micro_batch and ratio >= LEVEL:
+            return "won", "as fast in less memory"
+        if comparison.high < DROP_BELOW and LEAST_PAIRS <= comparison.pairs < PAIRS:
+            return "dropped", f"surely slower after {comparison.pairs} pairs"
+        if ratio >= GAIN and comparison.low > 1:
+            return "won", ""
+        return ("level" if ratio > 1 or comparison.high > 1 else "lost"), ""
+
+    # --- measuring
+
+    @property
+    def _deadline(self) -> float:
+        return self.budget * (1 - CONFIRMING)
+
+    def _steps(self, step_s: float, share: float = 1 / SLICES) -> int:
+        """Return how many steps of a plan are measured in a race: what was asked for, within a slice of the time."""
+        wanted = self.task.samples
+        if not self.task.exact:
+            wanted = max(wanted, math.ceil(PAIRS * BLOCK_SECONDS / step_s))
+        return max(min(2, self.task.samples), min(wanted, int(self.budget * share / 2 / step_s)))
+
+    def _measure(self, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
+        """Time `steps` steps of a plan, one of which takes about `like_s`."""
+        warm_up = max(1, min(MOST_WARM_UP, int(WARM_UP_SECONDS / like_s)))
+        measured = self.lab.measure(plan, steps, settle=settle, warm_up=warm_up)
+        if plan in self.evidence:
+            self.evidence[plan].add(measured)
+        else:
+            self.evidence[plan] = Evidence(1.0, [])
+            self.evidence[plan].add(measured)
+        return measured.seconds
+
+    def _race(self, best: Plan, plan: Plan, pairs: int = PAIRS, share: float = 1 / SLICES) -> Comparison:
+        """Measure both in turns (A B, B A, ...), and compare pair by pair.
+
+        A pair during which something else used the processors is measured again; where that does not end, the trial
+        is a disturbed one. Where memory is short, one is measured after the other instead.
+        """
+        self.noise = ""
+        step_s = self.evidence[best].step_s
+        steps = self._steps(step_s, share)
+        if not self._two_fit(best):
+            self.lab.alone(plan)
+            return compare([(self.evidence[best].blocks[-1], self._measure(plan, steps, like_s=step_s))])
+        settle = 1 if step_s < SETTLING else 0
+        taken: list[tuple[Sequence[float], Sequence[float]]] = []
+        again = 0
+        counts = [steps * (turn + 1) // pairs - steps * turn // pairs for turn in range(pairs)]
+        counts = [count for count in counts if count]
+        while len(taken) < len(counts):
+            order = (plan, best) if len(taken) % 2 else (best, plan)
+            blocks = {one: self._measure(one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
+            noise = self.evidence[best].disturbed or self.evidence[plan].disturbed
+            if noise and again < AGAIN:
+                again += 1
+                for one in order:
+                    self.evidence[one].forget_last()
+                continue
+            self.noise = self.noise or noise
+            taken.append((blocks[best], blocks[plan]))
+            if len(taken) >= LEAST_PAIRS and compare(taken).high < DROP_BELOW:
+                break
+        return compare(taken)
+
+    def _race_validation(self, best: Plan, plan: Plan) -> Comparison:
+        """Compare two evaluation batches by what a whole epoch gains."""
+        self._validate(plan, like=best)
+        mine, theirs = self._epoch_s(plan), self._epoch_s(best)
+        return Comparison(theirs / mine, theirs / mine, theirs / mine, 1)
+
+    def _validate(self, plan: Plan, like: Plan | None = None) -> None:
+        """Measure the cost of a validation; `like` is the plan whose steps this one shares."""
+        if like is not None:
+            self.evidence[plan] = replace(self.evidence[like], sample_s=None)
+        if not self.task.validation:
+            self.evidence[plan].sample_s = 0.0
+            return
+        sample_s = self.evidence[plan].step_s / self.task.batch_size  # an upper bound: forward alone is less
+        samples = min(self.task.validation, EVAL_SAMPLES, max(64, int(EVAL_SECONDS / 2 / sample_s)))
+        self.evidence[plan].sample_s = self.lab.validate(plan, samples).sample_s
+
+    def _two_fit(self, best: Plan) -> bool:
+        """Whether two like the best plan can be kept in memory at the same time."""
+        return 2 * self.evidence[best].peak_bytes <= self.task.memory_bytes
+
+    # --- what follows from it
+
+    def _training_s(self, step_s: float) -> float:
+        return self.task.epochs * self.task.steps_per_epoch * step_s
+
+    def _epoch_s(self, plan: Plan) -> float:
+        """Return the predicted seconds of an epoch; a validation that was not timed is scaled from the user's plan."""
+        known, own = self.evidence[plan], self.evidence[self.own]
+        sample_s = known.sample_s
+        if sample_s is None:
+            sample_s = (own.sample_s or 0.0) * known.step_s / own.step_s
+        return self.task.steps_per_epoch * known.step_s + self.task.validation * sample_s
+
+    def _known(self, best: Plan, memory: Memory) -> Known:
+        epoch_s = self._epoch_s(best)
+        return Known(
+            batch_size=self.task.batch_size, batch_statistics=self.batch_statistics,
+            fetch_share=self.evidence[best].fetch_share,
+            validation_share=1 - self.task.steps_per_epoch * self.evidence[best].step_s / epoch_s,
+            training_s=self.task.epochs * epoch_s,
+            room_bytes=self.task.memory_bytes - self.evidence[best].peak_bytes,
+            process_bytes=memory.fit.base_bytes,
+            most_samples=memory.most_samples,
+            gained=self.gained,
+        )  # fmt: skip
+
+    def _confirm(self, best: Plan) -> tuple[Confirmation | None, Plan]:
+        """Measure the winner in a fresh process against the user's own plan; return which of them stays."""
+        if best == self.own:
+            return None, best
+        suspect = self.evidence[best]
+        try:
+            self.lab.renew(best)
+            self.evidence[best] = Evidence(suspect.step_s, [])  # the best of many was lucky, too
+            comparison = self._race(self.own, best, CONFIRMING_PAIRS, CONFIRMING)
+            self._validate(best)
+            self.disturbed = bool(self.noise)
+        except (Lost, Broken) as error:
+            self.complete = False
+            self._tell(self._trial("own", self.own, "won", f"the winner could not be confirmed: {error}", 0.0), None)
+            return None, self.own
+        proven = comparison.low > GAIN
+        confirmation = Confirmation(
+            ratio=comparison.ratio, low=comparison.low, high=comparison.high, pairs=comparison.pairs, proven=proven
+        )
+        return confirmation, best if proven else self.own
+
+    def _finding(self, plan: Plan, confirmation: Confirmation | None, fit: MemoryFit | None) -> Finding:
+        known = self.evidence[plan]
+        step_s, low, high = step_interval(known.blocks)
+        validation_s = self.task.validation * (known.sample_s or 0.0)
+        steps = self.task.steps_per_epoch
+        prediction = Prediction(
+            epoch_s=steps * step_s + validation_s, low_s=steps * low + validation_s, high_s=steps * high + validation_s,
+            step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
+        )  # fmt: skip
+        confidence: Confidence = "high" if self.complete and not self.disturbed else "low"
+        return Finding(
+            baseline=self.task.own, plan=plan, prediction=prediction, trials=tuple(self.trials), memory=fit,
+            confirmation=confirmation, confidence=confidence, why=self._why(confirmation),
+            samples=self.task.samples, batch_size=self.task.batch_size, steps_per_epoch=steps, budget_s=self.budget,
+            calibration_seconds=self.lab.now(), import_seconds=self.lab.import_seconds,
+        )  # fmt: skip
+
+    def _why(self, confirmation: Confirmation | None) -> str:
+        measured = len({trial.plan for trial in self.trials if trial.step_s is not None})
+        if confirmation is None:
+            return "no other plan was faster" if measured > 1 else "no other plan was measured"
+        if not confirmation.proven:
+            return f"no improvement was proven ({confirmation.ratio:.2f}x, but it may be {confirmation.low:.2f}x)"
+        return f"{confirmation.ratio:.2f}x as fast as your own plan, the fastest of {measured} measured"
+
+    # --- telling
+
+    def _trial(
+        self, knob: Knob, plan: Plan, verdict: Verdict, note: str, began: float, comparison: Comparison | None = None
+    ) -> Trial:
+        known = self.evidence.get(plan)
+        steps = [step for block in known.blocks for step in block] if known else []
+        return Trial(
+            knob=knob, plan=plan, verdict=verdict, note=note, at=began, seconds=max(0.0, self.lab.now() - began),
+            steps=len(steps), step_s=known.step_s if known else None,
+            predicted_epoch_s=self._epoch_s(plan) if known else None,
+            slowest_s=slowest(steps) if steps else None,
+            ratio=comparison.ratio if comparison else None, low=comparison.low if comparison else None,
+            high=comparison.high if comparison else None,
+            fetch_share=known.fetch_share if known else None, peak_bytes=known.peak_bytes if known else None,
+            disturbed=bool(self.noise),
+        )  # fmt: skip
+
+    def _end(
+        self, knob: Knob, plan: Plan, verdict: Verdict, note: str, began: float, best: Plan,
+        comparison: Comparison | None = None,
+    ) -> bool:  # fmt: skip
+        """Record what came of a plan; return whether it won."""
+        won = verdict == "won"
+        if won and comparison:
+            self.gained[plan] = comparison.ratio
+        self._tell(self._trial(knob, plan, verdict, note, began, comparison), best)
+        return won
+
+    def _tell(self, trial: Trial, best: Plan | None) -> None:
+        self.trials.append(trial)
+        self.records.ended(trial, best)
+        self.tell(trial)
+
+    def _adopt(self, kept: Trial, best: Plan) -> bool:
+        """Take an earlier calibration's word for how a plan did against the best one."""
+        if kept.verdict == "won" and kept.ratio:
+            self.gained[kept.plan] = kept.ratio
+            own = self.evidence[best]
+            self.evidence[kept.plan] = replace(own, step_s=own.step_s / kept.ratio, blocks=[])
+        trial = replace(kept, at=self.lab.now(), seconds=0.0, kept=True)
+        self.trials.append(trial)
+        self.tell(trial)
+        return kept.verdict == "won"
+
+    def _skip(self, knob: Knob, plan: Plan, why: str) -> None:
+        trial = Trial(knob=knob, plan=plan, verdict="skipped", note=why, at=self.lab.now(), seconds=0.0)
+        self.trials.append(trial)
+        self.tell(trial)
+
+    def _miss(self, knob: Knob, plan: Plan, why: str) -> None:
+        """Leave out a plan that was worth a measurement."""
+        self.complete &= knob not in MAIN
+        self._skip(knob, plan, why)

@@ -1,0 +1,212 @@
+"""Which plans are worth a measurement: one knob after the other, in the order of expected gain.
+
+The order follows the size of the effects on the machines measured so far: the allocator, precision with memory format,
+threads, the micro-batch, the way to the data; then what rarely pays. Each knob says, for the best plan so far and what
+is known of it, which plans to try and why others are not.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from calibration.finding import Knob
+from training.plan import Plan
+from training.resources import Resources
+
+LEAST_MICRO: Final = 16
+"""Smaller micro-batches are not tried for speed: every layer is called that often more."""
+FETCH_SHARE: Final = 0.05
+"""Share of a step spent on its batch below which no loader can gain more than noise."""
+VALIDATION_SHARE: Final = 0.05
+"""Share of an epoch spent validating below which the evaluation batch cannot gain more than noise."""
+COMPILE_SECONDS: Final = 20.0
+"""What torch.compile takes for a training step; 8 to 21 s were measured."""
+COMPILE_GAIN: Final = 1.2
+"""The most that compiling has ever gained here; a shorter training than pays for itself at that is not compiled."""
+FORMAT_GAIN: Final = 1.5
+"""More than channels_last alone has ever gained; 1.17x to 1.36x were measured."""
+MINOR_GAIN: Final = 1.05
+"""The most that is expected of a knob that seldom pays."""
+PROCESS_SECONDS: Final = 3.0
+"""What it takes to start a process, to import torch and to race in it."""
+PREFETCH: Final = 2
+"""Batches that each loader worker keeps ready."""
+
+MAIN: Final[tuple[Knob, ...]] = ("allocator", "precision", "threads", "micro_batch", "eval_batch", "loader")
+"""Without these a search is not complete."""
+KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "affinity", "interop", "compile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What this container offers to choose from."""
+
+    threads: tuple[int, ...]
+    """Counts worth trying, whole cores first."""
+    processors: int
+    """That the process may run on."""
+    bfloat16: bool
+    """Whether the processor has instructions for it; measurement decides whether they pay."""
+    tcmalloc: bool
+    compiler: bool
+    """Whether there is a C++ compiler, without which torch.compile cannot work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of the best plan when a knob is turned."""
+
+    batch_size: int
+    batch_statistics: bool
+    """Whether the model has batch norms."""
+    fetch_share: float
+    validation_share: float
+    """Of an epoch."""
+    training_s: float
+    """Predicted for the whole training."""
+    room_bytes: float
+    """Memory left beside the training process."""
+    process_bytes: float
+    """What a process takes that has torch loaded."""
+    most_samples: int
+    """Samples that are sure to fit at once."""
+    gained: Mapping[Plan, float]
+    """Plans that won: how much faster each was than the best one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A plan that is not worth a measurement, and why."""
+
+    plan: Plan
+    why: str
+
+
+Turned = list[Plan | Skipped]
+
+
+def thread_counts(resources: Resources) -> tuple[int, ...]:
+    """Return the thread counts worth trying: whole cores, the quota rounded up, half the cores, one."""
+    available = max(1, len(resources.affinity))
+    ceiling = available if resources.quota is None else min(available, math.ceil(resources.quota))
+    counts = (resources.cores, ceiling, resources.cores // 2, 1)
+    return tuple(dict.fromkeys(count for count in counts if count >= 1))
+
+
+def allocators(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001 - every knob is called alike
+    """Try glibc tuned, and tcmalloc where it is installed."""
+    tuned = replace(best, allocator="tuned")
+    other = replace(best, allocator="tcmalloc")
+    if best.allocator == "default":
+        return [tuned, other if space.tcmalloc else Skipped(other, "tcmalloc is not installed here")]
+    return [other] if best.allocator == "tuned" and space.tcmalloc else []
+
+
+def precisions(best: Plan, space: Space, known: Known) -> Turned:
+    """Try bfloat16 with channels_last first: it is the larger effect, and a slow model may get no further."""
+    both = replace(best, precision="bfloat16", memory_format="channels_last")
+    plans = [
+        both,
+        replace(best, precision="float32", memory_format="channels_last"),
+        replace(best, precision="bfloat16", memory_format="contiguous"),
+    ]
+    if best.precision == "bfloat16":  # the user's own wish, and maybe a slow one
+        plans.append(replace(best, precision="float32", memory_format="contiguous"))
+    elif both in known.gained:
+        plans.pop()  # bfloat16 without channels_last can only be slower
+    turned = [_unless_slow(plan, space) for plan in plans if plan != best]
+    gained = known.gained.get(both, 1.0)
+    if best.precision == "float32" and gained >= FORMAT_GAIN:
+        why = f"channels_last alone gains less than {FORMAT_GAIN}x, and with bfloat16 it was {gained:.2f}x"
+        turned = [both, *(Skipped(plan, why) for plan in plans if plan != both)]
+    return turned
+
+
+def _unless_slow(plan: Plan, space: Space) -> Plan | Skipped:
+    if plan.precision == "bfloat16" and not space.bfloat16:
+        return Skipped(plan, "this processor has no instructions for bfloat16 (avx512_bf16, amx_bf16 or bf16)")
+    return plan
+
+
+def threads(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001
+    """Try the other thread counts."""
+    return [replace(best, threads=count) for count in space.threads if count != best.threads]
+
+
+def micro_batches(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001
+    """Try the whole batch at once where the user takes less, and half of what is taken: that saves memory."""
+    half = replace(best, micro_batch=math.ceil(best.micro_batch / 2))
+    if known.batch_statistics:
+        return [Skipped(half, "the model has batch norms, so that the micro-batch is a matter of learning")]
+    whole = replace(best, micro_batch=known.batch_size)
+    larger = [whole] if best.micro_batch < known.batch_size <= known.most_samples else []
+    return [*larger, *([half] if half.micro_batch >= LEAST_MICRO else [])]
+
+
+def eval_batches(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001
+    """Try smaller and larger evaluation batches, where validation takes long enough to matter."""
+    sizes = [size for size in (128, 256, 512, 1024) if size <= known.most_samples and size != best.eval_batch]
+    plans = [replace(best, eval_batch=size) for size in sizes]
+    if known.validation_share < VALIDATION_SHARE:
+        why = f"validation is {known.validation_share:.1%} of an epoch: no evaluation batch could gain more"
+        return [Skipped(plan, why) for plan in plans[:1]]
+    return [*plans]
+
+
+def loaders(best: Plan, space: Space, known: Known) -> Turned:
+    """Try gathering in the process itself where there are loader workers, and workers where fetching takes long."""
+    if best.loader_workers:
+        return [replace(best, loader_workers=0, prefetch_factor=None)]
+    plans = [
+        replace(best, loader_workers=count, prefetch_factor=PREFETCH)
+        for count in (1, 2)
+        if count <= max(1, space.threads[0])
+    ]
+    if known.fetch_share < FETCH_SHARE:
+        why = f"fetching is {known.fetch_share:.1%} of a step: no loader could gain more"
+        return [Skipped(plan, why) for plan in plans[:1]]
+    fitting = [plan for plan in plans if plan.loader_workers * known.process_bytes <= known.room_bytes]
+    return [
+        plan if plan in fitting else Skipped(plan, "the workers would not fit into the memory beside the training")
+        for plan in plans
+    ]
+
+
+def affinities(best: Plan, space: Space, known: Known) -> Turned:
+    """Try staying on as many processors as there are threads, where there are more."""
+    if best.affinity == "pinned" or space.processors <= best.threads:
+        return []
+    return [_if_worth_a_process(replace(best, affinity="pinned"), known)]
+
+
+def interops(best: Plan, space: Space, known: Known) -> Turned:
+    """Try a second inter-operation thread."""
+    return [_if_worth_a_process(replace(best, interop=2), known)] if best.interop == 1 and space.threads[0] > 1 else []
+
+
+def _if_worth_a_process(plan: Plan, known: Known) -> Plan | Skipped:
+    gained = known.training_s * (1 - 1 / MINOR_GAIN)
+    if gained >= PROCESS_SECONDS:
+        return plan
+    return Skipped(plan, f"it takes a process of its own, some {PROCESS_SECONDS:.0f} s, and could gain {gained:.1f} s")
+
+
+def compiles(best: Plan, space: Space, known: Known) -> Turned:
+    """Try torch.compile, where the training is long enough to pay for it at the best that it has ever gained."""
+    if best.compile:
+        return [replace(best, compile=False)]
+    plan = replace(best, compile=True)
+    if not space.compiler:
+        return [Skipped(plan, "torch.compile needs a C++ compiler, and there is none")]
+    gained = known.training_s * (1 - 1 / COMPILE_GAIN)
+    if gained < COMPILE_SECONDS:
+        return [Skipped(plan, f"compiling takes about {COMPILE_SECONDS:.0f} s and could gain {gained:.0f} s at best")]
+    return [plan]
+
+
+TURNS: Final[Mapping[Knob, Callable[[Plan, Space, Known], Turned]]] = {
+    "allocator": allocators, "precision": precisions, "threads": threads, "micro_batch": micro_batches,
+    "eval_batch": eval_batches, "loader": loaders, "affinity": affinities, "interop": interops, "compile": compiles,
+}  # fmt: skip
+"""How each knob is turned."""
