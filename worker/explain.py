@@ -1,5 +1,6 @@
 """Turns pydantic's findings into the one sentence a person can act on."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -40,6 +41,7 @@ LIMITS: Final = {
     "maximum": "at most {}", "exclusiveMaximum": "less than {}",
 }  # fmt: skip
 """JSON Schema's bounds -> how they are said beside the kind of number that is wanted."""
+QUOTED: Final = re.compile(r"'([^']*)'")
 UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -77,6 +79,8 @@ def _sentence(field: str, value: str, finding: ErrorDetails, path: tuple[str, ..
     if kind not in KINDS:
         return f"{field} is {value}: {finding['msg'].removeprefix('Value error, ')}"
     wanted = KINDS[kind].format(**finding.get("ctx", {}))
+    if kind == "literal_error":
+        wanted += nearest(str(finding["input"]), QUOTED.findall(wanted))
     if wanted.endswith("number"):
         node = _descend(schema, path)
         limits = [text.format(node[bound]) for bound, text in LIMITS.items() if bound in node]

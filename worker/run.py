@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from calibration.cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
+from calibration.finding import Finding
 from training import child as training_child
 from training import prepare_child
 from training.artifact import publish, read_manifest
@@ -29,7 +30,7 @@ from worker.admission import within_samples
 from worker.places import Places
 from worker.settings import Settings, child_environment
 from worker.sinks import Sink
-from worker.wire import EVENT, LONGEST_TEXT, TrainJob, TrainResult
+from worker.wire import EVENT, LONGEST_TEXT, CalibrationTrial, TrainJob, TrainResult
 
 STOP_PATIENCE: Final = 20.0
 """Seconds that a child which was asked to stop gets for its step and its checkpoint; then the last one counts."""
@@ -212,6 +213,8 @@ class Run:
                 "calibration_seconds": choice.calibration_seconds,
                 "import_seconds": choice.import_seconds,
                 "trials": choice.trials,
+                "cache": choice.cache,
+                **(found_out(choice.finding) if choice.finding else {}),
             },
         )
         return choice
@@ -250,7 +253,8 @@ class Run:
             calibrate=job.calibrate,
             force=job.force_calibration,
             samples=job.calibration_samples,
-            seconds=self.settings.calibration_seconds,
+            seconds=job.calibration_seconds or self.settings.calibration_seconds,
+            knobs=job.calibration_knobs,
         )
         around = Surroundings(
             resources=resources,
@@ -265,7 +269,9 @@ class Run:
     def _calibrating(self, kind: str, fields: dict[str, JsonValue]) -> None:
         match kind, fields:
             case "trial", {"plan": dict(plan), **figures}:
-                self.say("calibration_trial", {**{name: plan[name] for name in COMPARED}, **figures})
+                told = {name: value for name, value in figures.items() if name in CalibrationTrial.model_fields}
+                won = {"won": figures.get("verdict") == "won"}
+                self.say("calibration_trial", {**{name: plan[name] for name in COMPARED}, **won, **told})
             case _, {"message": str(message)}:
                 self.say("warning", {"message": message})
 
@@ -312,15 +318,7 @@ class Run:
         self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
     ) -> dict[str, JsonValue]:
         """Run one training child, from the newest checkpoint on, and return the figures it is done with."""
-        self.say(
-            "training_config",
-            {
-                **compared(plan),
-                "batch_size": spec.batch_size,
-                "eval_batch": plan.eval_batch,
-                "compile": plan.compile,
-            },
-        )
+        self.say("training_config", {**compared(plan), "batch_size": spec.batch_size})
         self.say(
             "dataloader_config",
             {
@@ -411,13 +409,27 @@ class Run:
         return result
 
 
-COMPARED = ("threads", "interop", "micro_batch", "precision", "memory_format", "allocator")
+COMPARED = (
+    "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
+    "affinity", "compile",
+)  # fmt: skip
 """Fields of a plan that events show."""
 
 
 def compared(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan that events show."""
     return {name: value for name, value in asdict(plan).items() if name in COMPARED}
+
+
+def found_out(finding: Finding) -> dict[str, JsonValue]:
+    """Return what `calibration_winner` says of the finding behind a choice."""
+    return {
+        "predicted_low_s": finding.prediction.low_s,
+        "predicted_high_s": finding.prediction.high_s,
+        "confidence": finding.confidence,
+        "ratio": finding.confirmation.ratio if finding.confirmation else None,
+        "max_feasible": finding.memory.max_feasible if finding.memory else None,
+    }
 
 
 def container(found: Resources) -> dict[str, JsonValue]:

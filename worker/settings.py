@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level of the log lines that are written."""
     calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS
-    """Longest time spent measuring plans, the import of torch apart; a short training gets less."""
+    """Longest time spent measuring plans, the import of torch apart; a short training gets less, and a job may set its
+    own."""
     job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = JOB_TIMEOUT
     """Seconds after which a job that the client enqueued is given up."""
     state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL

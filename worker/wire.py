@@ -9,6 +9,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
+from calibration.finding import Confidence, Verdict
+from calibration.finding import Knob as TrialKnob
 from training import spec
 from training.errors import InvalidConfig
 from training.plan import (
@@ -38,6 +40,11 @@ STATE_TTL: Final = 7 * 86_400
 """Seconds for which events, state and result of a job are kept after its last sign of life."""
 EVENTS_KEPT: Final = 10_000
 """Newest records kept in a job's event stream; a long job says two a second."""
+
+Knob = Literal[
+    "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "affinity", "interop", "compile"
+]
+"""Parts of a plan that calibration can decide: those of its trials, but for `own`, which turns nothing."""
 
 JobId = Annotated[str, Field(pattern=ID_PATTERN)]
 Version = Annotated[int, Field(ge=1, le=1)]
@@ -124,6 +131,10 @@ class TrainJob(Wire):
     """Measure even when a plan is cached."""
     calibration_samples: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Steps measured of each plan; null: by memory."""
+    calibration_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """Longest time spent measuring plans, seconds; null: as the worker is set."""
+    calibration_knobs: tuple[Knob, ...] | None = None
+    """Which knobs may be turned; null: all."""
     plan: OwnPlan = OwnPlan()
 
     @field_validator("job_id")
@@ -229,20 +240,33 @@ class PlanFields(Event):
     precision: Precision
     memory_format: MemoryFormat
     allocator: Allocator
+    # The others have defaults, because records of version 0.2 are without them.
+    eval_batch: spec.BatchSize = 1000
+    loader_workers: LoaderWorkers = 0
+    affinity: Affinity = "free"
+    compile: bool = False
 
 
 class CalibrationTrial(PlanFields):
-    """One plan was measured."""
+    """One plan was considered; the figures are null where it could not be measured."""
 
     type: Literal["calibration_trial"] = "calibration_trial"
-    predicted_epoch_s: Seconds
-    step_s: Seconds
-    samples_per_s: Rate
+    knob: TrialKnob | None = None
+    """What it turned; `own`: the user's plan, measured first."""
+    predicted_epoch_s: Seconds | None = None
+    step_s: Seconds | None = None
+    samples_per_s: Rate | None = None
     steps: Count
     """Steps that were measured."""
     ratio: Rate | None = None
     """Speed against the best plan before it, in turns; null for the first."""
+    low: Rate | None = None
+    high: Rate | None = None
+    """95 % interval of the ratio."""
+    peak_bytes: Count | None = None
+    """Most memory that the measuring process had resident."""
     won: bool
+    verdict: Verdict | None = None
     note: Label
 
 
@@ -253,6 +277,16 @@ class CalibrationWinner(PlanFields):
     source: Literal["cache", "measured", "own", "kept"]
     why: Label
     predicted_epoch_s: Seconds | None = None
+    predicted_low_s: Seconds | None = None
+    predicted_high_s: Seconds | None = None
+    """95 % interval of the seconds of an epoch."""
+    confidence: Confidence | None = None
+    """How far the prediction can be relied on; null where nothing was measured."""
+    ratio: Rate | None = None
+    """Speed against the user's own plan, confirmed in a fresh process."""
+    max_feasible: Count | None = None
+    """Largest micro-batch known to fit into memory; 0: none does."""
+    cache: Literal["hit", "miss", "off"] | None = None
     calibration_seconds: Seconds
     import_seconds: Seconds
     trials: Count
@@ -263,8 +297,6 @@ class TrainingConfig(PlanFields):
 
     type: Literal["training_config"] = "training_config"
     batch_size: spec.BatchSize
-    eval_batch: spec.BatchSize
-    compile: bool
 
 
 class LoaderConfig(Event):

@@ -2,21 +2,29 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from calibration.finding import Knob as TrialKnob
 from training.errors import InvalidConfig
 from training.spec import DEFAULTS, TrainSpec
+from worker.run import COMPARED
 from worker.schemas import schemas
 from worker.wire import (
     EVENT,
     LARGEST_JOB,
     CalibrationTrial,
+    CalibrationWinner,
+    Event,
     JobFailed,
+    Knob,
+    PlanFields,
     Progress,
+    TrainingConfig,
     TrainJob,
     flatten,
     is_job_id,
@@ -74,6 +82,14 @@ def test_every_field_of_the_spec_can_be_sent() -> None:
         ("plan", {"treads": 1}, "'treads' is not a field (did you mean 'threads'?)"),
         ("plan", {"threads": "2"}, "plan.threads is '2', but must be a whole number at least 1 and at most 1024"),
         ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
+        ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
+        ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
+        ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
+        ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
+         "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'affinity', 'interop' or "
+         "'compile' (did you mean 'precision'?)"),
+        ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
+        ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
     ],
 )  # fmt: skip
 def test_bad_values_are_named_with_their_bound(field: str, value: JsonValue, words: str) -> None:
@@ -135,12 +151,44 @@ def test_events_survive_the_flat_form() -> None:
                                  "accuracy": 0.9, "samples_per_s": 1e4, "eta_s": 2}),
         CalibrationTrial.model_validate({**head, **plan, "predicted_epoch_s": 1, "step_s": 0.1, "samples_per_s": 9,
                                          "steps": 8, "won": True, "note": ""}),
+        CalibrationTrial.model_validate({**head, **plan, "compile": True, "knob": "compile", "verdict": "skipped",
+                                         "steps": 0, "won": False, "note": "no compiler"}),
+        CalibrationWinner.model_validate({**head, **plan, "source": "measured", "why": "w", "predicted_epoch_s": 4.3,
+                                          "predicted_low_s": 4.1, "predicted_high_s": 4.5, "confidence": "high",
+                                          "ratio": 2.0, "max_feasible": 128, "cache": "miss", "trials": 6,
+                                          "calibration_seconds": 9, "import_seconds": 1}),
         JobFailed.model_validate({**head, "reason": "r", "message": "a=b\nc"}),
     ]  # fmt: skip
     for event in events:
         record = flatten(event)
         assert all(isinstance(value, str) for value in record.values())
         assert unflatten(record) == event
+
+
+def test_records_of_the_previous_version_are_read() -> None:
+    """What version 0.2 said of a plan, a trial and a winner are events still."""
+    head = {"seq": "3", "job_id": "j", "attempt": "1", "ts": "1.5", "threads": "2", "interop": "1", "micro_batch": "8",
+            "precision": "float32", "memory_format": "contiguous", "allocator": "default"}  # fmt: skip
+    trial = unflatten({**head, "type": "calibration_trial", "predicted_epoch_s": "1", "step_s": "0.1", "steps": "8",
+                       "samples_per_s": "9", "won": "true", "note": ""})  # fmt: skip
+    assert isinstance(trial, CalibrationTrial)
+    assert (trial.loader_workers, trial.verdict) == (0, None)
+    winner = unflatten({**head, "type": "calibration_winner", "source": "cache", "why": "w", "calibration_seconds": "0",
+                        "import_seconds": "0", "trials": "0"})  # fmt: skip
+    assert isinstance(winner, CalibrationWinner)
+    assert winner.confidence is None
+    config = {"type": "training_config", "batch_size": "8", "eval_batch": "500", "compile": "false"}
+    assert isinstance(unflatten({**head, **config}), TrainingConfig)
+
+
+def test_a_job_may_name_every_knob_that_a_trial_turns() -> None:
+    """The list of the wire format is that of the findings, but for the user's own plan, which turns nothing."""
+    assert {*get_args(Knob), "own"} == {*get_args(TrialKnob)}
+
+
+def test_a_trial_tells_the_knobs_that_events_show() -> None:
+    """The fields of a plan that are said are those that a plan has on the wire."""
+    assert set(PlanFields.model_fields) - set(Event.model_fields) == set(COMPARED)
 
 
 def test_every_event_has_a_literal_type_of_its_own() -> None:
