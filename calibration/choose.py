@@ -52,8 +52,8 @@ class Options:
     samples: int | None = None
     """Steps measured of each plan; None: by memory tier."""
     seconds: float = DEFAULT_SECONDS
-    knobs: tuple[Knob, ...] = KNOBS
-    """Which parts of the plan may be turned."""
+    knobs: tuple[Knob, ...] | None = None
+    """Which parts of the plan may be turned; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def choose_plan(
     """
     if not options.calibrate:
         return Choice(plan=own, source="own", why="calibration is off")
-    key = signature(spec, own, around.resources, around.store, knobs=options.knobs)
+    key = signature(spec, own, around.resources, around.store, knobs=options.knobs or KNOBS)
     known = None if options.force else _cached(key, around, emit)
     if known is not None:
         return known
@@ -147,7 +147,8 @@ def _search(
 
     def tell(trial: Trial) -> None:
         heard.append(trial)
-        emit("trial", asdict(trial))
+        speed = spec.batch_size / trial.step_s if trial.step_s else None
+        emit("trial", {**asdict(trial), "samples_per_s": speed})
 
     folder, suffix = TRIALS
     ledger = Ledger(around.cache.directory / folder / f"{key.trials_key}{suffix}", reuse=not options.force)
@@ -176,7 +177,7 @@ def _task(spec: TrainSpec, own: Plan, around: Surroundings, options: Options) ->
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=spec.epochs, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
-        seconds=options.seconds, knobs=frozenset(options.knobs),
+        seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
             tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name) for name in COMPILERS),

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -24,6 +24,7 @@ from training.prepare import prepared
 from training.prepare_child import PrepareRequest
 from training.process import Child, follow
 from training.resources import Resources, detect
+from training.setting import environment_for
 from training.spec import TrainSpec
 from training.store import StoreInfo, read_info
 from worker.admission import within_samples
@@ -194,7 +195,7 @@ class Run:
         request = PrepareRequest(
             dataset=name, data_dir=self.settings.data_dir, cache_dir=self.settings.cache_dir, download=True
         )
-        done = self._converse(prepare_child.MODULE, prepare_child.REQUEST.dump_json(request))
+        done = self._converse(prepare_child.MODULE, prepare_child.REQUEST.dump_json(request), child_environment())
         return read_info(Path(str(done["path"])))
 
     def plan(self, job: TrainJob, spec: TrainSpec, resources: Resources, store: StoreInfo) -> Choice:
@@ -340,11 +341,12 @@ class Run:
             resume=tuple(found.path for found in self._found(spec, store)),
             max_parameters=self.settings.max_parameters,
         )  # fmt: skip
-        return self._converse(training_child.MODULE, training_child.REQUEST.dump_json(request))
+        body = training_child.REQUEST.dump_json(request)
+        return self._converse(training_child.MODULE, body, environment_for(plan, child_environment()))
 
-    def _converse(self, module: str, body: bytes) -> dict[str, JsonValue]:
+    def _converse(self, module: str, body: bytes, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Run a child, pass on what it says, and return what it is done with."""
-        with Child(module, body, self.places.attempt, child_environment()) as child:
+        with Child(module, body, self.places.attempt, environment) as child:
             try:
                 for record in follow(child, self.watch.look):
                     if record.kind == "done":

@@ -267,7 +267,7 @@ class CalibrationTrial(PlanFields):
     """Most memory that the measuring process had resident."""
     won: bool
     verdict: Verdict | None = None
-    note: Label
+    note: Text
 
 
 class CalibrationWinner(PlanFields):
