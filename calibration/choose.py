@@ -109,12 +109,12 @@ def choose_plan(
     if not options.calibrate:
         return Choice(plan=own, source="own", why="calibration is off")
     key = signature(spec, own, around.resources, around.store, knobs=options.knobs or KNOBS)
-    known = None if options.force else _cached(key, around, emit)
+    known = None if options.force else _cached(key, spec.epochs, around, emit)
     if known is not None:
         return known
     # Whoever measures the same first has found it for both, so the cache is asked again.
     with calibration_lock(around.cache.directory, tick, options.seconds + PATIENCE) as alone:
-        known = None if options.force else _cached(key, around, emit)
+        known = None if options.force else _cached(key, spec.epochs, around, emit)
         if known is not None:
             return known
         if not alone:
@@ -124,17 +124,17 @@ def choose_plan(
         return _search(spec, own, around, options, key, emit, tick)
 
 
-def _cached(key: Signature, around: Surroundings, emit: Emit) -> Choice | None:
+def _cached(key: Signature, epochs: int, around: Surroundings, emit: Emit) -> Choice | None:
     entry, warning = around.cache.get(key)
     _warn(emit, warning)
-    return None if entry is None else _choice_of(entry)
+    return None if entry is None else _choice_of(entry, epochs)
 
 
-def _choice_of(entry: CachedPlan) -> Choice:
+def _choice_of(entry: CachedPlan, epochs: int) -> Choice:
     finding = entry.finding
     return Choice(
         plan=finding.plan, source="cache", why="measured here before, in the same surroundings", cache="hit",
-        predicted_epoch_s=finding.prediction.epoch_s, cache_age_s=max(0.0, entry.age_s), finding=finding,
+        predicted_epoch_s=finding.prediction.over(epochs), cache_age_s=max(0.0, entry.age_s), finding=finding,
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def _search(
             )  # fmt: skip
     _warn(emit, around.cache.put(key, finding))
     return Choice(
-        plan=finding.plan, source="measured", why=finding.why, predicted_epoch_s=finding.prediction.epoch_s,
+        plan=finding.plan, source="measured", why=finding.why, predicted_epoch_s=finding.prediction.over(spec.epochs),
         cache="miss", trials=len(heard), finding=finding,
         calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
     )  # fmt: skip

@@ -188,9 +188,8 @@ class _Search:
     def run(self) -> Finding:
         memory = self._memory()
         best = self._own(memory)
-        for knob in KNOBS:
-            if knob in self.task.knobs:
-                best = self._turn(knob, best, memory)
+        for knob in self._order():
+            best = self._turn(knob, best, memory)
         confirmation, best = self._confirm(best)
         return self._finding(best, confirmation, memory.fit)
 
@@ -205,25 +204,35 @@ class _Search:
         except (Lost, Broken) as error:
             raise NothingMeasured(str(error)) from error
         self.batch_statistics = memory.batch_statistics
-        self.own = memory.plan
         return memory
 
     def _own(self, memory: Memory) -> Plan:
         """Measure the user's own plan, and fit the budget to the training."""
-        began, plan = self.lab.now(), self.own
+        began = self.lab.now()
         self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(memory.step_s)))
         self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
-        self.records.attempt(plan)
-        try:
-            self._measure(plan, self._steps(memory.step_s), like_s=memory.step_s)
-            self._validate(plan)
-        except (Lost, Broken) as error:
-            raise NothingMeasured(str(error)) from error
+        while True:
+            plan = self.own = memory.plan
+            self.records.attempt(plan)
+            try:
+                self._measure(plan, self._steps(memory.step_s), like_s=memory.step_s)
+                self._validate(plan)
+                break
+            except (Lost, Broken) as error:
+                self.records.survived(plan)
+                if not (isinstance(error, Lost) and error.memory and memory.halve()):
+                    raise NothingMeasured(str(error)) from error
+        self.noise = self.evidence[plan].disturbed
         step_s = self.evidence[plan].step_s
         self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(step_s)))
         self._tell(self._trial("own", plan, "own", memory.note, began), None)
         memory.verified(self.evidence[plan].peak_bytes)
         return plan
+
+    def _order(self) -> list[Knob]:
+        """Return the knobs to turn; beside a busy neighbour, threads that wait for each other are the largest effect."""
+        first: list[Knob] = ["threads"] if self.evidence[self.own].disturbed else []
+        return [knob for knob in dict.fromkeys((*first, *KNOBS)) if knob in self.task.knobs]
 
     def _turn(self, knob: Knob, best: Plan, memory: Memory) -> Plan:
         """Turn one knob as long as it gains; return the best plan then."""
@@ -323,6 +332,9 @@ class _Search:
         step_s = self.evidence[best].step_s
         steps = self._steps(step_s, share)
         if not self._two_fit(best):
+            if not self.evidence[best].blocks:  # only an earlier calibration has measured it
+                self.lab.alone(best)
+                self._measure(best, steps, like_s=step_s)
             self.lab.alone(plan)
             return compare([(self.evidence[best].blocks[-1], self._measure(plan, steps, like_s=step_s))])
         settle = 1 if step_s < SETTLING else 0
@@ -334,7 +346,7 @@ class _Search:
             order = (plan, best) if len(taken) % 2 else (best, plan)
             blocks = {one: self._measure(one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
             noise = self.evidence[best].disturbed or self.evidence[plan].disturbed
-            if noise and again < AGAIN:
+            if noise and again < AGAIN and self.lab.now() < self._deadline:
                 again += 1
                 for one in order:
                     self.evidence[one].forget_last()
@@ -405,7 +417,7 @@ class _Search:
             self.disturbed = bool(self.noise)
         except (Lost, Broken) as error:
             self.complete = False
-            self._tell(self._trial("own", self.own, "won", f"the winner could not be confirmed: {error}", 0.0), None)
+            self._tell(self._trial("own", best, "failed", f"could not be confirmed: {error}", self.lab.now()), None)
             return None, self.own
         proven = comparison.low > GAIN
         confirmation = Confirmation(
