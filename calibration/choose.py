@@ -172,7 +172,7 @@ def _search(
 
 def _task(spec: TrainSpec, own: Plan, around: Surroundings, options: Options) -> Task:
     parts = split(spec, around.store)
-    resources = around.resources
+    resources, path = around.resources, around.environment.get("PATH", "")
     return Task(
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=spec.epochs, memory_bytes=memory_for_training(resources),
@@ -180,7 +180,7 @@ def _task(spec: TrainSpec, own: Plan, around: Surroundings, options: Options) ->
         seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
-            tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name) for name in COMPILERS),
+            tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),
         ),
     )  # fmt: skip
 

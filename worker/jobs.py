@@ -57,6 +57,10 @@ def run_job(run: Run, job: TrainJob) -> TrainResult:
         raise run.failed(PreflightError(f"{type(error).__name__}: {error}; please report it")) from error
 
 
+Outcome = TrainResult | PreflightError
+"""What a job ends with."""
+
+
 def train(*arguments: object, **keywords: object) -> NoReturn:
     """Stand for the job of a `preflight worker`, which runs it without calling this; no other worker can.
 
@@ -71,9 +75,11 @@ def train(*arguments: object, **keywords: object) -> NoReturn:
 
 def execute(
     job: TrainJob, rq_job: Job, fence: Fence, connection: Redis, settings: Settings, worker: str,
-    told_to_stop: Callable[[], bool],
-) -> TrainResult:  # fmt: skip
-    """Run the attempt that `fence` has claimed, and return its result once Redis has taken all its events.
+    told_to_stop: Callable[[], bool], book: Callable[[Outcome], None],
+) -> None:  # fmt: skip
+    """Run the attempt that `fence` has claimed, and `book` its outcome once Redis has taken all its events.
+
+    Should Redis lose its data between the two, both are done again: only then may the spool go.
 
     Args:
         job: the request.
@@ -83,9 +89,10 @@ def execute(
         settings: of the service.
         worker: name of the worker.
         told_to_stop: whether the worker was.
+        book: takes the result, or why there is none; may be called again.
 
     Raises:
-        PreflightError: the job failed.
+        PreflightError: the job could not begin.
         Interrupted: the worker was told to stop; the job's checkpoint is on disk.
         Superseded: a newer attempt has taken over.
     """
@@ -105,20 +112,31 @@ def execute(
         keeper=RedisKeeper(connection, job_id, settings.state_ttl, watch.pulse),
     )
     try:
-        result = _told_before(connection, fence, watch, job_id) or run.adopted(job.spec()) or run_job(run, job)
+        outcome = _outcome(run, job, lambda: _told_before(connection, fence, watch, job_id))
         watch.drain()
+        book(outcome)
+        while not watch.still_told():
+            watch.drain()
+            book(outcome)
     except Interrupted:
-        run.say("job_interrupted", {"message": f"worker {worker} was told to stop; the job goes on with the next one"})
         watch.part(LAST_WORDS)
-        raise
-    except PreflightError:
-        watch.drain()
         raise
     finally:
         spool.close()
-    if result.status == "finished":
+    if isinstance(outcome, TrainResult) and outcome.status == "finished":
         where.clear()
-    return result
+
+
+def _outcome(run: Run, job: TrainJob, told_before: Callable[[], TrainResult | None]) -> Outcome:
+    """Return the result of an earlier attempt, else of this one."""
+    try:
+        return told_before() or run.adopted(job.spec()) or run_job(run, job)
+    except PreflightError as error:
+        return error
+    except Interrupted:
+        message = f"worker {run.worker} was told to stop; the job goes on with the next one"
+        run.say("job_interrupted", {"message": message})
+        raise
 
 
 def _spool(where: Places, job_id: str, attempt: int) -> Spool:
@@ -224,6 +242,10 @@ class AttemptWatch:
             self._see_whether_told_to_stop()
             time.sleep(0.05)
             self.pulse()
+
+    def still_told(self) -> bool:
+        """Whether Redis still has every event; where it has not, they are pending again. Raises as `certain` does."""
+        return insist(self._published.confirmed, "see that everything is booked", self._see_whether_told_to_stop)
 
     def part(self, seconds: float) -> None:
         """Publish what Redis takes within `seconds`; the rest stays in the spool."""

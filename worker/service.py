@@ -440,4 +440,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
             f"Redis at {settings.safe_redis_url} no longer lets this worker in ({settings.scrubbed(str(error))}); "
             "check the credentials and their rights"
         ) from error
+    finally:
+        for number in STOPS:  # one more shall not kill what has ended well and only leaves
+            signal.signal(number, signal.SIG_IGN)
     log.info("worker_stopped", worker=worker.name)

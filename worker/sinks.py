@@ -124,6 +124,19 @@ class RedisSink:
             more = True
         return not (self._pending or self._overflown)
 
+    def confirmed(self) -> bool:
+        """Whether Redis has every event that it had taken; where it has not, they are pending again.
+
+        Raises:
+            Superseded: a newer attempt has taken over.
+            redis.exceptions.RedisError: Redis did not answer.
+        """
+        if self._fence.publish([], self._rq_job_key, before=self._taken, kept=self._kept) is not None:
+            return True
+        self._log.warning("redis_lost_its_data", detail="publishing again what the spool holds")
+        self._rewind()
+        return False
+
     def _rewind(self) -> None:
         # A full disk keeps no copy; what still waits in memory is not lost for that, and keeps its place.
         known = {(one.event.attempt, one.event.seq): one for one in (*self._pending, *self._spool.replay())}

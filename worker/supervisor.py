@@ -22,7 +22,7 @@ from rq.utils import now
 
 from training.errors import InvalidConfig, PreflightError
 from worker.fence import DEATHS_ALLOWED, Fence, Place, Superseded, step_aside
-from worker.jobs import execute, stored_result
+from worker.jobs import Outcome, execute, stored_result
 from worker.patience import T, insist, spoiled
 from worker.places import next_attempt
 from worker.refusal import put_away, say_failed
@@ -60,6 +60,10 @@ class Told:
         """Raise `Interrupted` when it was."""
         if self.times:
             raise Interrupted
+
+
+class Retried(Exception):
+    """The job failed and waits in its queue for another try."""
 
 
 class Supervisor:
@@ -129,39 +133,48 @@ class Supervisor:
         job = self._taken.rq_job
         try:
             self._insist(self._book_begin, "book the job as running")
-            result = execute(
-                self._taken.request, job, self._fence, self._connection, self._settings, self._worker.name, self._told
-            )
-            self._insist(self._still_counts, "book the job as finished")
-            self._insist(partial(self._book_success, result), "book the job as finished")
+            self._execute(job)
             self._insist(self._fence.rest, "end the attempt")
+        except Retried:
+            return
         except Interrupted:
             self._hand_back()
         except Superseded:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
-        except PreflightError as error:
-            self._fail(error)
 
-    def _fail(self, error: PreflightError) -> None:
-        job, job_id = self._taken.rq_job, self._taken.job_id
+    def _execute(self, job: SafeJob) -> None:
+        """Run the job and book its outcome."""
         try:
-            if not error.told:  # it failed before there was a run to say so
-                self._insist(partial(say_failed, self._connection, self._settings, job_id, error), "tell the failure")
-            if error.retry and job.retries_left:
-                left = job.retries_left - 1
-                self._insist(
-                    lambda: self._fence.hand_back(self._place, front=False, retries_left=left), "retry the job"
-                )
-                return
-            self._insist(self._still_counts, "book the failure")
-            self._insist(
-                partial(book_failure, self._worker, self._place, self._execution, job, error), "book the failure"
-            )
-            self._insist(self._fence.rest, "end the attempt")
-        except Interrupted:
-            self._hand_back()
-        except Superseded:
-            self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
+            execute(
+                self._taken.request, job, self._fence, self._connection, self._settings, self._worker.name, self._told,
+                self._book,
+            )  # fmt: skip
+        except PreflightError as error:  # it could not begin
+            self._book(error)
+
+    def _book(self, outcome: Outcome) -> None:
+        """Book an outcome with RQ; may be called again.
+
+        Raises:
+            Retried: the job failed and is back in its queue.
+        """
+        if isinstance(outcome, PreflightError):
+            self._book_failure(outcome)
+            return
+        self._insist(self._still_counts, "book the job as finished")
+        self._insist(partial(self._book_success, outcome), "book the job as finished")
+
+    def _book_failure(self, error: PreflightError) -> None:
+        job = self._taken.rq_job
+        if not error.told:  # it failed before there was a run to say so
+            tell = partial(say_failed, self._connection, self._settings, self._taken.job_id, error)
+            self._insist(tell, "tell the failure")
+        if error.retry and job.retries_left:
+            left = job.retries_left - 1
+            self._insist(lambda: self._fence.hand_back(self._place, front=False, retries_left=left), "retry the job")
+            raise Retried
+        self._insist(self._still_counts, "book the failure")
+        self._insist(partial(book_failure, self._worker, self._place, self._execution, job, error), "book the failure")
 
     def _still_counts(self) -> None:
         """Raise `Superseded` where a newer attempt has taken over: RQ's own bookkeeping does not ask."""
