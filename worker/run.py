@@ -265,14 +265,16 @@ class Run:
             environment=child_environment(),
         )
         own = job.plan.complete(spec, resources.cores)
-        return choose_plan(spec, own, around, options, self._calibrating, self.watch.look)
 
-    def _calibrating(self, kind: str, fields: dict[str, JsonValue]) -> None:
+        def emit(kind: str, fields: dict[str, JsonValue]) -> None:
+            self._calibrating(spec, kind, fields)
+
+        return choose_plan(spec, own, around, options, emit, self.watch.look)
+
+    def _calibrating(self, spec: TrainSpec, kind: str, fields: dict[str, JsonValue]) -> None:
         match kind, fields:
-            case "trial", {"plan": dict(plan), **figures}:
-                told = {name: value for name, value in figures.items() if name in CalibrationTrial.model_fields}
-                won = {"won": figures.get("verdict") == "won"}
-                self.say("calibration_trial", {**{name: plan[name] for name in COMPARED}, **won, **told})
+            case "trial", {"plan": dict()}:
+                self.say("calibration_trial", told(spec, fields))
             case _, {"message": str(message)}:
                 self.say("warning", {"message": message})
 
@@ -421,6 +423,18 @@ COMPARED = (
 def compared(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan that events show."""
     return {name: value for name, value in asdict(plan).items() if name in COMPARED}
+
+
+def told(spec: TrainSpec, trial: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return what `calibration_trial` says of a trial, whose fields are those of `calibration.finding.Trial`."""
+    plan, step_s = trial["plan"], trial.get("step_s")
+    shown = {name: value for name, value in trial.items() if name in CalibrationTrial.model_fields}
+    return {
+        **({name: plan[name] for name in COMPARED} if isinstance(plan, dict) else {}),
+        "won": trial.get("verdict") == "won",
+        "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,
+        **shown,
+    }
 
 
 def found_out(finding: Finding) -> dict[str, JsonValue]:
