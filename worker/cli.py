@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from worker.client import Client
+    from worker.local import Calibrated
     from worker.settings import Settings
     from worker.wire import TrainJob
 
@@ -87,6 +89,9 @@ def _job_options(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--calibrate/--no-calibrate", default=None, help="Whether to look for a faster plan."),
         click.option("--force-calibration", is_flag=True, default=None, help="Measure even when a plan is cached."),
         click.option("--calibration-samples", help="Steps measured of each plan."),
+        click.option("--calibration-seconds", help="Longest time spent measuring plans."),
+        click.option("--knobs", "calibration_knobs", metavar="KNOB,...",
+                     help="Which knobs may be turned, e.g. threads,precision; all when absent."),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
@@ -110,6 +115,8 @@ def _fields(options: dict[str, object]) -> dict[str, JsonValue]:
         if name == "settings" and isinstance(value, tuple):
             for assignment in value:
                 _assign(fields, str(assignment))
+        elif name == "calibration_knobs" and isinstance(value, str):
+            fields[name] = [knob.strip() for knob in value.split(",")]
         elif name != "file" and value is not None:
             fields[name] = _literal(value) if isinstance(value, str) else bool(value)
     return fields
@@ -325,16 +332,106 @@ def train(as_json: bool, **options: object) -> None:
 
 @main.command()
 @_job_options
-@click.option("--json", "as_json", is_flag=True, help="Print the choice as one JSON object.")
-def calibrate(as_json: bool, **options: object) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@click.option("--explain", is_flag=True, help="Print everything that led to the plan.")
+@click.option("--report", type=click.Path(), metavar="FILE", help="Also write it as one HTML page.")
+def calibrate(as_json: bool, explain: bool, report: str | None, **options: object) -> None:
     """Measure this container for a job, and print the plan and why."""
+    from worker.explained import explain_choice
     from worker.local import calibrate_here
     from worker.view import choice_as_json, choice_as_text
 
     job, settings = _job(options), _settings()
+    if report is not None:
+        _check_report(Path(report), calibrates=job.calibrate)
     _log_to_stderr(settings)
-    choice, trials = calibrate_here(job, settings)
-    click.echo(choice_as_json(choice, trials) if as_json else choice_as_text(choice, trials))
+    found = calibrate_here(job, settings)
+    if as_json:
+        click.echo(choice_as_json(found.choice))
+    else:
+        click.echo(
+            explain_choice(found.choice, found.spec, found.resources) if explain else choice_as_text(found.choice)
+        )
+    if report is not None:
+        _write_report(Path(report), found)
+
+
+def _check_report(path: Path, *, calibrates: bool) -> None:
+    """Raise `InvalidConfig` where no report can be, before anything is measured for it."""
+    from training.errors import InvalidConfig
+
+    if not calibrates:
+        raise InvalidConfig(
+            f"--report {path} needs a measurement, but calibration is off; leave out --no-calibrate", field="report"
+        )
+    try:
+        possible = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
+    except OSError:  # a name that is too long
+        possible = False
+    if not possible:
+        raise InvalidConfig(
+            f"--report {path} cannot be written; name a file in a directory that is there and writable", field="report"
+        )
+
+
+def _write_report(path: Path, found: Calibrated) -> None:
+    from calibration.report import render
+    from training.errors import InvalidConfig, PreflightError
+    from training.files import write_atomically
+    from worker.explained import facts
+
+    finding = found.choice.finding
+    if finding is None:
+        raise PreflightError(f"--report {path} is not written, as nothing was measured: {found.choice.why}")
+    page = render(
+        finding,
+        title=f"{found.spec.model} on {found.spec.dataset}",
+        facts=facts(found.choice, found.spec, found.resources),
+    )
+    try:
+        write_atomically(path, page.encode())
+    except OSError as error:
+        raise InvalidConfig(
+            f"--report {path} cannot be written ({error.strerror}); name another file", field="report"
+        ) from error
+
+
+@main.group()
+def cache() -> None:
+    """Look at the plans that were measured here, or forget them."""
+
+
+@cache.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def cache_list(as_json: bool) -> None:
+    """List them, the newest first."""
+    from calibration.cache import PlanCache
+    from worker.view import cache_table, cached_as_json
+
+    entries = PlanCache(_settings().cache_dir).entries()
+    if as_json:
+        for entry in entries:
+            click.echo(cached_as_json(entry))
+    else:
+        click.echo(cache_table(entries))
+
+
+@cache.command("clear")
+@click.argument("keys", metavar="[KEY]...", nargs=-1)
+def cache_clear(keys: tuple[str, ...]) -> None:
+    """Forget all plans and measurements, or those of some keys; the beginning of a KEY will do."""
+    from calibration.cache import PlanCache
+    from training.errors import InvalidConfig
+
+    kept = PlanCache(_settings().cache_dir)
+    known = kept.keys()
+    for key in keys:
+        meant = [name for name in known if key and name.startswith(key)]
+        if not meant:
+            raise InvalidConfig(f"key {key!r} is not in the cache; `preflight cache list` shows the keys", field="key")
+        if len(meant) > 1:
+            raise InvalidConfig(f"key {key!r} begins {len(meant)} keys of the cache; write more of it", field="key")
+    click.echo(f"{sum(map(kept.clear, keys)) if keys else kept.clear()} cleared")
 
 
 @main.command()

@@ -5,27 +5,27 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from calibration.choose import Choice
 from training.installed import require_training_packages
+from training.resources import Resources
+from training.spec import TrainSpec
 from worker.jobs import run_job
 from worker.places import next_attempt, places
 from worker.run import Run
 from worker.settings import Settings
-from worker.sinks import LogSink, Sink
-from worker.wire import JOB_TYPE, AnyEvent, CalibrationTrial, TrainJob, TrainResult, parse_job
+from worker.sinks import LogSink
+from worker.wire import JOB_TYPE, TrainJob, TrainResult, parse_job
 
 
-class Trials:
-    """Keeps the trials of a calibration."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A choice, and what it was made for."""
 
-    def __init__(self) -> None:
-        self.trials: list[CalibrationTrial] = []
-
-    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - a trial has none
-        """Keep the event when it is a trial."""
-        if isinstance(event, CalibrationTrial):
-            self.trials.append(event)
+    choice: Choice
+    spec: TrainSpec
+    resources: Resources
 
 
 def train_here(job: TrainJob, settings: Settings) -> TrainResult:
@@ -39,13 +39,13 @@ def train_here(job: TrainJob, settings: Settings) -> TrainResult:
             raise
 
 
-def calibrate_here(job: TrainJob, settings: Settings) -> tuple[Choice, list[CalibrationTrial]]:
-    """Choose the plan for a job without training it; returns it with what was measured."""
-    kept = Trials()
-    with _run(job, settings, kept) as run:
+def calibrate_here(job: TrainJob, settings: Settings) -> Calibrated:
+    """Choose the plan for a job without training it."""
+    with _run(job, settings) as run:
         spec = job.spec()
         resources = run.resources()
-        return run.plan(job, spec, resources, run.dataset(job)), kept.trials
+        choice = run.plan(job, spec, resources, run.dataset(job))
+        return Calibrated(choice=choice, spec=spec, resources=resources)
 
 
 def dataset_here(name: str, settings: Settings) -> None:
@@ -56,7 +56,7 @@ def dataset_here(name: str, settings: Settings) -> None:
 
 
 @contextmanager
-def _run(job: TrainJob, settings: Settings, *sinks: Sink) -> Iterator[Run]:
+def _run(job: TrainJob, settings: Settings) -> Iterator[Run]:
     require_training_packages()
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     attempt = next_attempt(settings, job_id)
@@ -66,7 +66,7 @@ def _run(job: TrainJob, settings: Settings, *sinks: Sink) -> Iterator[Run]:
         worker=f"{socket.gethostname()}.{os.getpid()}",
         job_id=job_id,
         attempt=attempt,
-        sinks=(LogSink(job_id, attempt), *sinks),
+        sinks=(LogSink(job_id, attempt),),
         places=where,
     )
     where.clear()  # not after a failure or an interruption: the same job id goes on from the checkpoint

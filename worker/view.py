@@ -3,13 +3,15 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
+from calibration.cache import Listed
 from calibration.choose import Choice
+from calibration.finding import Finding, Trial
 from training.plan import Plan
+from training.prediction import Prediction
 from worker.wire import (
     AnyEvent,
     CalibrationTrial,
@@ -33,6 +35,11 @@ from worker.wire import (
 
 CANCELLED_CODE: Final = 3
 """Exit code of `watch` and `enqueue --wait` for a job that was cancelled; a failed one's is 1."""
+SHOWN_KEY: Final = 12
+"""Characters of a key that are listed: enough to tell thousands apart."""
+
+FINDING = TypeAdapter(Finding)
+PLAN = TypeAdapter(Plan)
 
 
 def describe(event: AnyEvent | JobWarning) -> str | None:
@@ -49,15 +56,13 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
         case DatasetReady():
             return f"data      {event.dataset}: {event.train_samples} training, {event.test_samples} test samples"
         case CalibrationTrial():
+            speed = "" if event.samples_per_s is None else f"{event.samples_per_s:,.0f} samples/s"
             faster = "" if event.ratio is None else f"{event.ratio:.2f}x"
-            return (
-                f"trial     {event.samples_per_s:8,.0f} samples/s {faster:6} {plan_line(event)} {event.note}".rstrip()
-            )
+            verdict = event.verdict or ("won" if event.won else "")
+            return f"trial     {speed:>18} {faster:6} {verdict:8} {plan_line(event)} {event.note}".rstrip()
         case CalibrationWinner():
-            predicted = (
-                "" if event.predicted_epoch_s is None else f", {event.predicted_epoch_s:.1f} s an epoch predicted"
-            )
-            return f"plan      {plan_line(event)} ({event.why}{predicted})"
+            seconds = "" if event.predicted_epoch_s is None else f", {event.predicted_epoch_s:.1f} s an epoch predicted"
+            return f"plan      {plan_line(event)} ({event.why}{seconds})"
         case Progress():
             return (
                 f"train     epoch {event.epoch}/{event.epochs} step {event.step}/{event.steps} loss {event.loss:.4f} "
@@ -89,7 +94,11 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
 def plan_line(plan: PlanFields | Plan) -> str:
     """Return a plan in a few words."""
     threads = "1 thread" if plan.threads == 1 else f"{plan.threads} threads"
-    return f"{threads} {plan.precision} {plan.memory_format} {plan.allocator} malloc micro-batch {plan.micro_batch}"
+    workers = f" {plan.loader_workers} loader worker(s)" if plan.loader_workers else ""
+    rest = f"{' pinned' if plan.affinity == 'pinned' else ''}{workers}{' compiled' if plan.compile else ''}"
+    return (
+        f"{threads} {plan.precision} {plan.memory_format} {plan.allocator} malloc micro-batch {plan.micro_batch}{rest}"
+    )
 
 
 def outcome(last: AnyEvent | None) -> int:
@@ -106,12 +115,12 @@ def summary(result: TrainResult) -> str:
     """Return a result in a few lines."""
     if result.test_accuracy is None:
         return f"{result.job_id} {result.status}"
-    predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
+    expected = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
     return "\n".join(
         [
             f"test accuracy  {result.test_accuracy:.2%}",
             f"training       {result.train_seconds:.1f} s, {result.samples_per_s:,.0f} samples/s",
-            f"epoch          predicted {predicted}, measured {result.measured_epoch_s:.2f} s",
+            f"epoch          predicted {expected}, measured {result.measured_epoch_s:.2f} s",
             f"plan           {plan_line(result.plan) if result.plan else ''}",
             f"model          {result.artifact}",
         ]
@@ -122,8 +131,11 @@ def table(states: Sequence[JobState]) -> str:
     """Return jobs as aligned columns."""
     if not states:
         return "no jobs"
-    rows = [("JOB", "STATUS", "AGE", "EPOCH", "ACCURACY", "WHY")]
-    rows.extend(_row(state) for state in states)
+    return columns([("JOB", "STATUS", "AGE", "EPOCH", "ACCURACY", "WHY"), *(_row(state) for state in states)])
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return rows of equally many cells as lines, their columns aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -139,29 +151,102 @@ def _row(state: JobState) -> tuple[str, str, str, str, str, str]:
     )  # fmt: skip
 
 
-def choice_as_text(choice: Choice, trials: Sequence[CalibrationTrial]) -> str:
-    """Return a choice, and what was measured for it, in a few lines."""
-    lines = [
-        f"{'won ' if trial.won else '    '} {trial.predicted_epoch_s:8.2f} s/epoch "
-        f"{trial.samples_per_s:10,.0f} samples/s  {plan_line(trial)}{'  ' + trial.note if trial.note else ''}"
-        for trial in trials
-    ]
-    predicted = "not measured" if choice.predicted_epoch_s is None else f"{choice.predicted_epoch_s:.2f} s an epoch"
+def choice_as_text(choice: Choice) -> str:
+    """Return a choice, and what was measured for it, in a few lines; `worker.explained` has them all."""
+    finding = choice.finding
+    lines = [_trial_line(trial) for trial in finding.trials] if finding else []
+    seconds = "not measured" if choice.predicted_epoch_s is None else f"{choice.predicted_epoch_s:.2f} s an epoch"
+    expected = predicted(finding.prediction) if finding else seconds
+    confidence = f", confidence {finding.confidence}" if finding else ""
     return "\n".join(
         [
             *lines,
             f"plan       {plan_line(choice.plan)}",
             f"why        {choice.why}",
-            f"predicted  {predicted}",
+            f"predicted  {expected}{confidence}",
             f"took       {choice.calibration_seconds:.1f} s, and {choice.import_seconds:.1f} s to import torch",
         ]
     )
 
 
-def choice_as_json(choice: Choice, trials: Sequence[CalibrationTrial]) -> str:
-    """Return a choice, and what was measured for it, as one JSON object."""
+def _trial_line(trial: Trial) -> str:
+    seconds = "" if trial.predicted_epoch_s is None else f"{trial.predicted_epoch_s:.2f} s/epoch"
+    faster = "" if trial.ratio is None else f"{trial.ratio:.2f}x"
+    return f"{trial.verdict:8} {seconds:>14} {faster:>6}  {plan_line(trial.plan)}  {trial.note}".rstrip()
+
+
+def predicted(prediction: Prediction) -> str:
+    """Return what an epoch will take, with its interval and its parts."""
+    parts = [
+        *([f"{prediction.validation_s:.2f} s of it validation"] if prediction.validation_s else []),
+        *([f"{prediction.warm_s:.2f} s more in the first one"] if prediction.warm_s else []),
+    ]
+    interval = f"{prediction.epoch_s:.2f} s an epoch ({prediction.low_s:.2f}-{prediction.high_s:.2f})"
+    return ", ".join([interval, *parts])
+
+
+def choice_as_json(choice: Choice) -> str:
+    """Return a choice, and everything that led to it, as one JSON object."""
+    finding = choice.finding
+    found: dict[str, JsonValue] = FINDING.dump_python(finding, mode="json") if finding else {}
     fields: dict[str, JsonValue] = {
-        **asdict(choice),
-        "trials": [trial.model_dump(mode="json", exclude={"v", "type", "job_id", "attempt"}) for trial in trials],
+        **found,
+        "source": choice.source,
+        "why": choice.why,
+        "plan": PLAN.dump_python(choice.plan, mode="json"),
+        "predicted_epoch_s": choice.predicted_epoch_s,
+        "predicted_low_s": finding.prediction.low_s if finding else None,
+        "predicted_high_s": finding.prediction.high_s if finding else None,
+        "confidence": finding.confidence if finding else None,
+        "max_feasible": finding.memory.max_feasible if finding and finding.memory else None,
+        "trials": found.get("trials", []),
+        "cache": choice.cache,
+        "cache_age_s": choice.cache_age_s,
+        "calibration_seconds": choice.calibration_seconds,
+        "import_seconds": choice.import_seconds,
     }
     return json.dumps(fields)
+
+
+def cache_table(entries: Sequence[Listed]) -> str:
+    """Return what the plan cache holds as aligned columns."""
+    if not entries:
+        return "no plans"
+    head = ("KEY", "DATASET", "MODEL", "BATCH", "S/EPOCH", "CONFIDENCE", "AGE", "EXPIRES IN", "PLAN")
+    return columns([head, *(_cached(entry) for entry in entries)])
+
+
+def _cached(entry: Listed) -> tuple[str, ...]:
+    key, kept = ascii(entry.key[:SHOWN_KEY])[1:-1], entry.plan
+    if kept is None:
+        return (key, "", "", "", "", "", "", "", f"cannot serve: it {entry.fault}")
+    what = (ascii(str(kept.what.get(name)))[1:-1] for name in ("dataset", "model", "batch_size"))
+    return (
+        key, *what, f"{kept.finding.prediction.epoch_s:.2f}", kept.finding.confidence, ago(kept.age_s),
+        "expired" if kept.expired else ago(kept.lasts_s - kept.age_s), plan_line(kept.finding.plan),
+    )  # fmt: skip
+
+
+def cached_as_json(entry: Listed) -> str:
+    """Return an entry of the plan cache as one JSON object, without the trials that led to it."""
+    fields: dict[str, JsonValue] = {"key": entry.key, "path": str(entry.path), "fault": entry.fault}
+    kept = entry.plan
+    if kept is not None:
+        fields |= {
+            **kept.what,
+            "plan": PLAN.dump_python(kept.finding.plan, mode="json"),
+            "predicted_epoch_s": kept.finding.prediction.epoch_s,
+            "confidence": kept.finding.confidence,
+            "age_s": kept.age_s,
+            "expires_in_s": max(0.0, kept.lasts_s - kept.age_s),
+            "expired": kept.expired,
+        }
+    return json.dumps(fields)
+
+
+def ago(seconds: float) -> str:
+    """Return a time span in its largest unit that fills at least two of them, or in seconds."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

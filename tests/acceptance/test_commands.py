@@ -76,14 +76,15 @@ def test_calibrate_prints_the_plan_and_why(environment: dict[str, str]) -> None:
     choice = json.loads(first.stdout)
     assert (choice["source"], choice["cache"]) == ("measured", "miss")
     assert choice["predicted_epoch_s"] > 0
-    assert (choice["trials"][0]["threads"], choice["trials"][0]["precision"]) == (1, "float32")
-    assert choice["trials"][0]["steps"] == 4
+    first_trial = choice["trials"][0]
+    assert (first_trial["plan"]["threads"], first_trial["plan"]["precision"]) == (1, "float32")
+    assert first_trial["steps"] == 4
     second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "measured here before" in second.stdout
     forced = subprocess.run(
         [*command, "--force-calibration"], env=environment, capture_output=True, text=True, check=True
     )
-    assert "samples/s" in forced.stdout
+    assert "s/epoch" in forced.stdout
     own = subprocess.run([*command, "--no-calibrate"], env=environment, capture_output=True, text=True, check=True)
     assert "calibration is off" in own.stdout
 

@@ -118,7 +118,7 @@ def test_doctor_names_a_directory_that_cannot_be_written(
 
 def test_help_lists_the_commands(run: "Runner") -> None:
     """All of them."""
-    for command in ("worker", "enqueue", "watch", "jobs", "cancel", "train", "calibrate", "doctor", "demo"):
+    for command in ("worker", "enqueue", "watch", "jobs", "cancel", "train", "calibrate", "cache", "doctor", "demo"):
         assert command in run("--help").stdout
         assert run(command, "--help").exit_code == 0
 
