@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -408,7 +409,9 @@ def cache_list(as_json: bool) -> None:
     from calibration.cache import PlanCache
     from worker.view import cache_table, cached_as_json
 
-    entries = PlanCache(_settings().cache_dir).entries()
+    directory = _settings().cache_dir
+    with _reaching(directory):
+        entries = PlanCache(directory).entries()
     if as_json:
         for entry in entries:
             click.echo(cached_as_json(entry))
@@ -423,15 +426,33 @@ def cache_clear(keys: tuple[str, ...]) -> None:
     from calibration.cache import PlanCache
     from training.errors import InvalidConfig
 
-    kept = PlanCache(_settings().cache_dir)
-    known = kept.keys()
-    for key in keys:
-        meant = [name for name in known if key and name.startswith(key)]
-        if not meant:
-            raise InvalidConfig(f"key {key!r} is not in the cache; `preflight cache list` shows the keys", field="key")
-        if len(meant) > 1:
-            raise InvalidConfig(f"key {key!r} begins {len(meant)} keys of the cache; write more of it", field="key")
-    click.echo(f"{sum(map(kept.clear, keys)) if keys else kept.clear()} cleared")
+    directory = _settings().cache_dir
+    kept = PlanCache(directory)
+    with _reaching(directory):
+        known = kept.keys()
+        for key in keys:
+            meant = [name for name in known if key and name.startswith(key)]
+            if not meant:
+                raise InvalidConfig(
+                    f"key {key!r} is not in the cache; `preflight cache list` shows the keys", field="key"
+                )
+            if len(meant) > 1:
+                raise InvalidConfig(f"key {key!r} begins {len(meant)} keys of the cache; write more of it", field="key")
+        gone = sum(map(kept.clear, keys)) if keys else kept.clear()
+    click.echo(f"{gone} cleared")
+
+
+@contextmanager
+def _reaching(directory: Path) -> Iterator[None]:
+    from training.errors import PreflightError
+
+    try:
+        yield
+    except OSError as error:
+        raise PreflightError(
+            f"the plan cache in {directory} cannot be read or cleared ({error.strerror}); "
+            "see to its files, or set PREFLIGHT_CACHE_DIR"
+        ) from error
 
 
 @main.command()

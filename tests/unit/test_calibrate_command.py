@@ -4,6 +4,8 @@ Nothing is measured here: a finding made by hand lies in the cache for the job t
 """
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -277,6 +279,27 @@ def test_clear_refuses_what_it_does_not_know() -> None:
     assert "key '' is not in the cache" in refused("cache", "clear", "")
     assert "key 'feed' begins 2 keys of the cache" in refused("cache", "clear", "feed")
     assert len(list(plans.iterdir())) == 3
+
+
+def test_what_cannot_be_deleted_is_one_sentence_and_exit_1() -> None:
+    """A directory under the name of an entry is listed, and not cleared."""
+    (load().cache_dir / "plans" / "feedbeef.json").mkdir(parents=True)
+    assert "not a regular file" in run("cache", "list").stdout
+    result = run("cache", "clear")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert f"the plan cache in {load().cache_dir} cannot be read or cleared" in result.stderr
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_hit_loads_no_torch() -> None:
+    """In the process that asks: neither for the plan nor for what is printed of it."""
+    program = (
+        "import sys; from click.testing import CliRunner; from worker.cli import main;"
+        f"done = CliRunner().invoke(main, {[*CALIBRATE, '--explain']!r});"
+        "print(done.exit_code, *sorted({'torch', 'numpy', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
 
 
 @pytest.mark.parametrize(
