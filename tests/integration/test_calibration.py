@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
+from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
 
 from calibration import choose
@@ -99,7 +100,7 @@ class Scene:
     def kept(self) -> Plan | None:
         """Return the plan that the cache holds."""
         entry, _ = self.around.cache.get(signature(SPEC, OWN, self.around.resources, self.around.store))
-        return None if entry is None else entry.plan
+        return None if entry is None else entry.finding.plan
 
     def elsewhere(self, name: str) -> "Scene":
         """Return a scene with the same cache and an empty directory for the child's files."""
@@ -483,7 +484,7 @@ def test_a_damaged_cache_is_said_and_measured_over(scene_with_torch: SceneWithTo
     """A damaged entry is a warning of its own, and the child is started as if there were none."""
     scene = scene_with_torch(BROKEN)
     key = signature(SPEC, OWN, scene.around.resources, scene.around.store)
-    assert scene.around.cache.put(key, OWN, 1.0, "high") is None
+    assert scene.around.cache.put(key, FINDING) is None
     (entry,) = (scene.around.directory.parent / "cache").rglob("*.json")
     entry.write_bytes(entry.read_bytes()[:-20])
     scene.choose(Options())
