@@ -1,0 +1,79 @@
+"""Numbers as a person reads them: three digits, or fewer where the interval is wide, and the unit that fits."""
+
+import math
+from typing import Final
+
+THIN: Final = "\u202f"
+"""Between a number and its unit; narrow, and no line is broken there."""
+NONE: Final = "–"  # noqa: RUF001
+"""Where there is no figure."""
+_SECONDS: Final = (
+    (3 * 3600.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.9995, 1.0, "s"), (0.9995e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"),
+)  # fmt: skip
+"""From this many seconds on, in units of so many seconds, called so."""
+_BYTES: Final = ((999.5 * 2**20, 2.0**30, "GiB"), (0.0, 2.0**20, "MiB"))
+
+
+def number(value: float, decimals: int | None = None) -> str:
+    """Return `value` with three significant digits, or with so many decimals."""
+    if value and not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.1e}"
+    return f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
+
+
+def seconds(value: float, *, like: float | None = None) -> str:
+    """Return a duration: 4.12 s; in the unit and as fine as the one that it is `like`, to stand in a column with it."""
+    size, unit = _unit(like or value)
+    return f"{number(value / size, _decimals(like / size) if like else None)}{THIN}{unit}"
+
+
+def seconds_between(value: float, low: float, high: float) -> tuple[str, str]:
+    """Return a duration and its interval in the same unit, no finer than the interval allows: 4.1 s, 3.9-4.3."""
+    size, unit = _unit(value)
+    half = (high - low) / 2 / size
+    decimals = _decimals(value / size)
+    if half > 0:
+        decimals = min(decimals, max(0, math.ceil(-math.log10(half))))
+    return f"{number(value / size, decimals)}{THIN}{unit}", _between(low / size, high / size, decimals)
+
+
+def ratio(value: float) -> str:
+    """Return how many times: 1.52x."""
+    return f"{number(value, _ratio_decimals(value))}×"  # noqa: RUF001
+
+
+def ratio_between(low: float, high: float) -> str:
+    """Return an interval of ratios: 1.48-1.56."""
+    return _between(low, high, _ratio_decimals(high))
+
+
+def size(value: float) -> str:
+    """Return bytes: 412 MiB, 1.62 GiB."""
+    divisor, unit = next((divisor, unit) for least, divisor, unit in _BYTES if abs(value) >= least)
+    return f"{number(value / divisor)}{THIN}{unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return 1 trial, 2 trials."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _between(low: float, high: float, decimals: int) -> str:
+    # A word joiner on either side of the dash: an interval is not broken in the middle.
+    return f"{number(low, decimals)}\u2060–\u2060{number(high, decimals)}"  # noqa: RUF001
+
+
+def _unit(value: float) -> tuple[float, str]:
+    if not value:
+        return 1.0, "s"
+    return next((size, unit) for least, size, unit in _SECONDS if value >= least)
+
+
+def _decimals(value: float) -> int:
+    """Return the decimals that three significant digits take."""
+    power = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 0.9996 is 1.00
+    return min(6, max(0, 2 - power)) if value else 0
+
+
+def _ratio_decimals(value: float) -> int:
+    return 2 if 0.1 <= value < 10 else _decimals(value)
