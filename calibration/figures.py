@@ -11,7 +11,7 @@ _SECONDS: Final = (
     (3 * 3600.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.9995, 1.0, "s"), (0.9995e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"),
 )  # fmt: skip
 """From this many seconds on, in units of so many seconds, called so."""
-_BYTES: Final = ((999.5 * 2**20, 2.0**30, "GiB"), (0.0, 2.0**20, "MiB"))
+_BYTES: Final = ((1023.5 * 2**20, 2.0**30, "GiB"), (0.0, 2.0**20, "MiB"))
 
 
 def number(value: float, decimals: int | None = None) -> str:

@@ -41,13 +41,14 @@ def memory(finding: Finding) -> Markup:
         _picture(fit, largest),
         table(
             "The micro-batches that were looked at",
-            ("Micro-batch", "Predicted", "Measured", "Outcome", "Phase"),
+            ("Samples", "Predicted", "Measured", "Outcome"),
             [
                 (f"{probe.micro_batch:,}", _size(probe.predicted_bytes), _size(probe.peak_bytes),
-                 join(charts.glyph(_PROBES[probe.outcome][0], probe.outcome), probe.outcome), _PHASES[probe.phase])
+                 join(charts.glyph(_PROBES[probe.outcome][0], probe.outcome), probe.outcome,
+                      tag("small", _PHASES[probe.phase])))
                 for probe in fit.probes
             ],
-            classes=("n", "n", "n", "outcome", ""),
+            classes=("n", "n", "n", "outcome"),
         ),
     )  # fmt: skip
 
@@ -63,16 +64,19 @@ def _picture(fit: MemoryFit, largest: str) -> Markup:
     x = charts.linear_scale(float(probe.micro_batch) for probe in fit.probes)
     plot = Plot(x, charts.linear_scale([tallest / unit]), 300)
     parts = [plot.axes(), _fitted(plot, fit, unit)]
+    labels = []
     if shows_budget:
         budget = fit.budget_bytes / unit
         parts.append(plot.line((x.low, budget), (x.high, budget), "limit"))
-        above = f"{float(plot.down(budget)) - 6:.1f}"
-        parts.append(plot.label(f"budget {figures.size(fit.budget_bytes)}", 0.0, above, "limit"))
+        # Away from where the fitted line meets the budget, for that is where the probes are.
+        meets = (fit.budget_bytes - fit.base_bytes) / fit.sample_bytes if fit.sample_bytes else x.low
+        end, above = x.high if x.share(meets) < 0.5 else x.low, f"{float(plot.down(budget)) - 6:.1f}"
+        labels.append(plot.label(f"budget {figures.size(fit.budget_bytes)}", end, above, "limit"))
     if 0 < fit.max_feasible <= x.high:
         at = plot.across(fit.max_feasible)
         parts.append(tag("line", x1=at, x2=at, y1=charts.TOP, y2=plot.bottom, class_="feasible"))
-        parts.append(plot.label(f"{fit.max_feasible:,} fits", fit.max_feasible, plot.bottom - 8, "strong"))
-    parts += [_probe(plot, probe, fit, unit) for probe in fit.probes]
+        labels.append(plot.label(f"{fit.max_feasible:,} fits", fit.max_feasible, plot.bottom - 8, "strong"))
+    parts += [*labels, *(_probe(plot, probe, fit, unit) for probe in fit.probes)]
     beyond = "" if shows_budget else f" The budget, {figures.size(fit.budget_bytes)}, is far above the picture."
     return tag(
         "figure",

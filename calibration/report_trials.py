@@ -221,9 +221,8 @@ def given_up(rows: Sequence[Row]) -> Markup:
         return tag("p", "Nothing: every trial was measured to its end.")
     return table(
         "What was not measured to its end",
-        ("Trial", "Outcome", "Why"),
-        [(row.named, _outcome(row.trial.verdict), _why(row)) for row in listed],
-        classes=("", "outcome", "why"),
+        ("Trial", "Outcome and reason"),
+        [(row.named, join(_outcome(row.trial.verdict), tag("small", _why(row)))) for row in listed],
     )
 
 
