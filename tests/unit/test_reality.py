@@ -1,0 +1,186 @@
+"""A prediction held against what is measured: what is compared, what is warned of, and whose fault it is."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from training.course import EpochDone
+from training.noise import Machine, Snapshot
+from training.plan import Plan
+from training.prediction import Prediction
+from training.reality import Reality
+
+PREDICTION = Prediction(epoch_s=12.0, low_s=11.0, high_s=14.0, step_s=0.01, validation_s=2.0, warm_s=1.0)
+"""Of epochs of 1,000 steps."""
+STEPS = 1000
+PLAN = Plan(threads=2, micro_batch=64)
+
+
+class Records:
+    """A report that keeps what is written."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str, dict[str, JsonValue]]] = []
+
+    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
+        assert not durable
+        self._all.append((kind, payload))
+
+    def of(self, kind: str) -> list[dict[str, JsonValue]]:
+        return [payload for recorded, payload in self._all if recorded == kind]
+
+
+class Told(Machine):
+    """A machine without files, on which the hypervisor takes what a test says."""
+
+    stolen_share = 0.0
+
+    def look(self) -> Snapshot:
+        looked = super().look()
+        return dataclasses.replace(looked, stolen={"0": looked.at * self.stolen_share})
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+@pytest.fixture
+def records() -> Records:
+    return Records()
+
+
+def epoch(number: int, seconds: float) -> EpochDone:
+    return EpochDone(
+        epoch=number, loss=1.0, val_acc=None, val_loss=None, samples_per_s=1.0, seconds=seconds, train_seconds=seconds
+    )
+
+
+def whole_epoch(reality: Reality, number: int, seconds: float) -> None:
+    reality.begin_epoch(0)
+    reality.epoch(epoch(number, seconds), STEPS)
+
+
+def test_the_first_steps_are_compared_once(machine: Told, records: Records) -> None:
+    """At the first window that ends at or beyond 100 steps, warming up included on both sides."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality.begin_epoch(0)
+    reality.window(1, 60, 1.6)
+    assert records.of("prediction") == []
+    reality.window(1, 60, 0.7)
+    reality.window(1, 60, 60.0)
+    (record,) = records.of("prediction")
+    # 120 of 1,000 steps: as much of an epoch as their step_s is of epoch_s, and of its interval.
+    assert record == {
+        "epoch": 1, "steps": 120, "whole": False, "predicted_s": pytest.approx(2.2),
+        "low_s": pytest.approx(1 + 1.2 * 11 / 12), "high_s": pytest.approx(1 + 1.2 * 14 / 12),
+        "measured_s": pytest.approx(2.3), "predicted_batch_s": pytest.approx(2.2 / 120),
+        "measured_batch_s": pytest.approx(2.3 / 120), "deviation": pytest.approx(2.3 / 2.2 - 1),
+        "cause": None, "detail": "",
+    }  # fmt: skip
+    assert records.of("warning") == []
+
+
+def test_epochs_are_compared_whole(machine: Told, records: Records) -> None:
+    """Total epoch time by total batches; only the first of a process is expected to warm up."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    whole_epoch(reality, 1, 13.5)
+    whole_epoch(reality, 2, 12.5)
+    first, second = records.of("prediction")
+    assert (first["predicted_s"], first["low_s"], first["high_s"], first["measured_s"]) == (13.0, 12.0, 15.0, 13.5)
+    assert (second["predicted_s"], second["measured_s"]) == (12.0, 12.5)
+    assert (second["predicted_batch_s"], second["measured_batch_s"]) == (12.0 / STEPS, 12.5 / STEPS)
+    assert (first["whole"], first["epoch"], second["epoch"], second["cause"]) == (True, 1, 2, None)
+    assert records.of("warning") == []
+
+
+def test_a_quiet_machine_puts_the_blame_on_the_calibration(machine: Told, records: Records) -> None:
+    """More than 10 % off with nobody else around: said with both figures, and warned of once."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    for number in (1, 2, 3):
+        whole_epoch(reality, number, 20.0)
+    assert [record["cause"] for record in records.of("prediction")] == ["calibration"] * 3
+    (warning,) = records.of("warning")
+    assert warning["message"] == (
+        "epoch 1 took 20.00 s, but 13.00 s (12.00 to 15.00) were predicted, a deviation of +54%: "
+        "the machine was quiet, so the calibration was wrong; let it measure again"
+    )
+
+
+def test_a_noisy_machine_is_blamed_itself(machine: Told, records: Records) -> None:
+    """What was seen is said; each cause is warned of once, whatever comes between."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    machine.stolen_share = 0.25
+    whole_epoch(reality, 1, 20.0)
+    whole_epoch(reality, 2, 20.0)
+    machine.stolen_share = 0.0
+    whole_epoch(reality, 3, 20.0)
+    whole_epoch(reality, 4, 20.0)
+    causes = [record["cause"] for record in records.of("prediction")]
+    assert (causes[0], causes[3]) == ("noisy", "calibration")
+    noisy, wrong = [str(warning["message"]) for warning in records.of("warning")]
+    assert "the hypervisor took" in noisy
+    assert "the calibration was wrong" in wrong
+
+
+def test_being_faster_is_no_neighbours_doing(machine: Told, records: Records) -> None:
+    """A calibration that predicted too much was disturbed itself, whatever the machine does now."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    machine.stolen_share = 0.25
+    whole_epoch(reality, 1, 6.0)
+    assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
+    assert "a deviation of -54%: calibration measured too slowly" in str(records.of("warning")[0]["message"])
+
+
+def test_hiccups_of_tiny_epochs_are_shown_but_not_warned_of(machine: Told, records: Records) -> None:
+    """A fifth of 60 ms is nothing that anybody could do something about."""
+    tiny = Prediction(epoch_s=0.06, low_s=0.05, high_s=0.07, step_s=0.003)
+    whole_epoch(Reality(tiny, PLAN, records, machine), 1, 0.072)
+    assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
+    assert records.of("warning") == []
+
+
+@pytest.mark.parametrize("prediction", [None, Prediction(epoch_s=0, low_s=0, high_s=0, step_s=0)])
+def test_without_a_prediction_there_is_nothing_to_compare(
+    machine: Told, records: Records, prediction: Prediction | None
+) -> None:
+    """None, or one of no time at all: nothing is recorded."""
+    reality = Reality(prediction, PLAN, records, machine)
+    reality.begin_epoch(0)
+    reality.window(1, 200, 2.0)
+    reality.adapted(dataclasses.replace(PLAN, threads=1))
+    reality.epoch(epoch(1, 20.0), STEPS)
+    assert (records.of("prediction"), records.of("warning")) == ([], [])
+
+
+def test_what_is_left_of_an_epoch_is_not_compared_with_a_whole_one(machine: Told, records: Records) -> None:
+    """A resumed process compares its first steps, leaves out the epoch that it ends, and then is warm."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality.begin_epoch(800)
+    reality.window(3, 100, 2.0)
+    reality.window(3, 100, 1.0)
+    reality.epoch(epoch(3, 13.0), STEPS)
+    whole_epoch(reality, 4, 12.0)
+    assert [(record["epoch"], record["whole"], record["predicted_s"]) for record in records.of("prediction")] == [
+        (3, False, 2.0), (4, True, 12.0)
+    ]  # fmt: skip
+
+
+def test_an_adapted_plan_is_not_held_against_the_prediction(machine: Told, records: Records) -> None:
+    """While another plan runs, and in the epoch in which it ends, a deviation is called by its name, not warned of."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality.begin_epoch(0)
+    reality.adapted(dataclasses.replace(PLAN, threads=1))
+    reality.window(1, 100, 20.0)
+    reality.epoch(epoch(1, 20.0), STEPS)
+    reality.begin_epoch(0)
+    reality.adapted(PLAN)
+    reality.epoch(epoch(2, 20.0), STEPS)
+    assert [record["cause"] for record in records.of("prediction")] == ["adapted"] * 3
+    assert "the plan was changed" in str(records.of("prediction")[0]["detail"])
+    assert records.of("warning") == []
+    whole_epoch(reality, 3, 20.0)
+    assert records.of("prediction")[-1]["cause"] == "calibration"
+    assert len(records.of("warning")) == 1
