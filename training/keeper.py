@@ -64,6 +64,7 @@ class Keeper:
     ) -> None:  # fmt: skip
         """Keep the training of `step` on `info` in the existing `directory` every `seconds`; None: keep nothing."""
         self._step = step
+        self._plan = step.plan  # a later attempt begins with the plan that this one was given
         self._info = info
         self._report = report
         self._directory = directory
@@ -83,7 +84,7 @@ class Keeper:
     def _made_from(self) -> Origin:
         """Return what the training is made from; runs in the thread, as all its data have to be read."""
         return Origin(
-            spec=self._step.spec, plan=self._step.plan, dataset=self._info.name,
+            spec=self._step.spec, plan=self._plan, dataset=self._info.name,
             data_sha256=store.checksum(self._info), facts=self._facts,
         )  # fmt: skip
 

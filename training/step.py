@@ -2,6 +2,8 @@
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,12 @@ def tune_allocator() -> bool:
     return bool(heap and mallopt(M_TOP_PAD, 256 << 20) and mallopt(M_TRIM_THRESHOLD, largest))
 
 
+def trim_allocator() -> None:
+    """Give freed memory back to the kernel, which a tuned allocator never does by itself; nothing where it cannot."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def prepare_process(plan: Plan) -> None:
     """Apply what a plan sets for the whole process; call once, before the first parallel work."""
     pin(plan)
@@ -60,6 +68,27 @@ class TrainStep:
         self._hits = torch.zeros((), dtype=torch.int64)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = _optimizer(spec, self.parameters)
+
+    @property
+    def batch_statistics(self) -> bool:
+        """Whether what the model computes for a sample depends on the other samples of its micro-batch."""
+        kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+        return any(isinstance(module, kinds) for module in self.model.modules())
+
+    def adopt(self, plan: Plan) -> None:
+        """Go on under `plan`, which may differ from the present one in threads and micro-batch.
+
+        Raises:
+            ValueError: it differs in what is fixed once a training runs.
+        """
+        if replace(plan, threads=self.plan.threads, micro_batch=self.plan.micro_batch) != self.plan:
+            raise ValueError(f"{plan} changes more than threads and micro_batch of {self.plan}; use a new process")
+        smaller = plan.micro_batch < self.plan.micro_batch
+        self.plan = plan
+        if plan.threads != torch.get_num_threads():
+            torch.set_num_threads(plan.threads)
+        if smaller:
+            trim_allocator()
 
     def run(self, images: Tensor, labels: Tensor, rate: float) -> Tensor:
         """Train on one effective batch at learning rate `rate`; return its mean loss, a detached scalar.
