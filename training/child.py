@@ -16,6 +16,7 @@ from training.checkpoint import DEFAULT_SECONDS, held_bytes
 from training.errors import ArtifactError, InvalidConfig
 from training.journal import JournalWriter
 from training.plan import Plan
+from training.prediction import Prediction
 from training.process import StopFlag, run_child
 from training.space import Need, see_that_it_fits
 from training.spec import TrainSpec
@@ -49,13 +50,18 @@ class TrainingRequest:
     """Checkpoints (JSON files) to go on from, best first; the first that can be used is."""
     max_parameters: int | None = None
     """A model of more is refused."""
+    prediction: Prediction | None = None
+    """What calibration says the training will take under `plan`."""
 
 
 REQUEST = TypeAdapter(TrainingRequest)
 
 
 def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFlag) -> None:
-    """Train, save, and record `start`, `resumed`, `progress`, `epoch`, `checkpoint`, `warning` and `done`."""
+    """Train and save.
+
+    Records `start`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `warning` and `done`.
+    """
     began = time.perf_counter()
     # torch is imported here, so that its seconds are counted and a bad request fails before them.
     from training.fit import fit
@@ -73,7 +79,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFla
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
     ) as keeper:  # fmt: skip
-        fitted = fit(step, store, journal, should_stop, keeper.resume(request.resume), keeper)
+        fitted = fit(step, store, journal, should_stop, keeper.resume(request.resume), keeper, request.prediction)
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,

@@ -10,12 +10,17 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from training.adapt import Adapter
 from training.batches import Batches
 from training.course import Course, EpochDone
 from training.errors import Cancelled, Diverged
 from training.evaluate import Score, evaluate
 from training.journal import Report
 from training.keeper import Keeper
+from training.noise import Machine
+from training.prediction import Prediction
+from training.reality import Reality
+from training.resources import MemoryUse
 from training.spec import TrainSpec
 from training.split import split
 from training.step import TrainStep
@@ -47,9 +52,12 @@ class Fitted:
 
 
 def fit(
-    step: TrainStep, store: Store, report: Report, should_stop: Callable[[], bool], course: Course, keeper: Keeper
-) -> Fitted:
+    step: TrainStep, store: Store, report: Report, should_stop: Callable[[], bool], course: Course, keeper: Keeper,
+    prediction: Prediction | None = None,
+) -> Fitted:  # fmt: skip
     """Train `step` on `store` from where `course` stands, and score the best weights once on the test set.
+
+    What is measured is held against `prediction`, and the plan adapted where it shows to be too slow.
 
     Raises:
         Diverged: the loss is no longer a finite number.
@@ -57,8 +65,19 @@ def fit(
     """
     spec, info = step.spec, store.info
     batches = Batches(store, spec, step.plan)
+    machine = Machine()
+    reality = Reality(prediction, step.plan, report, machine)
+    adapter = Adapter(step, report, prediction, machine, MemoryUse())
+
+    def window_done(steps: int, seconds: float) -> None:
+        reality.window(course.epoch + 1, steps, seconds)
+        changed = adapter.window(steps, seconds)
+        if changed is not None:
+            reality.adapted(changed)
+
     while not course.over(spec):
-        _train_epoch(step, batches, report, should_stop, course, keeper)
+        reality.begin_epoch(course.step)
+        _train_epoch(step, batches, report, should_stop, course, keeper, window_done)
         began = time.perf_counter()
         score = _validate(step, store, course)
         done = EpochDone(
@@ -72,6 +91,7 @@ def fit(
         )
         course.end_epoch(done)
         report.write("epoch", asdict(done), durable=True)
+        reality.epoch(done, course.steps)
         if course.best_epoch == done.epoch:
             step.keep_best()
         if keeper.worthwhile() or course.over(spec):
@@ -92,8 +112,9 @@ def _train_epoch(
     should_stop: Callable[[], bool],
     course: Course,
     keeper: Keeper,
+    window_done: Callable[[int, float], None],
 ) -> None:
-    """Run what is left of the epoch under way."""
+    """Run what is left of the epoch under way; `window_done` hears steps and seconds of each window."""
     steps = step.spec.epochs * course.steps
     window = Window(step.spec, course)
     for images, labels in batches.of(course.epoch, course.step):
@@ -103,6 +124,7 @@ def _train_epoch(
             raise Cancelled(f"stopped after step {course.position} of {steps}, as asked")
         if window.due():
             report.write("progress", window.close(step.take_hits()))
+            window_done(*window.last)
         if keeper.due():
             keeper.keep(window.settled())
     window.settled()
@@ -138,6 +160,8 @@ class Window:
         self._loss_before, self._first = course.loss, course.step
         self._seconds_before = course.seconds
         self._entered = self._began = time.perf_counter()
+        self.last = (0, 0.0)
+        """Steps and seconds of the window that was closed last."""
 
     def add(self, loss: Tensor) -> None:
         """Count one step's mean loss."""
@@ -164,6 +188,7 @@ class Window:
         course, now = self.settled(), time.perf_counter()
         steps, seconds, loss = course.step - self._first, now - self._began, course.loss - self._loss_before
         self._loss_before, self._first, self._began = course.loss, course.step, now
+        self.last = steps, seconds
         return {
             "epoch": course.epoch + 1,
             "epochs": self._spec.epochs,
