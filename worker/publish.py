@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from worker import keys
-from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, flatten
+from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, PlanAdapted, PredictionChecked, flatten
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -19,14 +19,26 @@ STATUS: Final = {
 """Event type -> status that it brings about."""
 IN_EVERY_EVENT: Final = ("v", "seq", "job_id", "attempt", "ts", "type")
 
+T = TypeVar("T")
+
 
 def folded(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the state hash that an event, flattened to `record`, sets."""
-    state = {name: value for name, value in record.items() if name not in IN_EVERY_EVENT}
+    state = {name: value for name, value in latest(event, record).items() if name not in IN_EVERY_EVENT}
     state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
     if event.type in STATUS:
         state["status"] = STATUS[event.type]
     return state
+
+
+def latest(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
+    """Return which of an event's `fields` are the latest value of something, under its name."""
+    match event:
+        case PlanAdapted():
+            return {event.field: fields["after"]}
+        case PredictionChecked():  # its steps are not those of an epoch, and its cause passes
+            return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
+    return dict(fields)
 
 
 def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT) -> None:

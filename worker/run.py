@@ -20,6 +20,7 @@ from training.child import TrainingRequest
 from training.errors import Cancelled, ChildKilled, OutOfMemory, PreflightError
 from training.journal import Record
 from training.plan import Plan
+from training.prediction import Prediction
 from training.prepare import prepared
 from training.prepare_child import PrepareRequest
 from training.process import Child, follow
@@ -318,8 +319,9 @@ class Run:
         return self._finished(figures, plan)
 
     def _train(
-        self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
-    ) -> dict[str, JsonValue]:
+        self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo,
+        prediction: Prediction | None = None,
+    ) -> dict[str, JsonValue]:  # fmt: skip
         """Run one training child, from the newest checkpoint on, and return the figures it is done with."""
         self.say("training_config", {**compared(plan), "batch_size": spec.batch_size})
         self.say(
@@ -341,7 +343,7 @@ class Run:
             spec=spec, plan=plan, store=store.path, facts=facts, artifact=self.places.staged,
             checkpoints=self.places.attempt, checkpoint_seconds=self.settings.checkpoint_seconds,
             resume=tuple(found.path for found in self._found(spec, store)),
-            max_parameters=self.settings.max_parameters,
+            max_parameters=self.settings.max_parameters, prediction=prediction,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         return self._converse(training_child.MODULE, body, environment_for(plan, child_environment()))
@@ -366,6 +368,10 @@ class Run:
                 self.say("progress", payload)
             case "epoch":
                 self.say("epoch_done", payload)
+            case "prediction":
+                self.say("prediction_checked", payload)
+            case "adapted":
+                self.say("plan_adapted", payload)
             case "warning":
                 self.say("warning", {"message": payload["message"]})
             case "resumed":

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from worker.fence import Entry, Fence
 from worker.patience import spoiled, trouble
-from worker.publish import STATUS, folded
+from worker.publish import STATUS, folded, latest
 from worker.spool import Spool, Spooled
 from worker.wire import LIFECYCLE, AnyEvent, JobFailed, JobState, JobWarning, TrainResult, flatten
 
@@ -149,7 +149,7 @@ class RedisSink:
         fields = event.model_dump(mode="json", exclude={"v", "seq", "job_id", "ts", "type"}, exclude_none=True)
         if event.type == "job_started":  # nothing of an earlier attempt shall look like this one's
             self._meta = {name: value for name, value in self._meta.items() if name not in JobState.model_fields}
-        self._meta.update(fields)
+        self._meta.update(latest(event, fields))
         if event.type in STATUS:
             self._meta["status"] = STATUS[event.type]
         return Entry(

@@ -26,7 +26,9 @@ from worker.wire import (
     JobState,
     JobWarning,
     MemoryRanOut,
+    PlanAdapted,
     PlanFields,
+    PredictionChecked,
     Progress,
     ResourceLimits,
     TrainingDone,
@@ -71,6 +73,16 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
         case EpochDone():
             accuracy = "" if event.val_acc is None else f" validation {event.val_acc:.2%}"
             return f"epoch     {event.epoch} loss {event.loss:.4f}{accuracy} in {event.seconds:.1f} s"
+        case PredictionChecked():
+            what = f"epoch {event.epoch}" if event.whole else f"first {event.steps} steps"
+            why = f", {event.cause}: {event.detail}" if event.cause else ""
+            return (
+                f"measured  {what} {event.measured_s:.2f} s, predicted {event.predicted_s:.2f} s "
+                f"({event.low_s:.2f}-{event.high_s:.2f}), {1e3 * event.measured_batch_s:.2f} and "
+                f"{1e3 * event.predicted_batch_s:.2f} ms a step: {event.deviation:+.1%}{why}"
+            )
+        case PlanAdapted():
+            return f"adapted   {event.field} {event.before} -> {event.after}: {event.reason}"
         case TrainingDone():
             return (
                 f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s, "

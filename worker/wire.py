@@ -54,6 +54,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e10)]
 Rate = Annotated[float, Field(ge=0, le=1e15)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Loss = Annotated[float, Field(ge=0, le=1e300)]
+Deviation = Annotated[float, Field(ge=-1, le=1e15)]
 LONGEST_TEXT: Final = 2_000
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Label = Annotated[str, Field(max_length=256)]
@@ -339,6 +340,45 @@ class EpochDone(Event):
     train_seconds: Seconds
 
 
+class PredictionChecked(Event):
+    """What was predicted beside what was measured: after the first steps of a process, and after each epoch."""
+
+    type: Literal["prediction_checked"] = "prediction_checked"
+    epoch: spec.Epochs
+    steps: Count
+    """That were measured."""
+    whole: bool
+    """Whether they are a whole epoch, validation included."""
+    predicted_s: Seconds
+    """Of all of them."""
+    low_s: Seconds
+    high_s: Seconds
+    """95 % interval of the prediction."""
+    measured_s: Seconds
+    """Of all of them, loading and warming up included."""
+    predicted_batch_s: Seconds
+    """Per step."""
+    measured_batch_s: Seconds
+    """total_epoch_time / total_batches."""
+    deviation: Deviation
+    """measured / predicted - 1."""
+    cause: Literal["noisy", "calibration", "adapted"] | None = None
+    """Why it is more than 10 %: others disturbed the machine; they did not, so the calibration was wrong; the plan
+    was changed on the way."""
+    detail: Text = ""
+    """What was seen of the cause."""
+
+
+class PlanAdapted(Event):
+    """The running training has changed its plan, or keeps what it tried."""
+
+    type: Literal["plan_adapted"] = "plan_adapted"
+    field: Literal["threads", "micro_batch"]
+    before: Count
+    after: Count
+    reason: Text
+
+
 class CheckpointSaved(Event):
     """Everything up to this step survives a kill."""
 
@@ -428,6 +468,8 @@ AnyEvent = Annotated[
     | LoaderConfig
     | Progress
     | EpochDone
+    | PredictionChecked
+    | PlanAdapted
     | CheckpointSaved
     | JobResumed
     | MemoryRanOut
