@@ -43,7 +43,7 @@ class Compared:
     """measured / predicted - 1."""
     cause: Cause | None
     """None: it is within `DEVIATION`."""
-    detail: str
+    seen: str
     """What was seen, as a clause; empty without a cause."""
 
     @property
@@ -56,7 +56,7 @@ class Compared:
         what = f"epoch {self.epoch}" if self.whole else f"{self.steps} steps"
         return (
             f"{what} took {self.measured_s:.2f} s, but {self.predicted_s:.2f} s ({self.low_s:.2f} to "
-            f"{self.high_s:.2f}) were predicted, a deviation of {self.deviation:+.0%}: {self.detail}"
+            f"{self.high_s:.2f}) were predicted, a deviation of {self.deviation:+.0%}: {self.seen}"
         )
 
 
@@ -123,8 +123,8 @@ class Reality:
 
     def _record(self, compared: Compared, began: Snapshot, *, adapted: bool) -> None:
         if abs(compared.deviation) > DEVIATION:
-            cause, detail = self._explained(compared.deviation, began, adapted=adapted)
-            compared = replace(compared, cause=cause, detail=detail)
+            cause, seen = self._explained(compared.deviation, began, adapted=adapted)
+            compared = replace(compared, cause=cause, seen=seen)
         self._report.write("prediction", asdict(compared))
         if compared.alarming and compared.cause is not None and compared.cause not in self._warned:
             self._warned.add(compared.cause)
@@ -151,5 +151,5 @@ def _compared(
         epoch=epoch, steps=steps, whole=whole,
         predicted_s=predicted_s, low_s=prediction.low_s * share + warm_s, high_s=prediction.high_s * share + warm_s,
         measured_s=measured_s, predicted_batch_s=predicted_s / steps, measured_batch_s=measured_s / steps,
-        deviation=measured_s / predicted_s - 1, cause=None, detail="",
+        deviation=measured_s / predicted_s - 1, cause=None, seen="",
     )  # fmt: skip

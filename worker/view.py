@@ -75,7 +75,7 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
             return f"epoch     {event.epoch} loss {event.loss:.4f}{accuracy} in {event.seconds:.1f} s"
         case PredictionChecked():
             what = f"epoch {event.epoch}" if event.whole else f"first {event.steps} steps"
-            why = f", {event.cause}: {event.detail}" if event.cause else ""
+            why = f", {event.cause}: {event.seen}" if event.cause else ""
             return (
                 f"measured  {what} {event.measured_s:.2f} s, predicted {event.predicted_s:.2f} s "
                 f"({event.low_s:.2f}-{event.high_s:.2f}), {1e3 * event.measured_batch_s:.2f} and "

@@ -365,7 +365,7 @@ class PredictionChecked(Event):
     cause: Literal["noisy", "calibration", "adapted"] | None = None
     """Why it is more than 10 %: others disturbed the machine; they did not, so the calibration was wrong; the plan
     was changed on the way."""
-    detail: Text = ""
+    seen: Text = ""
     """What was seen of the cause."""
 
 

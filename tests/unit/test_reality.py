@@ -78,7 +78,7 @@ def test_the_first_steps_are_compared_once(machine: Told, records: Records) -> N
         "low_s": pytest.approx(1 + 1.2 * 11 / 12), "high_s": pytest.approx(1 + 1.2 * 14 / 12),
         "measured_s": pytest.approx(2.3), "predicted_batch_s": pytest.approx(2.2 / 120),
         "measured_batch_s": pytest.approx(2.3 / 120), "deviation": pytest.approx(2.3 / 2.2 - 1),
-        "cause": None, "detail": "",
+        "cause": None, "seen": "",
     }  # fmt: skip
     assert records.of("warning") == []
 
@@ -179,7 +179,7 @@ def test_an_adapted_plan_is_not_held_against_the_prediction(machine: Told, recor
     reality.adapted(PLAN)
     reality.epoch(epoch(2, 20.0), STEPS)
     assert [record["cause"] for record in records.of("prediction")] == ["adapted"] * 3
-    assert "the plan was changed" in str(records.of("prediction")[0]["detail"])
+    assert "the plan was changed" in str(records.of("prediction")[0]["seen"])
     assert records.of("warning") == []
     whole_epoch(reality, 3, 20.0)
     assert records.of("prediction")[-1]["cause"] == "calibration"
