@@ -22,6 +22,7 @@ from calibration.signature import Signature, has_bfloat16, signature
 from calibration.space import KNOBS, Space, thread_counts
 from training.memory import RESERVE
 from training.plan import Plan
+from training.prediction import Prediction
 from training.resources import Resources
 from training.setting import find_tcmalloc
 from training.spec import TrainSpec
@@ -73,6 +74,8 @@ class Choice:
     cache: Literal["hit", "miss", "off"] = "off"
     cache_age_s: float | None = None
     """Seconds since a plan from the cache was measured."""
+    prediction: Prediction | None = None
+    """What a training under the plan is held against."""
     finding: Finding | None = None
     """Everything that led to the plan; None where nothing was measured."""
 
@@ -135,6 +138,7 @@ def _choice_of(entry: CachedPlan, epochs: int) -> Choice:
     return Choice(
         plan=finding.plan, source="cache", why="measured here before, in the same surroundings", cache="hit",
         predicted_epoch_s=finding.prediction.over(epochs), cache_age_s=max(0.0, entry.age_s), finding=finding,
+        prediction=finding.prediction,
     )  # fmt: skip
 
 
@@ -165,7 +169,7 @@ def _search(
     _warn(emit, around.cache.put(key, finding))
     return Choice(
         plan=finding.plan, source="measured", why=finding.why, predicted_epoch_s=finding.prediction.over(spec.epochs),
-        cache="miss", trials=len(heard), finding=finding,
+        cache="miss", trials=len(heard), finding=finding, prediction=finding.prediction,
         calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
     )  # fmt: skip
 

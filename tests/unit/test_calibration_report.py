@@ -8,9 +8,9 @@ from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
-from odd_findings import MIB, OWN, SMALLER, finding, many_trials, memory_fit, nothing_beaten, own_trial, trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odd_findings import MIB, OWN, SMALLER, finding, many_trials, memory_fit, nothing_beaten, own_trial, trials
 
 from calibration import charts, figures
 from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial, Verdict

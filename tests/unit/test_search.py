@@ -2,20 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import dataclass, field
 from random import Random
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from calibration.finding import Finding, Trial
-from calibration.lab import Broken, Lost
+from calibration.lab import Lost
 from calibration.orders import Checked, Measured, Probed, Validated
-from calibration.search import COSINE, NothingMeasured, Task, search
-from calibration.space import KNOBS, Space
-from training.errors import OutOfMemory
+from calibration.search import Task, search
+from calibration.space import Space
 from training.plan import Plan
 
 MIB = 1 << 20
