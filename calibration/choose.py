@@ -151,8 +151,7 @@ def _search(
 
     def tell(trial: Trial) -> None:
         heard.append(trial)
-        speed = spec.batch_size / trial.step_s if trial.step_s else None
-        emit("trial", {**asdict(trial), "samples_per_s": speed})
+        emit("trial", asdict(trial))
 
     folder, suffix = TRIALS
     ledger = Ledger(around.cache.directory / folder / f"{key.trials_key}{suffix}", reuse=not options.force)

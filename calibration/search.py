@@ -230,7 +230,7 @@ class _Search:
         return plan
 
     def _order(self) -> list[Knob]:
-        """Return the knobs to turn; beside a busy neighbour threads wait for each other, which is the largest effect."""
+        """Return the knobs to turn; beside a busy neighbour, that threads wait for each other is the largest effect."""
         first: list[Knob] = ["threads"] if self.evidence[self.own].disturbed else []
         return [knob for knob in dict.fromkeys((*first, *KNOBS)) if knob in self.task.knobs]
 

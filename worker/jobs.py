@@ -89,7 +89,7 @@ def execute(
         settings: of the service.
         worker: name of the worker.
         told_to_stop: whether the worker was.
-        book: takes the result, or why there is none; may be called again.
+        book: takes the result, or why there is none; raises `redis.exceptions.RedisError` to be called again.
 
     Raises:
         PreflightError: the job could not begin.
@@ -113,11 +113,7 @@ def execute(
     )
     try:
         outcome = _outcome(run, job, lambda: _told_before(connection, fence, watch, job_id))
-        watch.drain()
-        book(outcome)
-        while not watch.still_told():
-            watch.drain()
-            book(outcome)
+        watch.settle(lambda: book(outcome))
     except Interrupted:
         watch.part(LAST_WORDS)
         raise
@@ -243,9 +239,22 @@ class AttemptWatch:
             time.sleep(0.05)
             self.pulse()
 
-    def still_told(self) -> bool:
-        """Whether Redis still has every event; where it has not, they are pending again. Raises as `certain` does."""
-        return insist(self._published.confirmed, "see that everything is booked", self._see_whether_told_to_stop)
+    def settle(self, book: Callable[[], None]) -> None:
+        """Return once Redis has every event, and `book` has been called after that; raises as `certain` does, or it."""
+
+        def booked() -> bool:
+            if not self._published.confirmed():
+                return False  # it came back empty, and nothing shall be booked before it is told
+            book()
+            return self._published.confirmed()
+
+        self.drain()
+        while not insist(booked, "book how the job ended", self._wait):
+            self.drain()
+
+    def _wait(self) -> None:
+        self._see_whether_told_to_stop()
+        self.pulse()
 
     def part(self, seconds: float) -> None:
         """Publish what Redis takes within `seconds`; the rest stays in the spool."""

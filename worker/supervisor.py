@@ -150,31 +150,31 @@ class Supervisor:
                 self._book,
             )  # fmt: skip
         except PreflightError as error:  # it could not begin
-            self._book(error)
+            self._insist(partial(self._book, error), "book the failure")
 
     def _book(self, outcome: Outcome) -> None:
         """Book an outcome with RQ; may be called again.
 
         Raises:
             Retried: the job failed and is back in its queue.
+            Superseded: a newer attempt has taken over.
+            redis.exceptions.RedisError: Redis did not take all of it.
         """
         if isinstance(outcome, PreflightError):
             self._book_failure(outcome)
-            return
-        self._insist(self._still_counts, "book the job as finished")
-        self._insist(partial(self._book_success, outcome), "book the job as finished")
+        else:
+            self._still_counts()
+            self._book_success(outcome)
 
     def _book_failure(self, error: PreflightError) -> None:
         job = self._taken.rq_job
         if not error.told:  # it failed before there was a run to say so
-            tell = partial(say_failed, self._connection, self._settings, self._taken.job_id, error)
-            self._insist(tell, "tell the failure")
+            say_failed(self._connection, self._settings, self._taken.job_id, error)
         if error.retry and job.retries_left:
-            left = job.retries_left - 1
-            self._insist(lambda: self._fence.hand_back(self._place, front=False, retries_left=left), "retry the job")
+            self._fence.hand_back(self._place, front=False, retries_left=job.retries_left - 1)
             raise Retried
-        self._insist(self._still_counts, "book the failure")
-        self._insist(partial(book_failure, self._worker, self._place, self._execution, job, error), "book the failure")
+        self._still_counts()
+        book_failure(self._worker, self._place, self._execution, job, error)
 
     def _still_counts(self) -> None:
         """Raise `Superseded` where a newer attempt has taken over: RQ's own bookkeeping does not ask."""
