@@ -11,7 +11,7 @@ TOOLS := build/tools
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types architecture schemas sbom audit bench faults clean
+.PHONY: help demo test check lint types architecture schemas sbom audit bench bench-calibration faults clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -55,6 +55,10 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.allocator
 	$(BIN)/python -m bench.parity
 	$(BIN)/python -m bench.checkpoints
+
+CALIBRATION ?=
+bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="grid naive" only these parts.
+	$(BIN)/python -m bench.calibration $(CALIBRATION)
 
 ROUNDS ?= 28
 FAULTS ?= --parallel 2 --stock

@@ -1,0 +1,6 @@
+"""What calibration promises, measured: its time, its choice, its prediction, and what it survives.
+
+    python -m bench.calibration [seconds] [grid] [naive] [prediction] [kills] [--kills N] [--runs N] [--parallel N]
+
+Each part is a module of that name and says there what it measures. Without a name, all of them run, one after another.
+"""

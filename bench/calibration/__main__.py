@@ -1,0 +1,45 @@
+"""`python -m bench.calibration`: run the parts and print their tables; exit code 1 when a kill broke something."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bench.calibration import grid, kills, naive, prediction, seconds
+from bench.calibration.common import Asked
+
+PARTS: Final[dict[str, Callable[[Asked], bool]]] = {
+    "seconds": seconds.main,
+    "grid": grid.main,
+    "naive": naive.main,
+    "prediction": prediction.main,
+    "kills": kills.main,
+}
+"""Each prints its table and returns whether nothing is broken; a bound that was missed is not, on a busy machine."""
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench.calibration", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--kills", type=int, default=200, metavar="N", help="calibrations that are struck")
+    parser.add_argument("--runs", type=int, default=10, metavar="N", help="trainings whose prediction is checked")
+    parser.add_argument("--parallel", type=int, default=1, metavar="N", help="kills at the same time")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    options = parser.parse_args()
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    asked = Asked(kills=options.kills, runs=options.runs, parallel=options.parallel, seed=options.seed)
+    sound = True
+    for part in options.parts or PARTS:
+        began = time.monotonic()
+        print(f"\n## {part}\n", flush=True)
+        sound &= PARTS[part](asked)
+        print(f"\n({part} took {time.monotonic() - began:.0f} s)", flush=True)
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What the parts share: where they calibrate, and how they print."""
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from calibration.cache import PlanCache
+from calibration.choose import Choice, Options, Surroundings, choose_plan
+from calibration.paired import Comparison
+from training.plan import Plan
+from training.prepare import prepare, prepared
+from training.resources import detect
+from training.spec import TrainSpec
+from training.store import StoreInfo
+from worker.settings import child_environment, load
+
+PREFLIGHT: Final = str(Path(sys.executable).parent / "preflight")
+MODELS: Final = ("cnn", "resnet18")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of the command line."""
+
+    kills: int
+    runs: int
+    parallel: int
+    seed: int
+
+
+def mnist() -> StoreInfo:
+    """Return the prepared data set."""
+    settings = load()
+    where = "mnist", settings.data_dir, settings.cache_dir
+    return prepared(*where) or prepare(*where)
+
+
+@contextmanager
+def surroundings() -> Iterator[Surroundings]:
+    """Yield this machine as it is, with an empty cache and a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="bench-calibration-") as name:
+        directory = Path(name)
+        yield Surroundings(
+            resources=detect(), store=mnist(), cache=PlanCache(directory / "cache"), directory=directory,
+            environment=child_environment(),
+        )  # fmt: skip
+
+
+def choose(spec: TrainSpec, own: Plan, around: Surroundings) -> Choice:
+    """Calibrate, with what goes wrong on stderr."""
+    return choose_plan(spec, own, around, Options(force=True), complain, nothing)
+
+
+def complain(kind: str, fields: dict[str, JsonValue]) -> None:
+    """Print a warning."""
+    if kind == "warning":
+        print(fields["message"], file=sys.stderr)
+
+
+def nothing() -> None:
+    """Do nothing while processes measure."""
+
+
+def plan_in_words(plan: Plan) -> str:
+    """Return what the grid varies."""
+    return f"{plan.allocator}, {plan.precision}, {plan.memory_format}, {plan.threads} thread(s)"
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the median and the range of `values`."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def interval(comparison: Comparison) -> str:
+    """Return a ratio with the ends of its 95 % interval."""
+    return f"{comparison.ratio:.3f} ({comparison.low:.3f} to {comparison.high:.3f})"
+
+
+def judged(reached: bool) -> str:
+    """Return the word beside a bound."""
+    return "reached" if reached else "missed"
+
+
+def row(*cells: str) -> None:
+    """Print a line of a Markdown table."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def head(*names: str) -> None:
+    """Print the head of a Markdown table."""
+    row(*names)
+    print("|" + "---|" * len(names), flush=True)

@@ -1,0 +1,155 @@
+"""Whether the chosen plan is the best there is: against every plan of a grid, measured in the same minutes.
+
+    python -m bench.calibration grid
+
+The grid is allocator x precision x memory format x threads, around the plan that was just chosen, which is one of its
+rows. Each plan is measured in blocks, plan after plan, round after round, each round in the opposite order of the one
+before. After the first round only those go on that were not far slower than the best of it. The best row of many was
+lucky, too: the ratio errs against the choice.
+"""
+
+import itertools
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, get_args
+
+from bench.calibration.common import (
+    MODELS,
+    Asked,
+    choose,
+    head,
+    interval,
+    judged,
+    nothing,
+    plan_in_words,
+    row,
+    spread,
+    surroundings,
+)
+from calibration.choose import Surroundings
+from calibration.lab import Broken, Lab, Laboratory, Lost
+from calibration.paired import compare
+from calibration.space import thread_counts
+from training.plan import Allocator, MemoryFormat, Plan, Precision
+from training.resources import Resources
+from training.setting import find_tcmalloc
+from training.spec import DEFAULTS
+
+ROUNDS: Final = {"cnn": 12, "resnet18": 6}
+BLOCK_SECONDS: Final = 0.3
+"""Of a plan in a round; one step where that takes longer."""
+GOES_ON: Final = 1.25
+"""How much slower than the best of the first round a plan may be to be measured again."""
+BOUND: Final = 0.95
+
+
+@dataclass(slots=True)
+class Row:
+    """A plan of the grid, and the seconds of its steps in each round."""
+
+    plan: Plan
+    blocks: list[Sequence[float]] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def step_s(self) -> float:
+        """The median over the rounds of their median steps."""
+        return statistics.median(self.medians) if self.blocks else math.inf
+
+    @property
+    def medians(self) -> list[float]:
+        """Of each round."""
+        return [statistics.median(block) for block in self.blocks]
+
+    @property
+    def noise(self) -> float:
+        """How far the rounds are apart, against their median."""
+        return (max(self.medians) - min(self.medians)) / self.step_s
+
+
+def main(asked: Asked) -> bool:  # noqa: ARG001 - every part is called alike
+    """Measure and print, model by model."""
+    for model in MODELS:
+        with surroundings() as around:
+            examine(model, around)
+    return True
+
+
+def examine(model: str, around: Surroundings) -> None:
+    """Choose a plan, measure the grid, and print how far the choice is from its best."""
+    spec = replace(DEFAULTS, model=model)
+    chosen = choose(spec, Plan(threads=around.resources.cores, micro_batch=spec.batch_size), around).plan
+    rows = [Row(plan) for plan in grid(chosen, around.resources)]
+    mine = next(one for one in rows if one.plan == chosen)
+    with Lab(spec, around.store.path, around.directory, around.environment, nothing) as lab:
+        measure(lab, rows, mine, ROUNDS[model])
+    show(model, spec.batch_size, rows, mine)
+
+
+def grid(chosen: Plan, resources: Resources) -> list[Plan]:
+    """Return every combination, those of one allocator together: they share a process."""
+    allocators: list[Allocator] = ["default", "tuned"]
+    if find_tcmalloc():
+        allocators.append("tcmalloc")
+    precisions: tuple[Precision, ...] = get_args(Precision)
+    formats: tuple[MemoryFormat, ...] = get_args(MemoryFormat)
+    threads = dict.fromkeys((*thread_counts(resources), chosen.threads))
+    return [
+        replace(chosen, allocator=allocator, precision=precision, memory_format=memory_format, threads=count)
+        for allocator, precision, memory_format, count in itertools.product(allocators, precisions, formats, threads)
+    ]
+
+
+def measure(lab: Laboratory, rows: Sequence[Row], mine: Row, rounds: int) -> None:
+    """Measure round after round; the chosen plan and all that are near the best see every one of them."""
+    going = list(rows)
+    for number in range(rounds):
+        for one in reversed(going) if number % 2 else going:
+            try:
+                one.blocks.append(block(lab, one))
+            except (Lost, Broken) as error:
+                one.failure = str(error)
+        best = min(one.step_s for one in rows)
+        going = [one for one in going if one is mine or (not one.failure and one.step_s <= GOES_ON * best)]
+
+
+def block(lab: Laboratory, one: Row) -> Sequence[float]:
+    """Measure a plan for a while; what was measured in between has filled the caches and taken its place in memory."""
+    step_s = one.step_s
+    if not one.blocks:  # nothing is known of its speed
+        first = lab.measure(one.plan, 1, settle=0, warm_up=1).seconds
+        if first[0] >= BLOCK_SECONDS:
+            return first
+        step_s = first[0]
+    steps = math.ceil(BLOCK_SECONDS / step_s)
+    return lab.measure(one.plan, steps, settle=min(steps - 1, 1), warm_up=min(steps, 3)).seconds
+
+
+def show(model: str, batch_size: int, rows: Sequence[Row], mine: Row) -> None:
+    """Print the grid, and the chosen plan against its best."""
+    measured = sorted((one for one in rows if one.blocks), key=lambda one: one.step_s)
+    head(f"{model}: allocator, precision, memory format, threads", "samples/s, median (range)", "rounds", "")
+    for one in measured:
+        speeds = [batch_size / step_s for step_s in one.medians]
+        row(plan_in_words(one.plan), spread(speeds, ",.0f"), str(len(one.blocks)), "chosen" if one is mine else "")
+    for one in rows:
+        if one.failure:
+            print(f"{plan_in_words(one.plan)}: {one.failure}", file=sys.stderr)
+    if not mine.blocks:
+        print(f"\n{model}: the chosen plan could not be measured: {mine.failure}\n")
+        return
+    full = [one for one in measured if len(one.blocks) == len(mine.blocks)]
+    best = full[0]
+    against = compare(list(zip(best.blocks, mine.blocks, strict=True)))
+    print()
+    head(f"{model}", "figure", "bound", "")
+    row("chosen against the best of the grid, 95 % interval", interval(against), f"{BOUND:.2f}",
+        judged(against.ratio >= BOUND))  # fmt: skip
+    if best is mine and len(full) > 1:
+        runner_up = compare(list(zip(full[1].blocks, mine.blocks, strict=True)))
+        row("chosen against the second best", interval(runner_up), "", "")
+    row("noise: range of one plan over the rounds", spread([one.noise for one in full], ".1%"), "", "")
+    print()

@@ -1,0 +1,38 @@
+"""A fresh interpreter that asks for a plan: `python -m bench.calibration.hit MODEL` prints how long that took."""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.calibration.common import complain, nothing
+from calibration.cache import PlanCache
+from calibration.choose import Options, Surroundings, choose_plan
+from training.prepare import prepared
+from training.resources import detect
+from worker.settings import child_environment, load
+from worker.wire import JOB_TYPE, parse_job
+
+
+def main() -> None:
+    """Ask as `preflight calibrate` does, and time nothing but the choice."""
+    job, settings = parse_job({"type": JOB_TYPE, "dataset": "mnist", "model": sys.argv[1]}), load()
+    spec, resources = job.spec(), detect()
+    store = prepared("mnist", settings.data_dir, settings.cache_dir)
+    if store is None:
+        raise SystemExit("the data set is not prepared")
+    with tempfile.TemporaryDirectory() as directory:
+        around = Surroundings(
+            resources=resources, store=store, cache=PlanCache(settings.cache_dir), directory=Path(directory),
+            environment=child_environment(),
+        )  # fmt: skip
+        own = job.plan.complete(spec, resources.cores)
+        began = time.perf_counter()
+        choice = choose_plan(spec, own, around, Options(), complain, nothing)
+        seconds = time.perf_counter() - began
+    print(json.dumps({"seconds": seconds, "hit": choice.cache == "hit", "torch": "torch" in sys.modules}))
+
+
+if __name__ == "__main__":
+    main()

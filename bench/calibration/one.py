@@ -1,0 +1,91 @@
+"""One calibration, in a process of its own that can be killed: `python -m bench.calibration.one REQUEST ANSWER`.
+
+Reads a `Request` from the one file and leaves an `Answer` in the other when it comes to its end.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from calibration.cache import PlanCache
+from calibration.choose import Choice, Options, Surroundings, choose_plan
+from calibration.finding import Knob
+from calibration.lab import Broken, Lab, Lost
+from training.files import write_atomically
+from training.plan import Plan
+from training.resources import detect
+from training.spec import STRICT, TrainSpec
+from training.store import read_info
+
+KNOBS: Final[tuple[Knob, ...]] = ("allocator", "precision", "micro_batch")
+"""Two settings, so that two processes measure; and few plans, so that it is short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Request:
+    """What is to be calibrated, and where."""
+
+    spec: TrainSpec
+    own: Plan
+    store: Path
+    cache: Path
+    directory: Path
+    seconds: float
+    order: bool = False
+    """Whether the user's own plan is measured first, by a direct order: nothing predicts whether it fits."""
+    prove: Plan | None = None
+    """A plan under which steps are trained at last, to see that there is memory for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Answer:
+    """What came of it."""
+
+    choice: Choice
+    warnings: tuple[str, ...]
+    ordered: str
+    """What became of the direct order; empty where there was none, or where it was carried out."""
+    unfit: str
+    """Why no steps could be trained under the plan to be proven; empty where they were, or there was none."""
+
+
+REQUEST, ANSWER = TypeAdapter(Request), TypeAdapter(Answer)
+
+
+def main() -> None:
+    """Calibrate."""
+    request = REQUEST.validate_json(Path(sys.argv[1]).read_bytes())
+    around = Surroundings(
+        resources=detect(), store=read_info(request.store), cache=PlanCache(request.cache),
+        directory=request.directory, environment=dict(os.environ),
+    )  # fmt: skip
+    warnings: list[str] = []
+
+    def hear(kind: str, fields: dict[str, JsonValue]) -> None:
+        if kind == "warning":
+            warnings.append(str(fields["message"]))
+
+    options = Options(seconds=request.seconds, knobs=KNOBS)
+    ordered = step_under(request.own, request, around) if request.order else ""
+    choice = choose_plan(request.spec, request.own, around, options, hear, lambda: None)
+    unfit = step_under(request.prove, request, around) if request.prove else ""
+    answer = Answer(choice=choice, warnings=tuple(warnings), ordered=ordered, unfit=unfit)
+    write_atomically(Path(sys.argv[2]), ANSWER.dump_json(answer))
+
+
+def step_under(plan: Plan, request: Request, around: Surroundings) -> str:
+    """Train two steps under a plan in a process of its own; return what went wrong."""
+    with Lab(request.spec, request.store, request.directory, around.environment, lambda: None) as lab:
+        try:
+            lab.measure(plan, 1, settle=0, warm_up=1)
+        except (Lost, Broken) as error:
+            return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Whether a training takes what its calibration predicted.
+
+    python -m bench.calibration prediction [--runs N]
+
+Each run is a whole `preflight train` of `cnn` on MNIST with a calibration of its own and a seed of its own. A run is a
+quiet one when nobody else disturbed it, by the counters of the kernel, looked at before it and after it. Its processes
+are collected by then, so that their work is counted as our own. How long they waited is not, as they are gone; pressure
+on the processors stands in for it.
+"""
+
+import json
+import statistics
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from typing import Final
+
+from bench.calibration.common import PREFLIGHT, Asked, head, judged, mnist, row, spread
+from training.noise import Machine
+from worker.settings import load, service_environment
+
+EPOCHS: Final = 2
+MEDIAN_BOUND: Final = 0.05
+WORST_BOUND: Final = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one training was predicted to take, and took."""
+
+    predicted_s: float
+    measured_s: float
+    disturbed: str
+    """What else was at work; empty where nothing was."""
+
+    @property
+    def error(self) -> float:
+        """Above 0: it was quicker than predicted."""
+        return self.predicted_s / self.measured_s - 1
+
+
+def main(asked: Asked) -> bool:
+    """Measure and print."""
+    mnist()
+    machine = Machine()
+    head("run", "predicted, s an epoch", "measured, s an epoch", "error", "the machine")
+    runs = [one(seed, machine) for seed in range(asked.runs)]
+    errors = [abs(run.error) for run in runs]
+    quiet = [abs(run.error) for run in runs if not run.disturbed]
+    print()
+    head("prediction against measurement", "figure", "bound", "")
+    row(f"error of {len(runs)} runs", spread([run.error for run in runs], "+.1%"), "", "")
+    row("median of their absolute errors", f"{statistics.median(errors):.1%}", f"{MEDIAN_BOUND:.0%}",
+        judged(statistics.median(errors) <= MEDIAN_BOUND))  # fmt: skip
+    worst = max(quiet, default=None)
+    row(f"worst of {len(quiet)} quiet ones", "there was none" if worst is None else f"{worst:.1%}",
+        f"{WORST_BOUND:.0%}", "not measured" if worst is None else judged(worst <= WORST_BOUND))  # fmt: skip
+    return True
+
+
+def one(seed: int, machine: Machine) -> Run:
+    """Train once and print a row."""
+    before = machine.look()
+    result = train(seed)
+    noise = replace(machine.look().since(before), waited=None)
+    run = Run(result["predicted_epoch_s"], result["measured_epoch_s"], noise.describe() if noise.noisy else "")
+    row(str(seed), f"{run.predicted_s:.2f}", f"{run.measured_s:.2f}", f"{run.error:+.1%}", run.disturbed or "quiet")
+    return run
+
+
+def train(seed: int) -> dict[str, float]:
+    """Return the figures of one training; its model is thrown away."""
+    with tempfile.TemporaryDirectory() as artifacts:
+        done = subprocess.run(
+            [PREFLIGHT, "train", "--dataset", "mnist", "--model", "cnn", "--epochs", str(EPOCHS), "--seed", str(seed),
+             "--force-calibration", "--json"],
+            env={**service_environment(load()), "PREFLIGHT_ARTIFACT_DIR": artifacts},
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
