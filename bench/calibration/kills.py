@@ -72,6 +72,8 @@ class Verdict:
     """Whether the kill really happened."""
     valid: bool = False
     """Whether there was a plan, and memory for it."""
+    measured: bool = False
+    """Whether that plan was chosen by measurement, and is not the user's own for want of any."""
     orphans: int = 0
     locks: int = 0
     not_run: str = ""
@@ -237,7 +239,7 @@ def _round(kind: Kind, scene: Scene, verdict: Verdict, random: Random, usual: fl
         verdict.problems.append(f"a second calibration has no plan: {scene.last_words()}")
         return
     unfit = [*_faults(answer, request), *_faults(second, request), *([second.unfit] if second.unfit else [])]
-    verdict.valid = not unfit
+    verdict.valid, verdict.measured = not unfit, answer.choice.source != "own"
     verdict.problems += unfit
     if answer.choice.finding is not None and second.choice.cache != "hit":
         verdict.problems.append("a second calibration did not find the plan in the cache")
@@ -266,7 +268,7 @@ def _faults(answer: Answer, request: Request) -> Iterator[str]:
 
 def _show(verdicts: Mapping[str, Sequence[Verdict]]) -> None:
     """Print the table and the sums."""
-    head("struck by", "tried", "really struck", "valid plans", "orphans", "locks left", "broken")
+    head("struck by", "tried", "really struck", "valid plans", "measured ones", "orphans", "locks left", "broken")
     for name, found in verdicts.items():
         row(name, *_sums(found))
     row("**all**", *_sums([verdict for found in verdicts.values() for verdict in found]))
@@ -280,6 +282,7 @@ def _sums(found: Sequence[Verdict]) -> list[str]:
         str(sum(figure))
         for figure in (
             [1 for _ in tried], [each.struck for each in tried], [each.valid for each in tried],
-            [each.orphans for each in tried], [each.locks for each in tried], [bool(each.problems) for each in tried],
+            [each.measured for each in tried], [each.orphans for each in tried], [each.locks for each in tried],
+            [bool(each.problems) for each in tried],
         )
     ]  # fmt: skip
