@@ -109,16 +109,47 @@ class Explorer:
             OutOfMemory: not even one sample does.
             Lost, Broken: a process was lost for another reason, or the plan does not run.
         """
-        for size in sorted({min(size, self.batch_size) for size in LINE}):
+        for size in self._sizes():
             if not self._run("line", size):
                 break
-        if not self.peaks and not self._run("line", 1):
-            raise OutOfMemory(
-                f"a micro-batch of one sample was killed for memory, of which {self.budget_bytes // MIB} MiB may be "
-                "used; give the container more memory or use a smaller model"
-            )
+        self._see_that_one_fits()
         feasible = self._cap() or self._bisect(*self._double())
         return self._conclude(feasible)
+
+    def killed(self, size: int) -> Memory:
+        """Return what fits, now that the plan in pieces of `size` was killed, though it was predicted to fit.
+
+        Raises:
+            OutOfMemory: not even one sample does.
+            Lost, Broken: a process was lost for another reason, or the plan does not run.
+        """
+        self.peaks = {each: peak for each, peak in self.peaks.items() if each < size}
+        self.probes = [probe for probe in self.probes if probe.phase != "1A" or probe.micro_batch < size]
+        self._note("1A", size, None, "killed")
+        self._see_that_one_fits()
+        return self._conclude(self._bisect(*self._double()))
+
+    def _sizes(self) -> list[int]:
+        """Return the sizes of the line: smaller ones where an earlier calibration did not survive such a size.
+
+        It need not have been the memory that it died of, but that is known only when there is a line.
+        """
+        sizes = {min(size, self.batch_size) for size in LINE}
+        every = range(2, max(sizes) + 1)
+        suspect = next((size for size in every if self.records.suspect(replace(self.own, micro_batch=size))), None)
+        return sorted(sizes if suspect is None else {max(1, suspect // 4), max(1, suspect // 2)})
+
+    def _see_that_one_fits(self) -> None:
+        if self.peaks or (all(probe.micro_batch > 1 for probe in self.probes) and self._run("line", 1)):
+            return
+        (one,) = [probe for probe in self.probes if probe.micro_batch == 1][-1:]
+        may = f"of which {self.budget_bytes // MIB} MiB may be used"
+        if one.peak_bytes is not None:  # it ran, and so may the training
+            raise Lost(f"a micro-batch of one sample takes {one.peak_bytes // MIB} MiB of memory, {may}", memory=True)
+        raise OutOfMemory(
+            f"a micro-batch of one sample was killed for memory, {may}; give the container more memory or use a "
+            "smaller model"
+        )
 
     def _line(self) -> tuple[float, float]:
         """Return base and slope of bytes = base + slope * samples, through the smallest and the largest that ran."""
@@ -146,7 +177,7 @@ class Explorer:
         plan, predicted = replace(self.own, micro_batch=size), self._predicted(size)
         if predicted is not None and predicted > SAFE * self.budget_bytes:
             return self._note(phase, size, None, "refused")
-        if self.records.suspect(plan) and (predicted is None or predicted > ENOUGH * self.budget_bytes):
+        if size > 1 and self.records.suspect(plan) and (predicted is None or predicted > ENOUGH * self.budget_bytes):
             return self._note(phase, size, None, "killed")
         self.records.attempt(plan)
         try:

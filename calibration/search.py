@@ -59,6 +59,8 @@ AGAIN: Final = 2
 """Disturbed pairs of a race that are measured again."""
 RESTARTS: Final = 2
 """Processes that may be lost before the search ends with what it has."""
+GRACE: Final = 15.0
+"""Seconds beyond the longest time for which the user's own plan is waited: without its figure there is none at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,52 +184,65 @@ class _Search:
         self.batch_statistics = False
         self.own = task.own
         """The user's plan, in smaller pieces where memory demands it."""
+        self.explorer = Explorer(
+            own=task.own, batch_size=task.batch_size, budget_bytes=task.memory_bytes, lab=lab, records=records
+        )
 
     # --- the way through
 
     def run(self) -> Finding:
+        self.lab.limit(self.task.seconds + GRACE)
         memory = self._memory()
-        best = self._own(memory)
-        for knob in self._order():
-            best = self._turn(knob, best, memory)
+        best, memory = self._own(memory)
+        for knob in KNOBS:
+            if knob in self.task.knobs:
+                best = self._turn(knob, best, memory)
         confirmation, best = self._confirm(best)
         return self._finding(best, confirmation, memory.fit)
 
     def _memory(self) -> Memory:
         """Find out what fits, and in which pieces the user's plan does."""
-        explorer = Explorer(
-            own=self.task.own, batch_size=self.task.batch_size, budget_bytes=self.task.memory_bytes,
-            lab=self.lab, records=self.records,
-        )  # fmt: skip
         try:
-            memory = explorer.explore()
+            return self._take(self.explorer.explore())
         except (Lost, Broken) as error:
             raise NothingMeasured(str(error)) from error
+
+    def _take(self, memory: Memory) -> Memory:
         self.batch_statistics = memory.batch_statistics
         return memory
 
-    def _own(self, memory: Memory) -> Plan:
-        """Measure the user's own plan, and fit the budget to the training."""
+    def _own(self, memory: Memory) -> tuple[Plan, Memory]:
+        """Measure the user's own plan, in smaller pieces where memory proves less than predicted, and fit the budget.
+
+        Returns:
+            The plan, and what is known of its memory then.
+        """
         began = self.lab.now()
-        self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(memory.step_s)))
-        self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
         while True:
-            plan = self.own = memory.plan
-            self.records.attempt(plan)
+            self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(memory.step_s)))
+            self.records.attempt(self.own)
             try:
-                self._measure(plan, self._steps(memory.step_s), like_s=memory.step_s)
-                self._validate(plan)
+                self._measure(self.own, self._steps(memory.step_s), like_s=memory.step_s)
+                self._validate(self.own)
                 break
-            except (Lost, Broken) as error:
-                self.records.survived(plan)
-                if not (isinstance(error, Lost) and error.memory and memory.halve()):
+            except Lost as error:
+                self.records.survived(self.own)
+                self.failures += 1
+                if not error.memory or self.own.micro_batch == 1 or self.failures > RESTARTS:
                     raise NothingMeasured(str(error)) from error
-        self.noise = self.evidence[plan].disturbed
+            except Broken as error:
+                raise NothingMeasured(str(error)) from error
+            try:
+                memory = self._take(self.explorer.killed(self.own.micro_batch))
+            except (Lost, Broken) as error:
+                raise NothingMeasured(str(error)) from error
+        plan = self.own
         step_s = self.evidence[plan].step_s
         self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(step_s)))
+        self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
         self._tell(self._trial("own", plan, "own", memory.note, began), None)
         memory.verified(self.evidence[plan].peak_bytes)
-        return plan
+        return plan, memory
 
     def _order(self) -> list[Knob]:
         """Return the knobs to turn; beside a busy neighbour, that threads wait for each other is the largest effect."""
