@@ -265,7 +265,7 @@ class _Search:
                 self._skip(knob, plan, candidate.why)
             elif self.failures > RESTARTS:
                 self._miss(knob, plan, "too many processes were lost before it")
-            elif self.lab.now() >= self._deadline:
+            elif self.lab.now() + self._race_s(best) > self._deadline:
                 self._miss(knob, plan, "the time was over")
             elif self._try(knob, best, plan):
                 best = plan
@@ -325,6 +325,11 @@ class _Search:
         if not self.task.exact:
             wanted = max(wanted, math.ceil(PAIRS * BLOCK_SECONDS / step_s))
         return max(min(2, self.task.samples), min(wanted, int(self.budget * share / 2 / step_s)))
+
+    def _race_s(self, best: Plan) -> float:
+        """Return about how many seconds a race against the best plan takes."""
+        step_s = self.evidence[best].step_s
+        return 2 * self._steps(step_s) * step_s
 
     def _measure(self, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
         """Time `steps` steps of a plan, one of which takes about `like_s`."""
