@@ -187,6 +187,8 @@ class _Search:
         self.explorer = Explorer(
             own=task.own, batch_size=task.batch_size, budget_bytes=task.memory_bytes, lab=lab, records=records
         )
+        self.unconfirmed = ""
+        """Why the winner could not be confirmed; empty where it could."""
 
     # --- the way through
 
@@ -272,7 +274,7 @@ class _Search:
 
     def _try(self, knob: Knob, best: Plan, plan: Plan) -> bool:
         """Measure a plan against the best one; return whether it takes its place."""
-        began = self.lab.now()
+        began, self.noise = self.lab.now(), ""
         if self.records.suspect(plan):
             return self._end(knob, plan, "failed", "an earlier calibration did not survive it", began, best)
         kept = self.records.raced(best, plan)
@@ -352,7 +354,7 @@ class _Search:
         step_s = self.evidence[best].step_s
         steps = self._steps(step_s, share)
         if not self._two_fit(best):
-            if not self.evidence[best].blocks:  # only an earlier calibration has measured it
+            if not self.evidence[best].blocks:  # its trial was kept
                 self.lab.alone(best)
                 self._measure(best, steps, like_s=step_s)
             self.lab.alone(plan)
@@ -386,7 +388,7 @@ class _Search:
     def _validate(self, plan: Plan, like: Plan | None = None) -> None:
         """Measure the cost of a validation; `like` is the plan whose steps this one shares."""
         if like is not None:
-            self.evidence[plan] = replace(self.evidence[like], sample_s=None)
+            self.evidence[plan] = replace(self.evidence[like], blocks=list(self.evidence[like].blocks), sample_s=None)
         if not self.task.validation:
             self.evidence[plan].sample_s = 0.0
             return
@@ -437,7 +439,8 @@ class _Search:
             self.disturbed = bool(self.noise)
         except (Lost, Broken) as error:
             self.complete = False
-            self._tell(self._trial("own", best, "failed", f"could not be confirmed: {error}", self.lab.now()), None)
+            self.unconfirmed = f"the winner could not be confirmed: {error}"
+            self.evidence[best] = suspect
             return None, self.own
         proven = comparison.low > GAIN
         confirmation = Confirmation(
@@ -464,6 +467,8 @@ class _Search:
 
     def _why(self, confirmation: Confirmation | None) -> str:
         measured = len({trial.plan for trial in self.trials if trial.step_s is not None})
+        if self.unconfirmed:
+            return self.unconfirmed
         if confirmation is None:
             return "no other plan was faster" if measured > 1 else "no other plan was measured"
         if not confirmation.proven:
@@ -508,8 +513,12 @@ class _Search:
         """Take an earlier calibration's word for how a plan did against the best one."""
         if kept.verdict == "won" and kept.ratio:
             self.gained[kept.plan] = kept.ratio
-            own = self.evidence[best]
-            self.evidence[kept.plan] = replace(own, step_s=own.step_s / kept.ratio, blocks=[])
+            known, step_s, sample_s = self.evidence[best], self.evidence[best].step_s / kept.ratio, None
+            if kept.knob == "eval_batch":  # there the steps stay as they are, and the ratio is that of an epoch
+                step_s = known.step_s
+                rest_s = self._epoch_s(best) / kept.ratio - self.task.steps_per_epoch * step_s
+                sample_s = max(0.0, rest_s) / max(1, self.task.validation)
+            self.evidence[kept.plan] = replace(known, step_s=step_s, sample_s=sample_s, blocks=[])
         trial = replace(kept, at=self.lab.now(), seconds=0.0, kept=True)
         self.trials.append(trial)
         self.tell(trial)
