@@ -187,6 +187,8 @@ class _Search:
         self.explorer = Explorer(
             own=task.own, batch_size=task.batch_size, budget_bytes=task.memory_bytes, lab=lab, records=records
         )
+        self.paid = 1.0
+        """What smaller micro-batches have cost: speed against the fastest of them."""
         self.unconfirmed = ""
         """Why the winner could not be confirmed; empty where it could."""
 
@@ -307,8 +309,11 @@ class _Search:
             )
             note = f"{ratio:.2f}x with its {self.evidence[plan].warm_s:.0f} s of compiling over the whole training"
             return ("won" if ratio >= GAIN else "lost"), note
-        if knob == "micro_batch" and plan.micro_batch < best.micro_batch and ratio >= LEVEL:
-            return "won", "as fast in less memory"
+        if knob == "micro_batch" and plan.micro_batch < best.micro_batch:
+            paid = min(1.0, self.paid * ratio)
+            if paid >= LEVEL:
+                self.paid = paid
+                return "won", "as fast in less memory"
         if comparison.high < DROP_BELOW and LEAST_PAIRS <= comparison.pairs < PAIRS:
             return "dropped", f"surely slower after {comparison.pairs} pairs"
         if ratio >= GAIN and comparison.low > 1:
