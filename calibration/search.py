@@ -441,6 +441,9 @@ class _Search:
             self.evidence[best] = Evidence(suspect.step_s, [])  # the best of many was lucky, too
             comparison = self._race(self.own, best, CONFIRMING_PAIRS, CONFIRMING)
             self._validate(best)
+            if best.eval_batch != self.own.eval_batch:
+                self._validate(self.own)
+                comparison = self._of_epochs(best, comparison)
             self.disturbed = bool(self.noise)
         except (Lost, Broken) as error:
             self.complete = False
@@ -452,6 +455,19 @@ class _Search:
             ratio=comparison.ratio, low=comparison.low, high=comparison.high, pairs=comparison.pairs, proven=proven
         )
         return confirmation, best if proven else self.own
+
+    def _of_epochs(self, best: Plan, steps: Comparison) -> Comparison:
+        """Return what a comparison of the steps means for whole epochs, validation included."""
+        own = self.evidence[self.own]
+        own_steps_s = self.task.steps_per_epoch * own.step_s
+        own_validation_s, validation_s = (
+            self.task.validation * (self.evidence[plan].sample_s or 0.0) for plan in (self.own, best)
+        )
+
+        def of_epochs(ratio: float) -> float:
+            return (own_steps_s + own_validation_s) / (own_steps_s / ratio + validation_s)
+
+        return Comparison(of_epochs(steps.ratio), of_epochs(steps.low), of_epochs(steps.high), steps.pairs)
 
     def _finding(self, plan: Plan, confirmation: Confirmation | None, fit: MemoryFit | None) -> Finding:
         known = self.evidence[plan]
