@@ -1,24 +1,52 @@
 """The search on simulated machines, whose every plan has a known speed and a known memory."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from random import Random
+from typing import get_args
 
-from calibration.finding import Finding, Trial
-from calibration.lab import Lost
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.finding import Confidence, Finding, Knob, Trial
+from calibration.lab import Broken, Lost
 from calibration.orders import Checked, Measured, Probed, Validated
-from calibration.search import Task, search
-from calibration.space import Space
-from training.plan import Plan
+from calibration.search import (
+    AGAIN,
+    CONFIRMING_PAIRS,
+    COSINE,
+    DROP_BELOW,
+    GAIN,
+    LEAST_PAIRS,
+    LEAST_SECONDS,
+    LEVEL,
+    PAIRS,
+    RESTARTS,
+    SHARE,
+    NothingMeasured,
+    Task,
+    search,
+)
+from calibration.space import COMPILE_GAIN, COMPILE_SECONDS, KNOBS, LEAST_MICRO, MAIN, PREFETCH, Space
+from training.errors import OutOfMemory
+from training.plan import Allocator, MemoryFormat, Plan, Precision
+from training.setting import setting_of
 
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)
+TUNED = replace(OWN, allocator="tuned")
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=True)
 TASK = Task(
     own=OWN, batch_size=128, steps_per_epoch=430, validation=5000, epochs=1, space=SPACE, memory_bytes=4096 * MIB,
     samples=16, exact=False, seconds=45.0,
 )  # fmt: skip
+LONG = replace(TASK, epochs=1000)
+"""A training so long that the whole of `seconds` may be spent."""
+AT_ONCE = 2
+"""Plans that stay warm in a process."""
 
 Speeds = Callable[[Plan], float]
 
@@ -33,6 +61,11 @@ def usual(plan: Plan) -> float:
     return seconds * (1.02 if plan.compile else 1.0) * (1 + 0.2 * (128 / plan.micro_batch - 1) / 8)
 
 
+def even(plan: Plan) -> float:  # noqa: ARG001 - the signature of every machine
+    """Return the seconds of a step where no plan is faster than another."""
+    return 0.020
+
+
 @dataclass
 class Simulated:
     """A laboratory in which time passes as the plans say."""
@@ -43,14 +76,23 @@ class Simulated:
     cosine: float = 0.999
     noise: float = 0.0
     statistics: bool = True
-    fails: Callable[[Plan], Exception | None] = lambda plan: None
+    fails: Callable[[Plan], Exception | None] = lambda _: None
     fetch_share: float = 0.01
-    disturbed: Callable[[float], bool] = lambda now: False
+    sample: Callable[[Plan], float] = lambda plan: usual(plan) / 128 / 3
+    """Seconds of validating a sample."""
+    disturbed: Callable[[float], bool] = lambda _: False
+    compiling: float = 0.0
+    """Seconds that the first step of a compiled plan takes in a process."""
     random: Random = field(default_factory=lambda: Random(1))  # noqa: S311 - dice
     import_seconds: float = 0.0
     clock: float = 0.0
     ran: list[Plan] = field(default_factory=list)
+    """Whatever was run of a plan, in this order."""
+    asked: list[tuple[Plan, int]] = field(default_factory=list)
+    """Steps that were measured, in this order."""
+    checked: list[Plan] = field(default_factory=list)
     renewed: list[Plan] = field(default_factory=list)
+    warm: list[Plan] = field(default_factory=list)
     deadline: float = math.inf
 
     def now(self) -> float:
@@ -67,18 +109,40 @@ class Simulated:
         if self.memory(plan) > self.allowed:
             raise Lost("killed for memory", memory=True)
 
+    def _wait(self, seconds: float) -> None:
+        """Let time pass, as a process that answers too late is ended."""
+        self.clock += seconds
+        if self.clock > self.deadline:
+            self.clock = self.deadline
+            raise Lost("did not answer in time")
+
     def _step(self, plan: Plan) -> float:
         seconds = self.speed(plan) * math.exp(self.random.gauss(0, self.noise))
-        self.clock += seconds
+        self._wait(seconds)
         return seconds
+
+    def _warm_up(self, plan: Plan, steps: int) -> tuple[float, ...]:
+        beside = [one for one in self.warm if setting_of(one) == setting_of(plan) and one != plan]
+        for one in beside[: max(0, len(beside) + 1 - AT_ONCE)]:
+            self.warm.remove(one)
+        if plan in self.warm:
+            self.warm.remove(plan)
+            steps = 0
+        self.warm.append(plan)
+        seconds = [2 * self._step(plan) for _ in range(steps)]
+        if plan.compile and seconds:
+            self._wait(self.compiling)
+            seconds[0] += self.compiling
+        return tuple(seconds)
 
     def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
         self._begin(plan)
         disturbed = self.disturbed(self.clock)
-        warm = tuple(2 * self._step(plan) for _ in range(warm_up)) if plan not in self.ran[:-1] else ()
+        warm = self._warm_up(plan, warm_up)
         for _ in range(settle):
             self._step(plan)
         seconds = tuple(self._step(plan) for _ in range(steps))
+        self.asked.append((plan, steps))
         return Measured(
             seconds=seconds, fetch_s=self.fetch_share * sum(seconds), warm=warm, peak_bytes=self.memory(plan),
             batch_statistics=self.statistics, disturbed="a neighbour" if disturbed else "",
@@ -86,24 +150,32 @@ class Simulated:
 
     def probe(self, plan: Plan) -> Probed:
         self._begin(plan)
+        self.warm.clear()
         seconds = self.speed(plan) * plan.micro_batch / 128
-        self.clock += 2 * seconds
+        self._wait(2 * seconds)
         return Probed(peak_bytes=self.memory(plan), seconds=seconds, batch_statistics=self.statistics)
 
     def validate(self, plan: Plan, samples: int) -> Validated:
         self._begin(plan)
-        self.clock += 2 * samples * self.speed(plan) / 128 / 3
-        return Validated(sample_s=self.speed(plan) / 128 / 3)
+        self._wait(2 * samples * self.sample(plan))
+        return Validated(sample_s=self.sample(plan))
 
     def check(self, plan: Plan, reference: Plan) -> Checked:
-        self.clock += 8 * self.speed(reference) / 4
+        self._begin(plan)
+        self.checked.append(plan)
+        self._wait(8 * self.speed(reference) / 4)
         return Checked(cosine=self.cosine)
 
     def alone(self, plan: Plan) -> None:
-        pass
+        self.warm = [one for one in self.warm if one == plan]
 
     def renew(self, plan: Plan) -> None:
         self.renewed.append(plan)
+        self.warm = [one for one in self.warm if setting_of(one) != setting_of(plan)]
+
+    def blocks(self, plan: Plan) -> int:
+        """Return how often steps of a plan were measured."""
+        return sum(one == plan for one, _ in self.asked)
 
 
 @dataclass
@@ -113,12 +185,14 @@ class Memoryless:
     attempted: list[Plan] = field(default_factory=list)
     survivors: list[Plan] = field(default_factory=list)
     suspects: set[Plan] = field(default_factory=set)
+    known: dict[tuple[Plan, Plan], Trial] = field(default_factory=dict)
+    """What an earlier one measured: (best, plan) -> trial."""
 
     def suspect(self, plan: Plan) -> bool:
         return plan in self.suspects
 
     def raced(self, best: Plan, plan: Plan) -> Trial | None:
-        return None
+        return self.known.get((best, plan))
 
     def attempt(self, plan: Plan) -> None:
         self.attempted.append(plan)
@@ -127,9 +201,682 @@ class Memoryless:
         self.survivors.append(plan)
 
     def ended(self, trial: Trial, best: Plan | None) -> None:
+        if best is not None:
+            self.known[best, trial.plan] = trial
         self.survivors.append(trial.plan)
 
 
 def found(lab: Simulated, task: Task = TASK, records: Memoryless | None = None) -> Finding:
     """Search, and return what was found."""
-    return search(task, lab, records or Memoryless(), lambda trial: None)
+    return search(task, lab, records or Memoryless(), lambda _: None)
+
+
+def trials_of(finding: Finding, knob: Knob) -> list[Trial]:
+    """Return the trials of one knob."""
+    return [trial for trial in finding.trials if trial.knob == knob]
+
+
+def only(*knobs: Knob, task: Task = LONG) -> Task:
+    """Return a task in which these knobs alone may be turned."""
+    return replace(task, knobs=frozenset(knobs))
+
+
+# --- the way through
+
+
+def test_the_users_plan_is_measured_first() -> None:
+    """Nothing but smaller pieces of it runs before the user's own plan, and its trial is the first."""
+    lab = Simulated()
+    finding = found(lab)
+    first = finding.trials[0]
+    assert (first.knob, first.plan, first.verdict) == ("own", OWN, "own")
+    assert first.steps == sum(steps for _, steps in lab.asked[:1]) > 0
+    before = lab.ran[: lab.ran.index(lab.asked[0][0])]
+    assert {replace(plan, micro_batch=128) for plan in before} == {OWN}
+
+
+def test_the_usual_machine_yields_what_is_fastest_on_it() -> None:
+    """From default, float32 and contiguous to tcmalloc, bfloat16 and channels_last, confirmed and sure."""
+    lab = Simulated(noise=0.02)
+    finding = found(lab)
+    best = replace(OWN, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
+    assert finding.plan == best
+    assert finding.confirmation is not None
+    assert finding.confirmation.proven
+    assert finding.confirmation.low < 1.2 * 1.8 * 1.2 < finding.confirmation.high
+    assert finding.confirmation.pairs == CONFIRMING_PAIRS
+    assert finding.confidence == "high"
+    assert finding.prediction.step_s == pytest.approx(usual(best), rel=0.03)
+    assert finding.prediction.low_s <= finding.prediction.epoch_s <= finding.prediction.high_s
+    epoch_s = TASK.steps_per_epoch * usual(best) + TASK.validation * usual(best) / 128 / 3
+    assert finding.prediction.epoch_s == pytest.approx(epoch_s, rel=0.03)
+    assert (finding.baseline, finding.batch_size, finding.samples) == (OWN, 128, 16)
+    assert f"{finding.confirmation.ratio:.2f}x" in finding.why
+
+
+def test_every_knob_is_heard_of_once_and_in_order() -> None:
+    """Whatever comes of it, each knob has a trial, in the order of expected gain; `tell` hears all of them."""
+    heard: list[Trial] = []
+    finding = search(TASK, Simulated(), Memoryless(), heard.append)
+    assert tuple(heard) == finding.trials
+    turned = [trial.knob for trial in finding.trials[1:]]
+    assert turned == sorted(turned, key=KNOBS.index)
+    assert set(MAIN) <= set(turned)
+    assert all(trial.note for trial in finding.trials if trial.verdict == "skipped")
+
+
+def test_no_plan_is_measured_for_two_trials() -> None:
+    """Each trial is of another plan, because each costs a measurement."""
+    plans = [trial.plan for trial in found(Simulated(statistics=False), LONG).trials]
+    assert len(set(plans)) == len(plans)
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+def test_only_knobs_that_may_be_turned_are_turned(knob: Knob) -> None:
+    """With one knob allowed, no plan differs from the user's own in what another one turns."""
+    fields = {"allocator", "precision", "threads", "micro_batch", "eval_batch", "affinity", "interop", "compile"}
+    fields |= {"memory_format", "loader_workers", "prefetch_factor"}
+    own_fields = {"precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"}}
+    lab = Simulated(statistics=False, fetch_share=0.5)
+    finding = found(lab, only(knob))
+    assert {trial.knob for trial in finding.trials} <= {"own", knob}
+    for trial in finding.trials:
+        changed = {name for name in fields if getattr(trial.plan, name) != getattr(OWN, name)}
+        assert changed <= own_fields.get(knob, {knob})
+
+
+def test_no_gain_leaves_the_users_plan() -> None:
+    """Where nothing is faster, nothing is confirmed, the user's plan stays, and `why` says so."""
+    finding = found(Simulated(even, noise=0.02), LONG)
+    assert finding.plan == OWN
+    assert finding.confirmation is None
+    assert finding.why == "no other plan was faster"
+    assert finding.confidence == "high"
+
+
+def test_a_gain_that_a_fresh_process_does_not_show_leaves_the_users_plan() -> None:
+    """What won the races but is no faster in a new process has not won, and `why` gives the figures."""
+    lab = Simulated()
+    lab.speed = lambda plan: even(plan) if lab.renewed else usual(plan)
+    finding = found(lab)
+    assert finding.plan == OWN
+    assert finding.confirmation is not None
+    assert not finding.confirmation.proven
+    assert finding.why.startswith("no improvement was proven (1.00x")
+    assert any(trial.plan == lab.renewed[0] and trial.verdict == "won" for trial in finding.trials)
+
+
+def test_a_gain_within_the_noise_is_not_proven() -> None:
+    """A winner that is faster by just what counts as a gain is not worth leaving the user's plan for."""
+    lab = Simulated(lambda plan: 0.020 / (1.035 if plan.allocator == "tuned" else 1.0), noise=0.03)
+    lab.random.seed(4)
+    finding = found(lab, only("allocator"))
+    if finding.confirmation is not None:
+        assert finding.confirmation.proven == (finding.confirmation.low > GAIN)
+        assert (finding.plan == OWN) is not finding.confirmation.proven
+
+
+def test_the_stored_figure_is_the_confirmed_one() -> None:
+    """The prediction comes from the fresh process alone: the best of many was lucky, too."""
+    lab = Simulated()
+    lab.speed = lambda plan: usual(plan) * (1.3 if lab.renewed and plan.allocator != "default" else 1.0)
+    finding = found(lab, only("allocator"))
+    assert finding.plan == OWN
+    lab = Simulated()
+    lab.speed = lambda plan: usual(plan) * (1.1 if lab.renewed and plan != OWN else 1.0)
+    finding = found(lab, only("precision"))
+    assert finding.plan != OWN
+    assert finding.prediction.step_s == pytest.approx(1.1 * usual(finding.plan))
+
+
+# --- random machines
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How much faster each part of a plan makes a step, alone and together."""
+
+    step_s: float
+    allocators: dict[Allocator, float]
+    bfloat16: float
+    channels_last: float
+    together: float
+    """Of bfloat16 and channels_last, beyond the product of both."""
+    one_thread: float
+    thread_with_format: float
+    """Of one thread with channels_last, beyond the product."""
+    loader: float
+    micro: float
+    """What each halving of the micro-batch costs."""
+    fetch_share: float
+    seed: int
+
+    def seconds(self, plan: Plan) -> float:
+        """Return the seconds of a step."""
+        ratio = self.allocators[plan.allocator]
+        both = plan.precision == "bfloat16" and plan.memory_format == "channels_last"
+        ratio *= self.bfloat16 if plan.precision == "bfloat16" else 1.0
+        ratio *= self.channels_last if plan.memory_format == "channels_last" else 1.0
+        ratio *= self.together if both else 1.0
+        ratio *= self.one_thread if plan.threads == 1 else 1.0
+        ratio *= self.thread_with_format if plan.threads == 1 and plan.memory_format == "channels_last" else 1.0
+        ratio *= self.loader if plan.loader_workers else 1.0
+        return self.step_s / ratio * math.pow(self.micro, math.log2(128 / plan.micro_batch))
+
+
+CLEAR = st.sampled_from((0.6, 0.8, 0.93, 1.0, 1.08, 1.2, 1.45))
+"""Gains and losses that a measurement can tell from none."""
+MACHINES = st.builds(
+    Machine, step_s=st.sampled_from((0.002, 0.018, 0.07)),
+    allocators=st.fixed_dictionaries({"default": st.just(1.0), "tuned": CLEAR, "tcmalloc": CLEAR}),
+    bfloat16=st.sampled_from((0.4, 0.9, 1.0, 1.3, 2.0)), channels_last=st.sampled_from((1.0, 1.08, 1.2, 1.45)),
+    together=st.sampled_from((1.0, 1.1)), one_thread=st.sampled_from((0.55, 0.8, 1.0, 1.15)),
+    thread_with_format=st.sampled_from((0.97, 1.0, 1.03)),
+    loader=CLEAR, micro=st.sampled_from((1.0, 1.1, 0.9)), fetch_share=st.sampled_from((0.01, 0.3)),
+    seed=st.integers(0, 1000),
+)  # fmt: skip
+
+
+def every_plan(machine: Machine) -> Sequence[Plan]:
+    """Return the whole space, where loaders are of use only if fetching takes a share of the step."""
+    return [
+        Plan(
+            threads=threads, micro_batch=micro, precision=precision, memory_format=memory_format, allocator=allocator,
+            loader_workers=workers, prefetch_factor=PREFETCH if workers else None,
+        )
+        for threads, micro, precision, memory_format, allocator, workers in product(
+            (1, 2), (16, 32, 64, 128), get_args(Precision), get_args(MemoryFormat), get_args(Allocator),
+            (0, 1) if machine.fetch_share > 0.05 else (0,),
+        )
+    ]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(machine=MACHINES, noise=st.sampled_from((0.02, 0.03)))
+def test_the_winner_is_nearly_the_best_there_is(machine: Machine, noise: float) -> None:
+    """Within 5 % of the fastest plan of the whole space, never slower than the user's own, and within the budget."""
+    lab = Simulated(
+        machine.seconds, noise=noise, statistics=False, fetch_share=machine.fetch_share,
+        sample=lambda plan: machine.seconds(plan) / 128 / 3,
+    )  # fmt: skip
+    lab.random.seed(machine.seed)
+    finding = found(lab, LONG)
+    fastest = min(map(machine.seconds, every_plan(machine)))
+    assert machine.seconds(finding.plan) <= 1.05 * fastest
+    assert machine.seconds(finding.plan) <= machine.seconds(OWN)
+    assert finding.calibration_seconds <= finding.budget_s
+    assert all(trial.peak_bytes is None or trial.peak_bytes <= LONG.memory_bytes for trial in finding.trials)
+
+
+# --- races
+
+
+def slower_when_tuned(ratio: float) -> Speeds:
+    """Return a machine on which the tuned allocator has `ratio` of the speed."""
+    return lambda plan: 0.020 / (ratio if plan.allocator == "tuned" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "pairs"),
+    [(DROP_BELOW - 0.01, "dropped", LEAST_PAIRS), (DROP_BELOW + 0.01, "lost", PAIRS), (0.1, "dropped", LEAST_PAIRS)],
+)
+def test_only_what_is_surely_much_slower_is_given_up_early(ratio: float, verdict: str, pairs: int) -> None:
+    """A plan below 85 % of the best one's speed is dropped after three pairs, not before; others are measured."""
+    lab = Simulated(slower_when_tuned(ratio))
+    trial = trials_of(found(lab, only("allocator")), "allocator")[0]
+    assert (trial.plan, trial.verdict) == (TUNED, verdict)
+    assert trial.ratio == pytest.approx(ratio)
+    assert lab.blocks(TUNED) == pairs
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(GAIN + 0.001, "won"), (GAIN - 0.001, "level"), (1.001, "level"), (0.999, "lost")]
+)
+def test_a_win_needs_more_than_noise(ratio: float, verdict: str) -> None:
+    """A plan takes the best one's place from a gain of 3 % on."""
+    assert trials_of(found(Simulated(slower_when_tuned(ratio)), only("allocator")), "allocator")[0].verdict == verdict
+
+
+def test_both_plans_of_a_race_take_turns() -> None:
+    """A B, B A, A B, B A: what slows the machine down for a while meets both alike."""
+    lab = Simulated(even)
+    found(lab, replace(only("allocator"), space=replace(SPACE, tcmalloc=False)))
+    first = next(number for number, (plan, _) in enumerate(lab.asked) if plan == TUNED)
+    turns = [plan for plan, _ in lab.asked[first - 1 :]]
+    assert turns == [OWN, TUNED, TUNED, OWN] * (PAIRS // 2)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 5, 16, 33])
+def test_as_many_steps_are_measured_as_were_asked_for(samples: int) -> None:
+    """Where the user says how many, each plan that is not dropped is measured for so many steps, warm-up apart."""
+    lab = Simulated(noise=0.02)
+    finding = found(lab, replace(LONG, samples=samples, exact=True, epochs=100_000))
+    measured = [trial for trial in finding.trials if trial.steps and trial.verdict != "dropped"]
+    assert len(measured) > 3
+    assert {trial.steps for trial in measured} == {samples}
+    assert finding.samples == samples
+    assert sum(trial.steps for trial in finding.trials) <= sum(steps for _, steps in lab.asked)
+
+
+def test_a_quick_model_is_measured_for_longer() -> None:
+    """Where nobody says how many, steps of a millisecond are more than the tier's: blocks of 200 ms say more."""
+    finding = found(Simulated(lambda plan: usual(plan) / 20), LONG)
+    assert finding.trials[0].steps > 10 * TASK.samples
+
+
+def test_a_disturbed_pair_is_measured_again() -> None:
+    """What was measured while others were at work is left out, and the trial counts as undisturbed."""
+    lab = Simulated(usual)
+    began: list[float] = []
+
+    def once(now: float) -> bool:
+        if TUNED in lab.ran and not began:
+            began.append(now)
+        return bool(began) and now <= began[0]
+
+    lab.disturbed = once
+    lab.speed = lambda plan: usual(plan) * (5 if plan == TUNED and lab.blocks(TUNED) == 0 and TUNED in lab.ran else 1)
+    trial = trials_of(found(lab, only("allocator")), "allocator")[0]
+    assert lab.blocks(TUNED) >= PAIRS + 1
+    assert not trial.disturbed
+    assert trial.ratio == pytest.approx(1.15, rel=0.01)
+
+
+def test_a_trial_that_is_always_disturbed_ends_and_says_so() -> None:
+    """Pairs are repeated twice at most; then they count, and the trial says that it was disturbed."""
+    lab = Simulated(usual, disturbed=lambda _: True)
+    trial = trials_of(found(lab, replace(only("allocator"), space=replace(SPACE, tcmalloc=False))), "allocator")[0]
+    assert trial.disturbed
+    assert lab.renewed == [TUNED]
+    assert lab.blocks(TUNED) == PAIRS + AGAIN + CONFIRMING_PAIRS + AGAIN
+
+
+@pytest.mark.parametrize(("when", "confidence"), [("confirming", "low"), ("racing", "high")])
+def test_a_disturbed_confirmation_is_believed_for_an_hour_only(when: str, confidence: Confidence) -> None:
+    """The figure that is kept comes from the confirmation alone; disturbed, it has low confidence."""
+    lab = Simulated(usual)
+    lab.disturbed = lambda _: bool(lab.renewed) == (when == "confirming")
+    finding = found(lab, LONG)
+    assert finding.plan != OWN
+    assert finding.confidence == confidence
+
+
+def test_where_two_do_not_fit_they_are_measured_one_after_the_other() -> None:
+    """With memory for one model alone, no two are warm at once, and the faster plan is found all the same."""
+    lab = Simulated(usual, noise=0.01)
+    own = replace(OWN, eval_batch=100)
+    finding = found(lab, replace(LONG, own=own, memory_bytes=450 * MIB))
+    assert finding.plan == replace(own, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
+    assert finding.memory is not None
+    assert finding.memory.max_feasible == 128
+
+
+# --- knobs
+
+
+@pytest.mark.parametrize("cosine", [COSINE, 0.5, -1.0])
+def test_a_precision_whose_gradients_differ_is_rejected(cosine: float) -> None:
+    """However fast bfloat16 is, it is not even measured where its gradients are not those of float32."""
+    lab = Simulated(cosine=cosine)
+    lab.speed = lambda plan: usual(plan) / (9 if plan.precision == "bfloat16" else 1)
+    finding = found(lab)
+    rejected = [trial for trial in finding.trials if trial.verdict == "rejected"]
+    assert [trial.plan.precision for trial in rejected] == ["bfloat16"] * len(lab.checked) != []
+    assert all("cosine" in trial.note for trial in rejected)
+    assert all(plan.precision == "float32" for plan, _ in lab.asked)
+    assert finding.plan.precision == "float32"
+    assert finding.plan.memory_format == "channels_last"
+    assert finding.confidence == "high"
+
+
+def test_gradients_are_compared_only_where_the_precision_changes() -> None:
+    """Another layout, allocator or thread count computes the same."""
+    lab = Simulated()
+    found(lab)
+    assert {plan.precision for plan in lab.checked} == {"bfloat16"}
+    assert len(lab.checked) == 1
+
+
+def test_the_users_own_bfloat16_is_tried_against_float32() -> None:
+    """A wish of the user's may be a slow one: it is measured like any other, and left where float32 is faster."""
+    own = replace(OWN, precision="bfloat16")
+    lab = Simulated(lambda plan: 0.020 * (3 if plan.precision == "bfloat16" else 1))
+    finding = found(lab, replace(LONG, own=own))
+    assert finding.plan.precision == "float32"
+    assert lab.checked == []
+
+
+def test_the_smallest_micro_batch_that_is_as_fast_is_taken() -> None:
+    """On a flat curve less memory decides, down to the least size worth trying."""
+    lab = Simulated(lambda plan: 0.020 / (1.5 if plan.allocator == "tuned" else 1.0), statistics=False)
+    finding = found(lab, LONG)
+    assert finding.plan == replace(TUNED, micro_batch=LEAST_MICRO)
+    assert [trial.note for trial in trials_of(finding, "micro_batch")] == ["as fast in less memory"] * 3
+
+
+def test_the_losses_of_smaller_micro_batches_do_not_add_up() -> None:
+    """Each half being within 2 % of the one before is not enough: all of them are, of the fastest."""
+
+    def creeping(plan: Plan) -> float:
+        seconds = 0.020 / (1.5 if plan.allocator == "tuned" else 1.0)
+        return seconds * math.pow(1.015, math.log2(128 / plan.micro_batch))
+
+    finding = found(Simulated(creeping, statistics=False), LONG)
+    assert creeping(replace(finding.plan, micro_batch=128)) / creeping(finding.plan) >= LEVEL
+    assert finding.plan.micro_batch == 64
+
+
+def test_a_faster_micro_batch_is_followed_as_far_as_it_gains() -> None:
+    """Halving goes on from what it found, and stops at the first that is slower."""
+
+    def cached(plan: Plan) -> float:
+        return {128: 0.020, 64: 0.015, 32: 0.012}.get(plan.micro_batch, 0.030)
+
+    finding = found(Simulated(cached, statistics=False), only("micro_batch"))
+    assert [trial.plan.micro_batch for trial in trials_of(finding, "micro_batch")] == [64, 32, 16]
+    assert finding.plan.micro_batch == 32
+
+
+def test_batch_norms_keep_their_micro_batch() -> None:
+    """Where a micro-batch is a matter of learning, none but the user's own is tried, and the trial says why."""
+    lab = Simulated(lambda plan: plan.micro_batch / 6400)
+    finding = found(lab, LONG)
+    assert {plan.micro_batch for plan, _ in lab.asked} == {128}
+    (trial,) = trials_of(finding, "micro_batch")
+    assert trial.verdict == "skipped"
+    assert "batch norms" in trial.note
+
+
+def test_the_whole_batch_is_tried_where_the_user_takes_less() -> None:
+    """The user's micro-batch is where the search begins, not where it ends."""
+    finding = found(Simulated(statistics=False), replace(only("micro_batch"), own=replace(OWN, micro_batch=16)))
+    assert finding.plan.micro_batch == 128
+
+
+@pytest.mark.parametrize(("statistics", "named"), [(True, True), (False, False)])
+def test_memory_takes_the_users_batch_in_pieces(statistics: bool, named: bool) -> None:
+    """A micro-batch that does not fit is made smaller before anything is measured, and the note names figures."""
+    lab = Simulated(even, memory=lambda plan: 300 * MIB + plan.micro_batch * 8 * MIB, statistics=statistics)
+    finding = found(lab, replace(LONG, memory_bytes=1000 * MIB))
+    own = finding.trials[0]
+    assert (own.plan.micro_batch, own.plan.eval_batch) == (64, 68)
+    assert finding.plan.micro_batch <= 64
+    assert "needs about 1324 MiB" in own.note
+    assert ("batch norms" in own.note) is named
+    assert finding.baseline == OWN
+    assert finding.memory is not None
+    assert finding.memory.max_feasible == 68
+    assert all(trial.peak_bytes is None or trial.peak_bytes <= 1000 * MIB for trial in finding.trials)
+
+
+COMPILED = replace(OWN, compile=True)
+
+
+@pytest.mark.parametrize(("epochs", "compiled"), [(20, False), (1000, True)])
+def test_compiling_is_charged_with_the_time_it_takes(epochs: int, compiled: bool) -> None:
+    """The same gain of a step pays in a long training, and does not in a short one."""
+    lab = Simulated(lambda plan: 0.020 / (1.15 if plan.compile else 1.0), compiling=19.0)
+    finding = found(lab, replace(only("compile"), epochs=epochs))
+    (trial,) = trials_of(finding, "compile")
+    assert trial.verdict == ("won" if compiled else "lost")
+    assert "19 s of compiling" in trial.note
+    assert finding.plan.compile is compiled
+    if compiled:
+        assert finding.prediction.warm_s == pytest.approx(19.0, abs=0.5)
+
+
+@pytest.mark.parametrize(("compiler", "epochs", "why"), [(False, 1000, "compiler"), (True, 1, "could gain")])
+def test_compiling_is_not_tried_where_it_cannot_pay(compiler: bool, epochs: int, why: str) -> None:
+    """Without a compiler, or in a training too short even for the best gain there was, it is skipped with a reason."""
+    lab = Simulated()
+    finding = found(lab, replace(TASK, space=replace(SPACE, compiler=compiler), epochs=epochs))
+    (trial,) = trials_of(finding, "compile")
+    assert (trial.verdict, trial.plan.compile) == ("skipped", True)
+    assert why in trial.note
+    assert not any(plan.compile for plan in lab.ran)
+    assert epochs > 1 or epochs * 430 * 0.020 * (1 - 1 / COMPILE_GAIN) < COMPILE_SECONDS
+
+
+def test_the_evaluation_batch_is_chosen_by_what_an_epoch_gains() -> None:
+    """Where validation is much of an epoch, the batch that makes it quickest is taken; the steps stay as they are."""
+    lab = Simulated(even, sample=lambda plan: 0.020 / 128 * (0.5 if plan.eval_batch == 256 else 1.0))
+    finding = found(lab, replace(only("eval_batch"), validation=60_000, steps_per_epoch=100))
+    assert finding.plan == replace(OWN, eval_batch=256)
+    assert [trial.plan.eval_batch for trial in trials_of(finding, "eval_batch")] == [128, 256, 512, 1024]
+    assert finding.prediction.validation_s == pytest.approx(60_000 * 0.010 / 128)
+
+
+def test_without_a_validation_no_evaluation_batch_is_tried() -> None:
+    """A training that validates nothing is predicted by its steps alone."""
+    lab = Simulated()
+    finding = found(lab, replace(TASK, validation=0))
+    assert [trial.verdict for trial in trials_of(finding, "eval_batch")] == ["skipped"]
+    assert finding.prediction.validation_s == 0
+    assert finding.prediction.epoch_s == pytest.approx(430 * finding.prediction.step_s)
+
+
+def test_racing_evaluations_leaves_the_evidence_of_others_alone() -> None:
+    """Plans that share their steps do not share what is measured of them afterwards."""
+    lab = Simulated(even, sample=lambda plan: 0.020 / 128 / (2 if plan.eval_batch == 128 else 1))
+    task = replace(only("eval_batch", "allocator", "affinity", "interop"), validation=60_000, steps_per_epoch=100)
+    finding = found(lab, replace(task, samples=16, exact=True))
+    assert finding.plan.eval_batch == 128
+    assert {trial.steps for trial in finding.trials if trial.steps and trial.knob != "eval_batch"} == {16}
+
+
+@pytest.mark.parametrize(("share", "tried"), [(0.01, False), (0.4, True)])
+def test_loader_workers_are_tried_where_fetching_takes_long(share: float, tried: bool) -> None:
+    """Where batches are there at once no worker is started; else one that overlaps fetching wins."""
+    lab = Simulated(lambda plan: 0.020 * (0.7 if plan.loader_workers else 1.0), fetch_share=share)
+    finding = found(lab, only("loader"))
+    assert any(plan.loader_workers for plan in lab.ran) is tried
+    assert finding.plan.loader_workers == int(tried)
+    assert all("fetching is" in trial.note for trial in trials_of(finding, "loader") if not tried)
+
+
+def test_loader_workers_that_do_not_fit_are_not_started() -> None:
+    """A worker is a process with torch of its own: where there is no memory for it, the trial says so."""
+    lab = Simulated(even, fetch_share=0.5)
+    finding = found(lab, replace(only("loader"), memory_bytes=500 * MIB))
+    assert not any(plan.loader_workers for plan in lab.ran)
+    assert all("memory" in trial.note for trial in trials_of(finding, "loader"))
+
+
+def test_the_users_loader_workers_are_tried_against_none() -> None:
+    """Workers that the user wished for are left where gathering in the process is faster."""
+    own = replace(OWN, loader_workers=2, prefetch_factor=2)
+    finding = found(Simulated(usual), replace(only("loader"), own=own))
+    assert finding.plan == OWN
+
+
+# --- time
+
+
+@pytest.mark.parametrize(
+    ("step_s", "epochs", "most"),
+    [(0.001, 1, 5.3), (0.018, 1, 5.3), (0.018, 20, 9), (0.1, 1, 5.3), (1.07, 1, 25), (1.07, 3, 45), (1.07, 50, 45),
+     (3.0, 3, 45)],
+)  # fmt: skip
+def test_a_calibration_stays_within_its_time(step_s: float, epochs: int, most: float) -> None:
+    """A share of the training's time, 5 s at least and what the user allows at most, confirmation included."""
+    lab = Simulated(lambda plan: usual(plan) * step_s / 0.020, sample=lambda plan: usual(plan) * step_s / 7.68)
+    finding = found(lab, replace(TASK, epochs=epochs))
+    assert finding.budget_s == pytest.approx(min(45, max(LEAST_SECONDS, SHARE * epochs * 430 * step_s)), rel=0.02)
+    assert finding.calibration_seconds == lab.clock <= most
+    assert finding.confirmation is not None
+    assert finding.confirmation.proven
+
+
+def test_the_end_of_the_time_is_said() -> None:
+    """What there was no time for is skipped with the reason; a main knob among it makes the confidence low."""
+    lab = Simulated(lambda plan: 100 * usual(plan))
+    finding = found(lab, replace(TASK, seconds=20.0))
+    missed = [trial for trial in finding.trials if "time" in trial.note and trial.verdict == "skipped"]
+    assert {trial.knob for trial in missed} & set(MAIN)
+    assert finding.confidence == "low"
+    assert all(trial.steps == 0 for trial in missed)
+
+
+def test_missing_a_knob_that_seldom_pays_is_no_matter_of_confidence() -> None:
+    """Main knobs make a search complete."""
+    lab = Simulated(even)
+    lab.speed = lambda plan: even(plan) * (1000 if plan.interop == 2 else 1)
+    assert found(lab, replace(TASK, epochs=50)).confidence == "high"
+
+
+def test_the_users_plan_is_measured_whatever_the_time() -> None:
+    """With next to no seconds the user's plan is measured and nothing else, and there is a prediction."""
+    lab = Simulated()
+    finding = found(lab, replace(TASK, seconds=0.01))
+    assert {plan for plan, _ in lab.asked} == {OWN}
+    assert finding.plan == OWN
+    assert finding.prediction.step_s == pytest.approx(usual(OWN))
+    assert finding.why == "no other plan was measured"
+    assert finding.confidence == "low"
+
+
+def test_whatever_is_asked_has_a_time_limit() -> None:
+    """No process is waited for without end, not even the first: one that hangs would be for ever."""
+    lab = Simulated()
+    limits: list[float] = []
+    lab.fails = lambda _: limits.append(lab.deadline)
+    found(lab)
+    assert max(limits) < 2 * TASK.seconds
+
+
+# --- what goes wrong
+
+
+def test_a_lost_process_costs_its_trial_alone() -> None:
+    """A plan whose process dies has failed, with the reason, and the search goes on to the fastest of the others."""
+    lab = Simulated(fails=lambda plan: Lost("it was killed (signal 9)") if plan.allocator == "tcmalloc" else None)
+    finding = found(lab, LONG)
+    failed = [trial for trial in finding.trials if trial.verdict == "failed"]
+    assert [(trial.plan.allocator, trial.note) for trial in failed] == [("tcmalloc", "it was killed (signal 9)")]
+    assert finding.plan == replace(TUNED, precision="bfloat16", memory_format="channels_last")
+
+
+def test_too_many_losses_end_the_search() -> None:
+    """After three lost processes no further plan is begun: the best until then is what there is."""
+    lab = Simulated(usual)
+    lab.fails = lambda plan: Lost("gone") if plan != OWN and replace(plan, micro_batch=128) != OWN else None
+    finding = found(lab, LONG)
+    failed = [trial for trial in finding.trials if trial.verdict == "failed"]
+    assert len(failed) == RESTARTS + 1
+    assert finding.plan == OWN
+    assert finding.confidence == "low"
+    assert any("processes were lost" in trial.note for trial in finding.trials)
+
+
+def test_a_plan_that_does_not_run_costs_no_process() -> None:
+    """However many plans are broken, the search goes on: their process lives."""
+    lab = Simulated(fails=lambda plan: Broken("RuntimeError: no") if plan.precision == "bfloat16" else None)
+    lab.speed = lambda plan: usual(plan)
+    finding = found(lab, LONG)
+    broken = [trial for trial in finding.trials if trial.verdict == "failed"]
+    assert len(broken) == 2
+    assert {trial.note for trial in broken} == {"RuntimeError: no"}
+    assert finding.plan == replace(OWN, allocator="tcmalloc", memory_format="channels_last")
+
+
+@pytest.mark.parametrize("error", [Lost("gone"), Broken("RuntimeError: no")])
+def test_a_winner_that_cannot_be_confirmed_is_not_taken(error: Exception) -> None:
+    """What dies in a fresh process would die in the training: the user's plan stays, and `why` says so."""
+    lab = Simulated(usual)
+    lab.fails = lambda plan: error if plan in lab.renewed else None
+    finding = found(lab)
+    assert finding.plan == OWN
+    assert finding.confirmation is None
+    assert finding.confidence == "low"
+    assert "confirmed" in finding.why
+    assert str(error) in finding.why
+    assert all(trial.at <= lab.clock for trial in finding.trials)
+
+
+@pytest.mark.parametrize("error", [Lost("no torch here"), Broken("RuntimeError: no")])
+@pytest.mark.parametrize("at", [0, 2])
+def test_nothing_measured_is_said(error: Exception, at: int) -> None:
+    """Where not even the user's plan can be measured, there is no finding, and the reason is the process's own."""
+    lab = Simulated(usual)
+    lab.fails = lambda _: error if len(lab.ran) > at else None
+    with pytest.raises(NothingMeasured, match=str(error)):
+        found(lab)
+
+
+def test_what_fits_by_the_line_and_is_killed_is_taken_in_pieces() -> None:
+    """Memory that grows faster than the line costs a process, not the calibration: a smaller piece is measured."""
+
+    def grows(plan: Plan) -> int:
+        return 300 * MIB + plan.micro_batch * MIB + (2000 * MIB if plan.micro_batch > 100 else 0)
+
+    lab = Simulated(even, memory=grows, allowed=1000 * MIB, statistics=False)
+    finding = found(lab, replace(TASK, memory_bytes=1000 * MIB))
+    assert finding.trials[0].plan.micro_batch == 64
+    assert finding.trials[0].note
+    assert finding.memory is not None
+    assert 64 <= finding.memory.max_feasible <= 100
+    assert [(probe.micro_batch, probe.outcome) for probe in finding.memory.probes if probe.phase == "1A"] == [
+        (128, "killed")
+    ]
+
+
+def test_no_memory_for_one_sample_is_out_of_memory() -> None:
+    """That is no matter of calibration: the training could not run either."""
+    with pytest.raises(OutOfMemory, match="micro-batch of one sample"):
+        found(Simulated(allowed=100 * MIB))
+
+
+# --- what earlier calibrations left
+
+
+def test_every_plan_is_on_record_before_it_runs() -> None:
+    """Whatever runs was noted before, and what was noted is known to have ended: nothing is left a suspect."""
+    records, lab = Memoryless(), Simulated(statistics=False, fetch_share=0.5)
+    unknown: list[Plan] = []
+    lab.fails = lambda plan: None if plan in records.attempted else unknown.append(plan)
+    found(lab, LONG, records)
+    assert unknown == []
+    assert set(records.attempted) <= set(records.survivors)
+
+
+def test_a_suspect_is_not_run_again() -> None:
+    """What an earlier calibration did not survive has failed without a try."""
+    records, lab = Memoryless(suspects={TUNED}), Simulated()
+    finding = found(lab, TASK, records)
+    (trial,) = [trial for trial in finding.trials if trial.plan == TUNED]
+    assert trial.verdict == "failed"
+    assert "did not survive" in trial.note
+    assert TUNED not in lab.ran
+
+
+def test_the_users_plan_is_run_though_it_is_a_suspect() -> None:
+    """The training would run it anyway; without a figure of it there would be none at all."""
+    finding = found(Simulated(), TASK, Memoryless(suspects={OWN}))
+    assert finding.trials[0].verdict == "own"
+
+
+@pytest.mark.parametrize("memory_mib", [4096, 650])
+def test_kept_trials_are_taken_without_measuring(memory_mib: int) -> None:
+    """A second calibration measures the user's plan and the confirmation, and finds the same; what is short, too."""
+    own = replace(OWN, eval_batch=100)
+    records, task = Memoryless(), replace(TASK, own=own, memory_bytes=memory_mib * MIB)
+    first = found(Simulated(noise=0.01), task, records)
+    lab = Simulated(noise=0.01)
+    second = found(lab, task, records)
+    assert second.plan == first.plan
+    assert second.confirmation is not None
+    assert {plan for plan, _ in lab.asked} == {own, first.plan}
+    decided = [trial for trial in second.trials if trial.kept]
+    assert [(trial.plan, trial.verdict) for trial in decided] == [
+        (trial.plan, trial.verdict) for trial in first.trials if trial.ratio
+    ]
+    assert all(trial.seconds == 0 for trial in decided)
+
+
+def test_a_kept_winner_is_raced_like_any_other() -> None:
+    """What goes on from a kept trial needs no figures of it that are gone: not even where memory is short."""
+    own = replace(OWN, eval_batch=100)
+    records, task = Memoryless(), replace(LONG, own=own, memory_bytes=650 * MIB)
+    found(Simulated(noise=0.01), replace(task, knobs=frozenset({"allocator"})), records)
+    finding = found(Simulated(noise=0.01), task, records)
+    assert finding.plan == replace(own, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
