@@ -177,7 +177,7 @@ class Explorer:
         plan, predicted = replace(self.own, micro_batch=size), self._predicted(size)
         if predicted is not None and predicted > SAFE * self.budget_bytes:
             return self._note(phase, size, None, "refused")
-        if size > 1 and self.records.suspect(plan) and (predicted is None or predicted > ENOUGH * self.budget_bytes):
+        if size > 1 and self._doubtful(size):
             return self._note(phase, size, None, "killed")
         self.records.attempt(plan)
         try:
@@ -196,6 +196,13 @@ class Explorer:
             self.peaks[size] = probed.peak_bytes
         return not over
 
+    def _doubtful(self, size: int) -> bool:
+        """Whether an earlier calibration did not survive a size that may well have been too large."""
+        if not self.records.suspect(replace(self.own, micro_batch=size)):
+            return False
+        base, slope = self._line() if self.peaks else (float("inf"), 0.0)  # through one size alone, an upper bound
+        return base + slope * size > ENOUGH * self.budget_bytes
+
     def _note(
         self, phase: Phase, size: int, peak: int | None, outcome: Literal["fits", "over", "killed", "refused"]
     ) -> bool:
@@ -212,10 +219,7 @@ class Explorer:
             return self.batch_size
         known_not = any(probe.outcome in ("killed", "over") for probe in self.probes)
         unsafe = predicted is None or predicted > SAFE * self.budget_bytes
-        suspected = self.records.suspect(replace(self.own, micro_batch=self.batch_size)) and (
-            predicted is None or predicted > ENOUGH * self.budget_bytes
-        )
-        if known_not or unsafe or suspected:
+        if known_not or unsafe or self._doubtful(self.batch_size):
             self._note("1A", self.batch_size, None, "refused")
             return 0
         self._note("1A", self.batch_size, None, "fits")

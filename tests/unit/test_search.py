@@ -1,19 +1,18 @@
 """The search on simulated machines, whose every plan has a known speed and a known memory."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from random import Random
 from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated import MIB, OWN, Memoryless, Simulated, Speeds, even, usual
 
 from calibration.finding import Confidence, Finding, Knob, Trial
 from calibration.lab import Broken, Lost
-from calibration.orders import Checked, Measured, Probed, Validated
 from calibration.search import (
     AGAIN,
     CONFIRMING_PAIRS,
@@ -33,10 +32,7 @@ from calibration.search import (
 from calibration.space import COMPILE_GAIN, COMPILE_SECONDS, KNOBS, LEAST_MICRO, MAIN, PREFETCH, Space
 from training.errors import OutOfMemory
 from training.plan import Allocator, MemoryFormat, Plan, Precision
-from training.setting import setting_of
 
-MIB = 1 << 20
-OWN = Plan(threads=2, micro_batch=128)
 TUNED = replace(OWN, allocator="tuned")
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=True)
 TASK = Task(
@@ -45,165 +41,6 @@ TASK = Task(
 )  # fmt: skip
 LONG = replace(TASK, epochs=1000)
 """A training so long that the whole of `seconds` may be spent."""
-AT_ONCE = 2
-"""Plans that stay warm in a process."""
-
-Speeds = Callable[[Plan], float]
-
-
-def usual(plan: Plan) -> float:
-    """Return the seconds of a step on a machine like those that were measured."""
-    seconds = 0.020 / {"default": 1.0, "tuned": 1.15, "tcmalloc": 1.2}[plan.allocator]
-    seconds /= 1.8 if plan.precision == "bfloat16" else 1.0
-    seconds /= 1.2 if plan.memory_format == "channels_last" else 1.0
-    seconds *= 1.0 if plan.threads == 2 else 1.7
-    seconds *= 1.5 if plan.loader_workers else 1.0
-    return seconds * (1.02 if plan.compile else 1.0) * (1 + 0.2 * (128 / plan.micro_batch - 1) / 8)
-
-
-def even(plan: Plan) -> float:  # noqa: ARG001 - the signature of every machine
-    """Return the seconds of a step where no plan is faster than another."""
-    return 0.020
-
-
-@dataclass
-class Simulated:
-    """A laboratory in which time passes as the plans say."""
-
-    speed: Speeds = usual
-    memory: Callable[[Plan], int] = lambda plan: 300 * MIB + plan.micro_batch * MIB // 3
-    allowed: int = 1 << 62
-    cosine: float = 0.999
-    noise: float = 0.0
-    statistics: bool = True
-    fails: Callable[[Plan], Exception | None] = lambda _: None
-    fetch_share: float = 0.01
-    sample: Callable[[Plan], float] = lambda plan: usual(plan) / 128 / 3
-    """Seconds of validating a sample."""
-    disturbed: Callable[[float], bool] = lambda _: False
-    compiling: float = 0.0
-    """Seconds that the first step of a compiled plan takes in a process."""
-    random: Random = field(default_factory=lambda: Random(1))  # noqa: S311 - dice
-    import_seconds: float = 0.0
-    clock: float = 0.0
-    ran: list[Plan] = field(default_factory=list)
-    """Whatever was run of a plan, in this order."""
-    asked: list[tuple[Plan, int]] = field(default_factory=list)
-    """Steps that were measured, in this order."""
-    checked: list[Plan] = field(default_factory=list)
-    renewed: list[Plan] = field(default_factory=list)
-    warm: list[Plan] = field(default_factory=list)
-    deadline: float = math.inf
-
-    def now(self) -> float:
-        return self.clock
-
-    def limit(self, deadline: float) -> None:
-        self.deadline = deadline
-
-    def _begin(self, plan: Plan) -> None:
-        self.ran.append(plan)
-        failure = self.fails(plan)
-        if failure is not None:
-            raise failure
-        if self.memory(plan) > self.allowed:
-            raise Lost("killed for memory", memory=True)
-
-    def _wait(self, seconds: float) -> None:
-        """Let time pass, as a process that answers too late is ended."""
-        self.clock += seconds
-        if self.clock > self.deadline:
-            self.clock = self.deadline
-            raise Lost("did not answer in time")
-
-    def _step(self, plan: Plan) -> float:
-        seconds = self.speed(plan) * math.exp(self.random.gauss(0, self.noise))
-        self._wait(seconds)
-        return seconds
-
-    def _warm_up(self, plan: Plan, steps: int) -> tuple[float, ...]:
-        beside = [one for one in self.warm if setting_of(one) == setting_of(plan) and one != plan]
-        for one in beside[: max(0, len(beside) + 1 - AT_ONCE)]:
-            self.warm.remove(one)
-        if plan in self.warm:
-            self.warm.remove(plan)
-            steps = 0
-        self.warm.append(plan)
-        seconds = [2 * self._step(plan) for _ in range(steps)]
-        if plan.compile and seconds:
-            self._wait(self.compiling)
-            seconds[0] += self.compiling
-        return tuple(seconds)
-
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
-        self._begin(plan)
-        disturbed = self.disturbed(self.clock)
-        warm = self._warm_up(plan, warm_up)
-        for _ in range(settle):
-            self._step(plan)
-        seconds = tuple(self._step(plan) for _ in range(steps))
-        self.asked.append((plan, steps))
-        return Measured(
-            seconds=seconds, fetch_s=self.fetch_share * sum(seconds), warm=warm, peak_bytes=self.memory(plan),
-            batch_statistics=self.statistics, disturbed="a neighbour" if disturbed else "",
-        )  # fmt: skip
-
-    def probe(self, plan: Plan) -> Probed:
-        self._begin(plan)
-        self.warm.clear()
-        seconds = self.speed(plan) * plan.micro_batch / 128
-        self._wait(2 * seconds)
-        return Probed(peak_bytes=self.memory(plan), seconds=seconds, batch_statistics=self.statistics)
-
-    def validate(self, plan: Plan, samples: int) -> Validated:
-        self._begin(plan)
-        self._wait(2 * samples * self.sample(plan))
-        return Validated(sample_s=self.sample(plan))
-
-    def check(self, plan: Plan, reference: Plan) -> Checked:
-        self._begin(plan)
-        self.checked.append(plan)
-        self._wait(8 * self.speed(reference) / 4)
-        return Checked(cosine=self.cosine)
-
-    def alone(self, plan: Plan) -> None:
-        self.warm = [one for one in self.warm if one == plan]
-
-    def renew(self, plan: Plan) -> None:
-        self.renewed.append(plan)
-        self.warm = [one for one in self.warm if setting_of(one) != setting_of(plan)]
-
-    def blocks(self, plan: Plan) -> int:
-        """Return how often steps of a plan were measured."""
-        return sum(one == plan for one, _ in self.asked)
-
-
-@dataclass
-class Memoryless:
-    """Records of a first calibration."""
-
-    attempted: list[Plan] = field(default_factory=list)
-    survivors: list[Plan] = field(default_factory=list)
-    suspects: set[Plan] = field(default_factory=set)
-    known: dict[tuple[Plan, Plan], Trial] = field(default_factory=dict)
-    """What an earlier one measured: (best, plan) -> trial."""
-
-    def suspect(self, plan: Plan) -> bool:
-        return plan in self.suspects
-
-    def raced(self, best: Plan, plan: Plan) -> Trial | None:
-        return self.known.get((best, plan))
-
-    def attempt(self, plan: Plan) -> None:
-        self.attempted.append(plan)
-
-    def survived(self, plan: Plan) -> None:
-        self.survivors.append(plan)
-
-    def ended(self, trial: Trial, best: Plan | None) -> None:
-        if best is not None:
-            self.known[best, trial.plan] = trial
-        self.survivors.append(trial.plan)
 
 
 def found(lab: Simulated, task: Task = TASK, records: Memoryless | None = None) -> Finding:
