@@ -67,24 +67,6 @@ class Memory:
         )
         self.fit = replace(self.fit, probes=probes)
 
-    def halve(self) -> bool:
-        """Take half as much at a time, the plan having been killed for memory; return whether that was possible."""
-        killed = self.plan
-        if killed.micro_batch == killed.eval_batch == 1:
-            return False
-        micro, evaluation = max(1, killed.micro_batch // 2), max(1, killed.eval_batch // 2)
-        self.plan = replace(killed, micro_batch=micro, eval_batch=evaluation)
-        self.most_samples = min(self.most_samples, max(micro, evaluation))
-        probe = MemoryProbe(
-            phase="1A", micro_batch=killed.micro_batch, outcome="killed", peak_bytes=None,
-            predicted_bytes=max(0, round(self.fit.base_bytes + self.fit.sample_bytes * killed.micro_batch)),
-        )  # fmt: skip
-        self.fit = replace(
-            self.fit, probes=(*self.fit.probes, probe), max_feasible=min(self.fit.max_feasible, micro), capped=False
-        )
-        self.note = f"a micro-batch of {killed.micro_batch} was killed for memory, so that {micro} are taken at a time"
-        return True
-
 
 @dataclass(slots=True, kw_only=True)
 class Explorer:

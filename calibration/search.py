@@ -198,9 +198,8 @@ class _Search:
         self.lab.limit(self.task.seconds + GRACE)
         memory = self._memory()
         best, memory = self._own(memory)
-        for knob in KNOBS:
-            if knob in self.task.knobs:
-                best = self._turn(knob, best, memory)
+        for knob in self._order():
+            best = self._turn(knob, best, memory)
         confirmation, best = self._confirm(best)
         return self._finding(best, confirmation, memory.fit)
 
@@ -213,6 +212,7 @@ class _Search:
 
     def _take(self, memory: Memory) -> Memory:
         self.batch_statistics = memory.batch_statistics
+        self.own = memory.plan
         return memory
 
     def _own(self, memory: Memory) -> tuple[Plan, Memory]:
@@ -241,6 +241,7 @@ class _Search:
             except (Lost, Broken) as error:
                 raise NothingMeasured(str(error)) from error
         plan = self.own
+        self.noise = self.evidence[plan].disturbed
         step_s = self.evidence[plan].step_s
         self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(step_s)))
         self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
@@ -373,7 +374,7 @@ class _Search:
             order = (plan, best) if len(taken) % 2 else (best, plan)
             blocks = {one: self._measure(one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
             noise = self.evidence[best].disturbed or self.evidence[plan].disturbed
-            if noise and again < AGAIN and self.lab.now() < self._deadline:
+            if noise and again < AGAIN and self.lab.now() < self.budget:
                 again += 1
                 for one in order:
                     self.evidence[one].forget_last()
