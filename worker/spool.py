@@ -1,5 +1,6 @@
 """The events of a job on disk, so that neither a Redis that is away nor one that was emptied loses any."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -67,7 +68,8 @@ def _decode(record: Record) -> Spooled | None:
     try:
         match record.payload:
             case {"event": dict(event), "result": dict(result)}:
-                return Spooled(EVENT.validate_python(event), TrainResult.model_validate(result))
+                # As JSON: a plan is strict, and takes no mapping for itself from Python.
+                return Spooled(EVENT.validate_python(event), TrainResult.model_validate_json(json.dumps(result)))
             case {"event": dict(event)}:
                 return Spooled(EVENT.validate_python(event))
     except ValidationError:

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.journal import JournalWriter
+from training.plan import Plan
 from worker import spool
 from worker.spool import NAME, Spool, Spooled
 from worker.wire import JobStarted, JobWarning, Progress, TrainingDone, TrainResult
 
-RESULT = TrainResult(job_id="j", attempt=2, status="finished", test_accuracy=0.75)
+RESULT = TrainResult(
+    job_id="j", attempt=2, status="finished", test_accuracy=0.75, plan=Plan(threads=2, micro_batch=128)
+)
 
 
 def progress(seq: int, attempt: int = 1) -> Spooled:
