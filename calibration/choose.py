@@ -161,8 +161,9 @@ def _search(
             finding = search(task, lab, ledger, tell)
         except (NothingMeasured, OSError) as error:
             _warn(emit, f"calibration measured nothing: {error}; going on with your own plan")
+            plan = error.plan if isinstance(error, NothingMeasured) else own
             return Choice(
-                plan=own, source="own", why="calibration measured nothing", cache="miss", trials=len(heard),
+                plan=plan, source="own", why="calibration measured nothing", cache="miss", trials=len(heard),
                 calibration_seconds=time.monotonic() - began - lab.import_seconds, import_seconds=lab.import_seconds,
             )  # fmt: skip
     _warn(emit, around.cache.put(key, finding))

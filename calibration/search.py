@@ -160,6 +160,11 @@ def search(task: Task, lab: Laboratory, records: Records, tell: Callable[[Trial]
 class NothingMeasured(Exception):
     """There is no figure at all; the sentence says why."""
 
+    def __init__(self, message: str, plan: Plan) -> None:
+        super().__init__(message)
+        self.plan = plan
+        """The user's own plan, in smaller pieces where memory is known to demand it."""
+
 
 def _plan_of(candidate: Plan | Skipped) -> Plan:
     return candidate.plan if isinstance(candidate, Skipped) else candidate
@@ -208,7 +213,7 @@ class _Search:
         try:
             return self._take(self.explorer.explore())
         except (Lost, Broken) as error:
-            raise NothingMeasured(str(error)) from error
+            raise NothingMeasured(str(error), self.own) from error
 
     def _take(self, memory: Memory) -> Memory:
         self.batch_statistics = memory.batch_statistics
@@ -233,13 +238,13 @@ class _Search:
                 self.records.survived(self.own)
                 self.failures += 1
                 if not error.memory or self.own.micro_batch == 1 or self.failures > RESTARTS:
-                    raise NothingMeasured(str(error)) from error
+                    raise NothingMeasured(str(error), self.own) from error
             except Broken as error:
-                raise NothingMeasured(str(error)) from error
+                raise NothingMeasured(str(error), self.own) from error
             try:
                 memory = self._take(self.explorer.killed(self.own.micro_batch))
             except (Lost, Broken) as error:
-                raise NothingMeasured(str(error)) from error
+                raise NothingMeasured(str(error), self.own) from error
         plan = self.own
         self.noise = self.evidence[plan].disturbed
         step_s = self.evidence[plan].step_s

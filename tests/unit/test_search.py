@@ -640,6 +640,16 @@ def test_nothing_measured_is_said(error: Exception, at: int) -> None:
         found(lab)
 
 
+def test_where_nothing_is_measured_the_users_plan_still_fits() -> None:
+    """What is known of memory by then stays: the user's batch is taken in the pieces that fit."""
+    lab = Simulated(even, memory=lambda plan: (300 + 10 * plan.micro_batch) * MIB, allowed=1000 * MIB)
+    # An evaluation is cut, too, so that this is the user's plan as it was concluded, and none of the probes.
+    lab.fails = lambda plan: Lost("it took too long") if plan.eval_batch < OWN.eval_batch else None
+    with pytest.raises(NothingMeasured) as raised:
+        found(lab, replace(TASK, memory_bytes=1000 * MIB))
+    assert raised.value.plan.micro_batch in (32, 64)
+
+
 def test_what_fits_by_the_line_and_is_killed_is_taken_in_pieces() -> None:
     """Memory that grows faster than the line costs a process, not the calibration: a smaller piece is measured."""
 
