@@ -3,15 +3,17 @@
     python -m bench.calibration prediction [--runs N]
 
 Each run is a whole `preflight train` of `cnn` on MNIST with a calibration of its own and a seed of its own. A run is a
-quiet one when nobody else disturbed it, by the counters of the kernel, looked at before it and after it. Its processes
-are collected by then, so that their work is counted as our own. How long they waited is not, as they are gone; pressure
-on the processors stands in for it.
+quiet one when nobody else disturbed it, by two witnesses. One is the kernel's counters, looked at before it and after
+it: its processes are collected by then, so that their work is counted as our own; how long they waited is not, as they
+are gone, and pressure on the processors stands in for it. The other is the training itself, which looks at the counters
+in its own process and says in `prediction_checked` where it was disturbed.
 """
 
 import json
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +22,8 @@ from training.noise import Machine
 from worker.settings import load, service_environment
 
 EPOCHS: Final = 2
+CHECKED: Final = "prediction_checked"
+"""The event in which a training holds the prediction against what it measures."""
 MEDIAN_BOUND: Final = 0.05
 WORST_BOUND: Final = 0.10
 
@@ -61,21 +65,23 @@ def main(asked: Asked) -> bool:
 def one(seed: int, machine: Machine) -> Run:
     """Train once and print a row."""
     before = machine.look()
-    result = train(seed)
+    result, seen = train(seed)
     noise = replace(machine.look().since(before), waited=None)
-    run = Run(result["predicted_epoch_s"], result["measured_epoch_s"], noise.describe() if noise.noisy else "")
+    disturbed = "; ".join([*([noise.describe()] if noise.noisy else []), *seen])
+    run = Run(result["predicted_epoch_s"], result["measured_epoch_s"], disturbed)
     row(str(seed), f"{run.predicted_s:.2f}", f"{run.measured_s:.2f}", f"{run.error:+.1%}", run.disturbed or "quiet")
     return run
 
 
-def train(seed: int) -> dict[str, float]:
-    """Return the figures of one training; its model is thrown away."""
+def train(seed: int) -> tuple[dict[str, float], Sequence[str]]:
+    """Return the figures of one training, and what it saw of others; its model is thrown away."""
     with tempfile.TemporaryDirectory() as artifacts:
         done = subprocess.run(
             [PREFLIGHT, "train", "--dataset", "mnist", "--model", "cnn", "--epochs", str(EPOCHS), "--seed", str(seed),
              "--force-calibration", "--json"],
-            env={**service_environment(load()), "PREFLIGHT_ARTIFACT_DIR": artifacts},
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+            env={**service_environment(load(log_format="json", log_level="info")), "PREFLIGHT_ARTIFACT_DIR": artifacts},
+            capture_output=True, check=True,
         )  # fmt: skip
     result: dict[str, float] = json.loads(done.stdout)
-    return result
+    checks = [record for line in done.stderr.splitlines() if (record := json.loads(line))["message"] == CHECKED]
+    return result, [f"in the training: {check['seen']}" for check in checks if check["cause"] == "noisy"]
