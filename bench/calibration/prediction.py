@@ -83,5 +83,6 @@ def train(seed: int) -> tuple[dict[str, float], Sequence[str]]:
             capture_output=True, check=True,
         )  # fmt: skip
     result: dict[str, float] = json.loads(done.stdout)
-    checks = [record for line in done.stderr.splitlines() if (record := json.loads(line))["message"] == CHECKED]
-    return result, [f"in the training: {check['seen']}" for check in checks if check["cause"] == "noisy"]
+    said = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
+    noisy = [event for event in said if event["message"] == CHECKED and event["cause"] == "noisy"]
+    return result, [f"in the training: {event['seen']}" for event in noisy]
