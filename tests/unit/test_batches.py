@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +11,8 @@ from torch import Tensor
 
 from training.augment import augment
 from training.batches import Batches, EpochOrder, StoreDataset, normalise
-from training.errors import InvalidConfig
 from training.plan import MemoryFormat, Plan
 from training.spec import Augmentation, TrainSpec
-from training.split import Split, split
 from training.store import StoreInfo, open_store
 
 EVERYTHING = Augmentation(
@@ -40,48 +37,6 @@ def a_spec(batch_size: int, validation: int | None = None, augmentation: Augment
         dataset="digits", model="cnn", batch_size=batch_size, validation_samples=validation,
         augmentation=augmentation, seed=3,
     )  # fmt: skip
-
-
-def a_set(train_count: int) -> StoreInfo:
-    """Return the description of a data set of so many training samples."""
-    return StoreInfo(
-        name="digits", path=Path("nowhere"), shape=(1, 28, 28), classes=10, train_count=train_count, test_count=10,
-        mean=33.0, std=78.0, sources=(),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("count", "asked", "batch_size", "expected"),
-    [
-        (60_000, None, 128, Split(train=55_000, validation=5_000, steps=429)),
-        (50_000, None, 1000, Split(train=45_000, validation=5_000, steps=45)),
-        (1_500, None, 100, Split(train=1_350, validation=150, steps=13)),
-        (9, None, 9, Split(train=9, validation=0, steps=1)),
-        (1_500, 0, 1_500, Split(train=1_500, validation=0, steps=1)),
-        (1_500, 1_499, 1, Split(train=1, validation=1_499, steps=1)),
-    ],
-)
-def test_the_split(count: int, asked: int | None, batch_size: int, expected: Split) -> None:
-    """By default 5,000 samples validate, or a tenth where that is fewer; else as many as asked for, 0 included."""
-    assert split(a_spec(batch_size, asked), a_set(count)) == expected
-
-
-@pytest.mark.parametrize("asked", [1_500, 1_501, 10_000_000])
-def test_validating_on_everything_is_refused(asked: int) -> None:
-    """Nothing left to train on: the message names the field, its value, the data set and the bound."""
-    with pytest.raises(
-        InvalidConfig, match=f"validation_samples is {asked}, but digits has 1500 .* at most 1499"
-    ) as no:
-        split(a_spec(1, asked), a_set(1_500))
-    assert no.value.field == "validation_samples"
-
-
-@pytest.mark.parametrize("batch_size", [1_351, 65_536])
-def test_a_batch_larger_than_the_data_is_refused(batch_size: int) -> None:
-    """The bound is what is left to train on, not the size of the data set."""
-    with pytest.raises(InvalidConfig, match=f"batch_size is {batch_size}, but digits has 1350 .* at most 1350") as no:
-        split(a_spec(batch_size), a_set(1_500))
-    assert no.value.field == "batch_size"
 
 
 @given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10_000), train=st.integers(1, 2000), data=st.data())

@@ -1,0 +1,116 @@
+"""What two series of timed steps say about which plan is faster, and how surely."""
+
+import math
+import statistics
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibration.paired import LEAST_PAIRS, P95_SAMPLES, Comparison, compare, slowest, step_interval
+
+STEPS = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
+PAIRS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=6)
+
+
+def drawn(random: Random, median: float, count: int, noise: float) -> list[float]:
+    """Return noisy steps."""
+    return [median * math.exp(random.gauss(0, noise)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_exact_steps_have_an_exact_ratio(count: int) -> None:
+    """Above 1 the challenger is faster; without noise the interval is the ratio itself."""
+    comparison = compare([((0.2, 0.2), (0.1, 0.1))] * count)
+    assert (comparison.ratio, comparison.low, comparison.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert comparison.pairs == count
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+def test_a_drift_that_meets_both_says_nothing(count: int) -> None:
+    """What slows the machine for a while slows both halves of a pair: the ratio is as if it had not been."""
+    pairs = [([0.1 * (1 + turn)] * 4, [0.08 * (1 + turn)] * 4) for turn in range(count)]
+    comparison = compare(pairs)
+    assert comparison.ratio == pytest.approx(1.25)
+    assert comparison.low == pytest.approx(comparison.high) == pytest.approx(1.25)
+
+
+def test_one_slow_block_decides_nothing() -> None:
+    """A single disturbed pair does not move the ratio, and of seven not even the interval."""
+    pairs = [([0.1] * 4, [0.05] * 4)] * 6 + [([0.1] * 4, [5.0] * 4)]
+    comparison = compare(pairs)
+    assert comparison.ratio == pytest.approx(2.0)
+    assert comparison.low == pytest.approx(2.0)
+    assert compare(pairs[1:]).ratio == pytest.approx(2.0)
+
+
+def test_one_slow_step_decides_nothing() -> None:
+    """A block counts by its median step."""
+    assert compare([([0.1, 0.1, 9.0], [0.05, 0.05, 7.0])] * 3).ratio == pytest.approx(2.0)
+
+
+@given(pairs=PAIRS)
+def test_an_interval_holds_its_ratio(pairs: list[tuple[list[float], list[float]]]) -> None:
+    """Whatever was timed, 0 < low <= ratio <= high, and all of it is finite."""
+    comparison = compare(pairs)
+    assert 0 < comparison.low <= comparison.ratio <= comparison.high < math.inf
+    assert comparison.pairs == len(pairs)
+
+
+@given(pairs=PAIRS)
+def test_the_same_steps_give_the_same_answer(pairs: list[tuple[list[float], list[float]]]) -> None:
+    """The dice of the bootstrap are loaded: a decision can be repeated."""
+    assert compare(pairs) == compare(pairs)
+
+
+@given(pairs=PAIRS)
+def test_the_other_way_round_is_the_inverse(pairs: list[tuple[list[float], list[float]]]) -> None:
+    """Neither side is favoured."""
+    forth, back = compare(pairs), compare([(challenger, best) for best, challenger in pairs])
+    assert forth.ratio == pytest.approx(1 / back.ratio)
+
+
+@pytest.mark.parametrize("count", [1, LEAST_PAIRS - 1])
+def test_few_pairs_are_judged_by_their_steps(count: int) -> None:
+    """Where pairs are too few to be resampled, the spread of the steps makes the interval."""
+    random = Random(1)  # noqa: S311 - dice
+    pairs = [(drawn(random, 0.1, 12, 0.1), drawn(random, 0.1, 12, 0.1)) for _ in range(count)]
+    comparison = compare(pairs)
+    assert comparison.low < comparison.ratio < comparison.high
+
+
+@pytest.mark.parametrize(("count", "steps"), [(4, 4), (6, 8), (2, 10), (1, 16)])
+def test_the_interval_mostly_holds_the_truth(count: int, steps: int) -> None:
+    """Of 200 races at 3 % noise, the true ratio lies within, or 2 % beside it, in nine of ten."""
+    random, hits = Random(7), 0  # noqa: S311 - dice
+    for _ in range(200):
+        pairs = [(drawn(random, 0.1, steps, 0.03), drawn(random, 0.1 / 1.2, steps, 0.03)) for _ in range(count)]
+        comparison = compare(pairs)
+        hits += comparison.low / 1.02 <= 1.2 <= comparison.high * 1.02
+    assert hits >= 180
+
+
+@given(blocks=st.lists(STEPS, min_size=1, max_size=6))
+def test_the_interval_of_a_step_holds_its_median(blocks: list[list[float]]) -> None:
+    """The centre is the median of all steps; without spread, both ends are it."""
+    centre, low, high = step_interval(blocks)
+    assert centre == statistics.median([step for block in blocks for step in block])
+    assert min(map(min, blocks)) <= low <= centre <= high <= max(map(max, blocks))
+
+
+def test_a_steady_step_has_no_interval() -> None:
+    """And blocks that differ from one another widen it."""
+    assert step_interval([(0.1, 0.1), (0.1,)]) == (0.1, 0.1, 0.1)
+    _, low, high = step_interval([(0.1,) * 8, (0.2,) * 8, (0.1,) * 8])
+    assert low == 0.1
+    assert high == 0.2
+
+
+@pytest.mark.parametrize(("count", "name"), [(1, "max"), (P95_SAMPLES - 1, "max"), (P95_SAMPLES, "p95"), (500, "p95")])
+def test_the_slowest_steps_are_called_what_they_are(count: int, name: str) -> None:
+    """The 95th percentile of a few samples is their maximum, and is named so."""
+    seconds = [float(number) for number in range(1, count + 1)]
+    kind, value = slowest(seconds)
+    assert kind == name
+    assert value == count if name == "max" else value == pytest.approx(0.95 * count, rel=0.02)
