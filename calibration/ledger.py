@@ -106,8 +106,9 @@ class Ledger:
         match record.kind:
             case "attempt":
                 pending.add(_plan(record))
-            case "survived":
+            case "survived":  # or was run again, by one that did not believe the suspicion
                 pending.discard(_plan(record))
+                self._suspects.discard(_plan(record))
             case "trial":
                 raced = RACED.validate_json(json.dumps(record.payload))
                 self._raced[raced.best, raced.trial.plan] = raced.trial
