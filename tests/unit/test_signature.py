@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration.signature import signature
+from calibration import signature as module
+from calibration.finding import Knob
+from calibration.signature import has_bfloat16, signature
+from calibration.space import KNOBS
 from training.plan import Plan
 from training.resources import Resources
 from training.spec import Augmentation, TrainSpec
@@ -54,6 +57,11 @@ def key(
 ) -> str:
     """Return the key of a signature."""
     return signature(spec, own, container, info, root=root).key
+
+
+def trials_key(root: Path, spec: TrainSpec = SPEC, own: Plan = OWN, container: Resources = CONTAINER) -> str:
+    """Return the key of single measurements."""
+    return signature(spec, own, container, DIGITS, root=root).trials_key
 
 
 def test_equal_inputs_have_one_key(root: Path) -> None:
@@ -109,13 +117,69 @@ def test_another_workload_has_another_key(root: Path, change: Callable[[TrainSpe
         lambda plan: replace(plan, precision="bfloat16"),
         lambda plan: replace(plan, memory_format="channels_last"),
         lambda plan: replace(plan, allocator="tuned"),
+        lambda plan: replace(plan, affinity="pinned"),
         lambda plan: replace(plan, compile=True),
     ],
-    ids=["threads", "interop", "micro", "eval", "workers", "precision", "format", "allocator", "compile"],
+    ids=["threads", "interop", "micro", "eval", "workers", "precision", "format", "allocator", "affinity", "compile"],
 )
 def test_another_baseline_has_another_key(root: Path, change: Callable[[Plan], Plan]) -> None:
-    """The whole of the user's own plan is part of the key: what was searched from it may not suit another."""
+    """The whole of the user's own plan is part of the key: what was searched from it may not suit another.
+
+    Single measurements hold all the same: they are of two plans, whichever the search began with.
+    """
     assert key(root, own=change(OWN)) != key(root)
+    assert trials_key(root, own=change(OWN)) == trials_key(root)
+
+
+@pytest.mark.parametrize("knobs", [(), ("threads",), KNOBS[:-1]])
+def test_other_knobs_have_another_key(root: Path, knobs: tuple[Knob, ...]) -> None:
+    """A search that was allowed less may have missed what this one finds; what it measured holds."""
+    less = signature(SPEC, OWN, CONTAINER, DIGITS, knobs=knobs, root=root)
+    assert less.key != key(root)
+    assert less.trials_key == trials_key(root)
+
+
+def test_the_order_of_the_knobs_is_not_part_of_the_key(root: Path) -> None:
+    """They are turned in an order of their own, and once each."""
+    again = signature(SPEC, OWN, CONTAINER, DIGITS, knobs=(*reversed(KNOBS), *KNOBS), root=root)
+    assert again.key == key(root)
+
+
+def test_tcmalloc_is_part_of_both_keys(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is installed later, it is worth a search; where it is removed, its plans are not what they were."""
+    keys = set()
+    for path in (None, Path("/usr/lib/libtcmalloc_minimal.so.4")):
+        monkeypatch.setattr(module, "find_tcmalloc", lambda path=path: path)
+        keys |= {key(root), trials_key(root)}
+    assert len(keys) == 4
+
+
+def test_single_measurements_depend_on_everything_else(root: Path) -> None:
+    """Limits, workload and hardware are part of their key, too, and it is never that of a finding."""
+    here = trials_key(root)
+    assert re.fullmatch(r"[0-9a-f]{32}", here)
+    assert here != key(root)
+    assert trials_key(root, replace(SPEC, batch_size=33)) != here
+    assert trials_key(root, container=replace(CONTAINER, quota=None)) != here
+    assert trials_key(processor(root, CPUINFO.replace("avx2", "avx"))) != here
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "has"),
+    [
+        (CPUINFO, False),
+        (CPUINFO.replace("avx2", "avx2 avx512_bf16"), True),
+        (CPUINFO.replace("avx2", "amx_bf16"), True),
+        ("Features\t: fp asimd bf16\n", True),
+        ("Features\t: fp asimd svebf16\n", True),
+        (CPUINFO.replace("avx2", "xbf16 bf16x"), False),
+        ("", False),
+    ],
+)
+def test_bfloat16_is_what_the_processor_says(tmp_path: Path, cpuinfo: str, has: bool) -> None:
+    """By whole flags of x86 and Arm; where nothing is said there is none."""
+    assert has_bfloat16(tmp_path) is False
+    assert has_bfloat16(processor(tmp_path, cpuinfo)) is has
 
 
 @pytest.mark.parametrize(
