@@ -29,7 +29,8 @@ def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> No
 
     prepare_process(request.plan)
     bench = Workbench(request.spec, open_store(request.store))
-    journal.write("start", {"import_seconds": time.perf_counter() - began})
+    # Durable: where the disk is full, an end with that reason instead of a silence that the parent waits for.
+    journal.write("start", {"import_seconds": time.perf_counter() - began}, durable=True)
     for line in sys.stdin.buffer:
         if should_stop():
             break

@@ -1,5 +1,6 @@
 """Runs real training steps under a plan, in this process, and times them; imported only in measuring processes."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -134,7 +135,8 @@ class Workbench:
         gate = Contender(
             spec, replace(reference, micro_batch=micro, loader_workers=0, prefetch_factor=None), self._store
         )
-        return Checked(cosine=gradient_cosine(gate, replace(plan, micro_batch=micro), self._store, GATE_STEPS))
+        cosine = gradient_cosine(gate, replace(plan, micro_batch=micro), self._store, GATE_STEPS)
+        return Checked(cosine=cosine if math.isfinite(cosine) else -1.0)  # NaN agrees with nothing
 
     def clear(self) -> None:
         """Forget every contender; their loader workers end with them."""
