@@ -121,9 +121,7 @@ def choose_plan(
         if known is not None:
             return known
         if not alone:
-            emit(
-                "warning", {"message": "another calibration is measuring here and does not end; both will be disturbed"}
-            )
+            _warn(emit, "the lock of the plan cache was not to be had; another calibration here would disturb this one")
         return _search(spec, own, around, options, key, emit, tick)
 
 

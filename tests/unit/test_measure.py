@@ -1,39 +1,28 @@
-"""Measuring: contenders run real steps, races are fair, and the search keeps what was measured to be best.
+"""Measuring: contenders run real steps under their plans, and a workbench answers what it was asked, no less."""
 
-Where a fact is about which of two plans is faster, the seconds of the steps are scripted, because on a shared
-machine the real ones decide nothing for certain. The steps themselves, where they matter, are real.
-"""
-
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import JsonValue
 from torch import Tensor
 
 from calibration import measure
-from calibration.child import CalibrationRequest, Search, _search, _try
 from calibration.measure import (
-    BLOCKS,
-    DROP_BELOW,
-    GAIN,
-    WARM_UP,
+    AT_ONCE,
+    GATE_STEPS,
     Contender,
-    Race,
-    _block_size,
-    gradients_agree,
-    race,
+    Workbench,
+    _has_batch_statistics,
+    _peak,
+    _reset_peak,
+    gradient_cosine,
 )
-from training import step as training_step
+from calibration.search import COSINE
 from training.datasets import Samples, Split
-from training.journal import JournalReader, JournalWriter, Record
+from training.models import build
 from training.plan import Plan
 from training.spec import TrainSpec
 from training.step import TrainStep
@@ -41,9 +30,9 @@ from training.store import Store, open_store, write
 
 SPEC = TrainSpec(dataset="noise", model="cnn", batch_size=8, validation_samples=4)
 OWN = Plan(threads=1, micro_batch=8, eval_batch=16)
-TUNED = replace(OWN, allocator="tuned")
 LAST = replace(OWN, memory_format="channels_last")
-BFLOAT16 = replace(LAST, precision="bfloat16")
+BFLOAT16 = replace(OWN, precision="bfloat16")
+MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -68,180 +57,154 @@ def torch_as_before() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-class Scripted(Contender):
-    """A contender whose steps take a scripted number of seconds instead of running."""
-
-    cost = 1.0
-
-    def _run(self, steps: int) -> list[float]:
-        return [self.cost] * steps
+@pytest.fixture
+def bench(noise: Store) -> Workbench:
+    """Return a workbench on which nothing is warm."""
+    return Workbench(SPEC, noise)
 
 
-def scripted(store: Store, cost: float) -> Scripted:
-    contender = Scripted(SPEC, OWN, store)
-    contender.cost = cost
-    return contender
+def trained(bench: Workbench) -> dict[Plan, int]:
+    """Return the plans that are warm, and the steps that each was trained for."""
+    return {plan: contender.trained for plan, contender in bench._contenders.items()}
 
 
-class Scaled(Contender):
-    """A contender whose steps run for real and then count `scale` times: slowed down or sped up beyond noise."""
-
-    scale = 1.0
-    log: list[tuple[str, int]]
-    name = ""
-
-    def _run(self, steps: int) -> list[float]:
-        return [self.scale * seconds for seconds in super()._run(steps)]
-
-    def measure(self, steps: int) -> list[float]:
-        self.log.append((self.name, steps))
-        return super().measure(steps)
-
-
-def pair(store: Store, scale: float) -> tuple[Scaled, Scaled, list[tuple[str, int]]]:
-    """Return a best contender, a challenger whose steps count `scale` times, and the log of both."""
-    best, challenger = Scaled(SPEC, OWN, store), Scaled(SPEC, LAST, store)
-    log: list[tuple[str, int]] = []
-    best.name, best.log = "best", log
-    challenger.name, challenger.log, challenger.scale = "challenger", log, scale
-    return best, challenger, log
-
-
-@given(samples=st.integers(1, 10_000))
-def test_blocks_cover_all_samples(samples: int) -> None:
-    """The blocks of a race add up to the samples and differ by one step at most."""
-    sizes = [_block_size(samples, block) for block in range(BLOCKS)]
-    assert sum(sizes) == samples
-    assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.mark.parametrize(
-    ("ratio", "dropped", "won"),
-    [
-        (GAIN, False, True),
-        (GAIN - 1e-9, False, False),
-        (1.0, False, False),
-        (10.0, False, True),
-        (10.0, True, False),
-        (float("nan"), False, False),
-    ],
-)
-def test_a_win_needs_more_than_noise(ratio: float, dropped: bool, won: bool) -> None:
-    """A challenger wins from a gain of 3 % on, and never when it was dropped."""
-    assert Race(ratio, dropped=dropped).won is won
-
-
-@pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 8, 11])
-def test_both_plans_run_the_same_steps(noise: Store, samples: int) -> None:
-    """Few samples or many, both plans are measured for exactly as many steps as asked for."""
-    best, challenger = scripted(noise, 1.0), scripted(noise, 1.0)
-    outcome = race(best, challenger, samples)
-    assert len(best.seconds) == len(challenger.seconds) == samples
-    assert outcome == Race(1.0, dropped=False)
-
-
-def test_the_plans_take_turns(noise: Store) -> None:
-    """Both run in blocks, A B, B A, A B, B A, so that a drift of the machine hits both alike."""
-    best, challenger, log = pair(noise, 0.001)
-    race(best, challenger, 2 * BLOCKS)
-    turns = ("best", "challenger", "challenger", "best", "best", "challenger", "challenger", "best")
-    assert log == [(name, 2) for name in turns]
-
-
-def test_a_slow_challenger_is_dropped_early(noise: Store) -> None:
-    """A challenger whose steps take far longer is given up after two pairs, and has not won."""
-    best, challenger, log = pair(noise, 1000.0)
-    outcome = race(best, challenger, 2 * BLOCKS)
-    assert outcome.dropped
-    assert not outcome.won
-    assert outcome.ratio < DROP_BELOW
-    assert [name for name, _ in log] == ["best", "challenger", "challenger", "best"]
-    assert len(challenger.seconds) == len(best.seconds) == 4
-
-
-def test_a_fast_challenger_wins(noise: Store) -> None:
-    """A challenger whose steps take far less wins after all its steps."""
-    best, challenger, _ = pair(noise, 0.001)
-    outcome = race(best, challenger, 2 * BLOCKS)
-    assert outcome.won
-    assert outcome.ratio > GAIN
-    assert len(challenger.seconds) == 2 * BLOCKS
-
-
-@pytest.mark.parametrize(
-    ("cost", "dropped", "steps"), [(1 / DROP_BELOW + 1e-6, True, 4), (1.17, False, 8), (1.0, False, 8)]
-)
-def test_the_border_of_dropping(noise: Store, cost: float, dropped: bool, steps: int) -> None:
-    """A challenger is dropped below 85 % of the best plan's speed, and measured to the end from there on."""
-    challenger = scripted(noise, cost)
-    outcome = race(scripted(noise, 1.0), challenger, 8)
-    assert outcome.dropped is dropped
-    assert len(challenger.seconds) == steps
-
-
-class Hiccup(Scripted):
-    """A contender with one very slow block at first."""
-
-    def _run(self, steps: int) -> list[float]:
-        return [100.0 if not self.seconds else self.cost] * steps
-
-
-def test_one_slow_block_drops_nobody(noise: Store) -> None:
-    """A single disturbed pair neither drops a challenger nor takes its win, because the median decides."""
-    challenger = Hiccup(SPEC, OWN, noise)
-    challenger.cost = 0.5
-    outcome = race(scripted(noise, 1.0), challenger, 8)
-    assert not outcome.dropped
-    assert outcome.won
+# --- contenders
 
 
 def test_a_contender_trains(noise: Store) -> None:
     """Measured steps are real: weights change, losses stay finite, epochs follow one another without end."""
     contender = Contender(SPEC, OWN, noise)
-    before = [weights.clone() for weights in contender._step.model.parameters()]
-    contender.warm_up(60)
-    assert contender.seconds == []
-    assert contender.step_s > 0
-    assert len(contender.measure(6)) == 6  # an epoch has 4 steps
-    assert len(contender.seconds) == 6
-    assert all(seconds > 0 for seconds in contender.seconds)
-    after = list(contender._step.model.parameters())
+    before = [weights.clone() for weights in contender.step.model.parameters()]
+    seconds = contender.run(6)  # an epoch has 4 steps
+    assert len(seconds) == contender.trained == 6
+    assert all(second > 0 for second in seconds)
+    assert 0 < contender.fetch_s < sum(seconds)
+    after = list(contender.step.model.parameters())
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
     assert all(bool(weights.isfinite().all()) for weights in after)
-    assert next(iter(contender._step.optimizer.state.values()))["step"] == WARM_UP + 6
+    assert next(iter(contender.step.optimizer.state.values()))["step"] == 6
 
 
-def test_a_slow_plan_is_not_warmed_up_for_long(noise: Store) -> None:
-    """After the seconds for it no further step of the warm-up is begun, but one always is."""
+def test_no_steps_are_no_seconds(noise: Store) -> None:
+    """Nothing asked for is nothing measured, fetching included."""
     contender = Contender(SPEC, OWN, noise)
-    contender.warm_up(0)
-    assert next(iter(contender._step.optimizer.state.values()))["step"] == 1
-    assert contender.step_s > 0
+    assert (contender.run(0), contender.fetch_s, contender.trained) == ([], 0.0, 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_contender_runs_with_the_threads_of_its_plan(noise: Store, threads: int) -> None:
     """Each turn sets torch's threads, which the other plan may have changed."""
     torch.set_num_threads(3)
-    Contender(SPEC, replace(OWN, threads=threads), noise).measure(1)
+    Contender(SPEC, replace(OWN, threads=threads), noise).run(1)
     assert torch.get_num_threads() == threads
 
 
-def test_the_prediction_is_steps_and_validation(noise: Store) -> None:
-    """An epoch is predicted as its steps at their median plus its validation; without one, as the steps alone."""
-    contender = scripted(noise, 0.0)
-    contender.seconds = [1.0, 2.0, 90.0]
-    assert contender.step_s == 2.0
-    assert contender.predicted_epoch_s() == 4 * 2.0 + 4 * contender._validation_s()
-    assert contender._validation_s() > 0
-    whole = Scripted(replace(SPEC, validation_samples=0), OWN, noise)
-    whole.seconds = [1.0, 2.0, 90.0]
-    assert whole.predicted_epoch_s() == 4 * 2.0
+def test_contenders_see_the_batches_of_training(noise: Store) -> None:
+    """The first epoch's order comes from the spec's seed, whatever the plan."""
+    first, second = (Contender(SPEC, plan, noise).next_batch() for plan in (OWN, LAST))
+    assert torch.equal(first[1], second[1])
+    assert torch.equal(first[0], second[0])
+
+
+# --- the workbench
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_as_many_steps_are_timed_as_asked_for(bench: Workbench, steps: int) -> None:
+    """Neither warming up nor settling is counted among them; both are trained all the same."""
+    measured = bench.measure(OWN, steps, settle=2, warm_up=3)
+    assert (len(measured.seconds), len(measured.warm)) == (steps, 3)
+    assert all(second > 0 for second in (*measured.seconds, *measured.warm))
+    assert 0 < measured.fetch_s < sum(measured.seconds)
+    assert measured.peak_bytes > 0
+    assert trained(bench) == {OWN: steps + 5}
+
+
+def test_what_is_warm_is_not_warmed_up_again(bench: Workbench) -> None:
+    """The second block of a plan goes on where the first ended, with its model and its batches."""
+    bench.measure(OWN, 2, settle=0, warm_up=3)
+    again = bench.measure(OWN, 2, settle=1, warm_up=3)
+    assert again.warm == ()
+    assert trained(bench) == {OWN: 8}
+
+
+def test_the_least_recently_used_plan_makes_room(bench: Workbench) -> None:
+    """Two are kept ready: the best plan outlives its challengers, which take turns with it."""
+    tuned = [replace(OWN, eval_batch=size) for size in (1, 2, 3)]
+    for challenger in tuned:
+        for plan in (OWN, challenger):
+            bench.measure(plan, 1, settle=0, warm_up=1)
+            assert len(trained(bench)) <= AT_ONCE
+    assert list(trained(bench)) == [OWN, tuned[-1]]
+    assert trained(bench)[OWN] == 4
+    assert bench.measure(tuned[0], 1, settle=0, warm_up=1).warm != ()
+
+
+def test_clearing_forgets_everything(bench: Workbench) -> None:
+    """Whatever was warm is new again."""
+    bench.measure(OWN, 1, settle=0, warm_up=1)
+    bench.clear()
+    assert trained(bench) == {}
+
+
+def test_a_probe_trains_on_one_micro_batch(bench: Workbench) -> None:
+    """It forgets what was warm, whose memory would count, and leaves nothing behind."""
+    bench.measure(OWN, 1, settle=0, warm_up=1)
+    probed = bench.probe(replace(OWN, micro_batch=2))
+    assert probed.peak_bytes > 0
+    assert probed.seconds > 0
+    assert trained(bench) == {}
+
+
+def test_an_evaluation_is_timed_without_training(bench: Workbench, noise: Store) -> None:
+    """On as many samples as there are at most, with the model of a plan that may be warm, which does not learn."""
+    bench.measure(OWN, 1, settle=0, warm_up=1)
+    weights = {name: value.clone() for name, value in bench._contenders[OWN].step.model.state_dict().items()}
+    for samples in (1, 20, 10_000):
+        assert bench.validate(OWN, samples).sample_s > 0
+    assert trained(bench) == {OWN: 2}
+    for name, value in bench._contenders[OWN].step.model.state_dict().items():
+        assert torch.equal(value, weights[name])
+    assert bench.validate(LAST, 5).sample_s > 0
+    assert noise.info.train_count == 36
+
+
+@pytest.mark.parametrize(("model", "has"), [("cnn", True), ("resnet18", True), ("linear", False)])
+def test_batch_statistics_are_seen(model: str, has: bool) -> None:
+    """Batch norms make the micro-batch a matter of learning; a model without them has none to name."""
+    module = torch.nn.Linear(2, 2) if model == "linear" else build(model, (1, 28, 28), 10)
+    assert _has_batch_statistics(module) is has
+
+
+def test_a_peak_is_what_was_resident_since_the_reset() -> None:
+    """Memory that was given back before does not count, and what is used meanwhile does."""
+    _reset_peak()
+    before = _peak()
+    large = torch.zeros(200 * MIB, dtype=torch.uint8)
+    assert _peak() >= before + 190 * MIB
+    del large
+    assert _peak() >= before + 190 * MIB
+    _reset_peak()
+    assert _peak() < before + 100 * MIB
+
+
+def test_mapped_files_are_no_memory(tmp_path: Path) -> None:
+    """The kernel takes them back under pressure."""
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes(100 * MIB))
+    _reset_peak()
+    before = _peak()
+    mapped = np.memmap(path, dtype=np.uint8, mode="r")
+    assert int(mapped.sum()) == 0
+    assert _peak() < before + 50 * MIB
+
+
+# --- the parity gate
 
 
 def test_equal_plans_have_equal_gradients(noise: Store) -> None:
-    """The parity gate lets a plan pass that computes in another layout alone."""
-    assert gradients_agree(Contender(SPEC, OWN, noise), LAST)
+    """Another layout computes the same."""
+    assert gradient_cosine(Contender(SPEC, OWN, noise), LAST, noise, GATE_STEPS) > 0.999
 
 
 class Rolled(TrainStep):
@@ -273,86 +236,31 @@ class Reversed(TrainStep):
 
 
 @pytest.mark.parametrize("doctored", [Rolled, Broken, Reversed])
-def test_other_gradients_are_noticed(noise: Store, monkeypatch: pytest.MonkeyPatch, doctored: type[TrainStep]) -> None:
-    """The parity gate refuses gradients of the wrong weights, NaN, and gradients that point the other way."""
-    monkeypatch.setattr(measure, "TrainStep", doctored)
-    assert not gradients_agree(Contender(SPEC, LAST, noise), BFLOAT16)
-
-
-class Searching:
-    """A search in this process, and what its journal says."""
-
-    def __init__(self, store: Store, directory: Path, spec: TrainSpec = SPEC, own: Plan = OWN) -> None:
-        request = CalibrationRequest(
-            spec=spec, baseline=own, threads=(1, 2), samples=4, seconds=600, store=store.info.path
-        )
-        self._writer = JournalWriter(directory / "journal", "run")
-        self._reader = JournalReader(directory / "journal", "run")
-        self.search = Search(request, store, self._writer, lambda: False, time.perf_counter(), request.seconds)
-
-    def records(self, kind: str) -> list[Record]:
-        """Return the records of a kind since the last call."""
-        return [record for record in self._reader.read() if record.kind == kind]
-
-
-def test_refused_gradients_leave_the_best_plan(noise: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A plan whose gradients differ is rejected before it is measured, and the best plan stays."""
-    monkeypatch.setattr(measure, "TrainStep", Rolled)
-    searching = Searching(noise, tmp_path)
-    best = Contender(SPEC, OWN, noise)
-    assert _try(searching.search, best, BFLOAT16) is best
-    (reject,) = searching.records("reject")
-    assert reject.payload["plan"] == asdict(BFLOAT16)
-
-
-class Costed(Scripted):
-    """A contender whose steps cost what a table says of its plan."""
-
-    def __init__(self, costs: dict[Plan, float], spec: TrainSpec, plan: Plan, store: Store) -> None:
-        super().__init__(spec, plan, store)
-        self.cost = costs.get(plan, 2.0)
-
-
-def improvements(
-    noise: Store, monkeypatch: pytest.MonkeyPatch, directory: Path, costs: dict[Plan, float]
-) -> list[dict[str, JsonValue]]:
-    """Search with scripted costs (2 s a step where `costs` is silent) and return the improvements in order.
-
-    The C library's allocator is left alone, because it could not be put back for the tests that follow, and the
-    parity gate, which has tests of its own, is open.
-    """
-    monkeypatch.setattr(measure, "Contender", partial(Costed, costs))
-    monkeypatch.setattr(measure, "gradients_agree", lambda *_: True)
-    monkeypatch.setattr(training_step, "tune_allocator", lambda: True)
-    searching = Searching(noise, directory, replace(SPEC, validation_samples=0))
-    _search(searching.search)
-    assert searching.search.complete
-    return [record.payload for record in searching.records("improve")]
-
-
-def test_the_fastest_plan_is_the_last_improvement(
-    noise: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_other_gradients_are_noticed(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, doctored: type[TrainStep]
 ) -> None:
-    """Each knob starts from what the one before it found, and the last improvement is the fastest plan."""
-    fastest = replace(BFLOAT16, allocator="tuned", threads=2)
-    costs = {OWN: 1.0, TUNED: 0.9, replace(fastest, threads=1): 0.7, fastest: 0.5}
-    found = improvements(noise, monkeypatch, tmp_path, costs)
-    assert [payload["predicted_epoch_s"] for payload in found] == [4.0, 3.6, 2.8, 2.0, 2.0]
-    assert found[-1]["plan"] == asdict(fastest)
+    """The gate tells gradients of the wrong weights, NaN, and gradients that point the other way; in numbers."""
+    monkeypatch.setattr(measure, "TrainStep", doctored)
+    cosine = bench.check(BFLOAT16, OWN).cosine
+    assert -1.01 <= cosine <= COSINE
+    assert trained(bench) == {}
 
 
-def test_a_slower_allocator_is_not_chosen(noise: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where no plan with the tuned allocator is faster than the user's own, the user's own is chosen."""
-    *_, chosen = improvements(noise, monkeypatch, tmp_path, {OWN: 1.0})
-    assert chosen["plan"] == asdict(OWN)
-    assert chosen["predicted_epoch_s"] == 4.0
+@pytest.mark.parametrize("batch_size", [32, 128])
+def test_bfloat16_passes_the_parity_gate(digits: Store, batch_size: int) -> None:
+    """The gradients of cnn in bfloat16 on real digits agree with float32, whatever the seed."""
+    torch.set_num_threads(1)
+    reference = replace(OWN, micro_batch=batch_size, memory_format="channels_last")
+    for seed in range(3):
+        spec = TrainSpec(dataset="digits", model="cnn", batch_size=batch_size, seed=seed)
+        bfloat16 = replace(reference, precision="bfloat16")
+        assert Workbench(spec, digits).check(bfloat16, reference).cosine > COSINE
 
 
-def test_an_improvement_improves_on_all_before(noise: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whenever a search ends, its last improvement is the fastest plan until then.
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Return the prepared digits."""
+    from training.prepare import prepare
 
-    Where tuning the allocator slows every plan down, a plan that beats only tuned ones is no improvement.
-    """
-    costs = {OWN: 1.0, replace(LAST, allocator="tuned"): 1.8, replace(BFLOAT16, allocator="tuned"): 1.5}
-    found = improvements(noise, monkeypatch, tmp_path, costs)
-    assert all(payload["plan"] == asdict(OWN) for payload in found)
+    root = tmp_path_factory.mktemp("digits")
+    return open_store(prepare("digits", root / "data", root / "cache", download=False).path)

@@ -1,0 +1,372 @@
+"""The laboratory with real processes on real digits: what they answer, how they are lost, that none stays behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from calibration import lab as module
+from calibration.child import MODULE
+from calibration.lab import Broken, Lab, Lost
+from calibration.orders import BENCH, Bench
+from training.errors import Cancelled, InvalidConfig
+from training.plan import Plan
+from training.spec import TrainSpec
+from training.store import StoreInfo
+
+SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
+OWN = Plan(threads=1, micro_batch=32, eval_batch=100)
+TUNED = replace(OWN, allocator="tuned")
+BFLOAT16 = replace(OWN, precision="bfloat16")
+ENDLESS = 1_000_000
+"""Steps that no test waits for."""
+MIB = 1 << 20
+
+
+def processes() -> list[psutil.Process]:
+    """Return the measuring processes of this one, the oldest first."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if MODULE in process.cmdline():
+                found.append(process)
+    return sorted(found, key=lambda process: process.create_time())
+
+
+class Tick:
+    """Does something at the next look of the parent, once."""
+
+    def __init__(self) -> None:
+        self.act: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+
+
+def signalled(number: signal.Signals) -> Callable[[], None]:
+    """Return what sends a signal to the one measuring process."""
+
+    def send() -> None:
+        (process,) = processes()
+        process.send_signal(number)
+
+    return send
+
+
+Make = Callable[..., tuple[Lab, Tick]]
+
+
+@pytest.fixture
+def make(digits_store: StoreInfo, tmp_path: Path) -> Iterator[Make]:
+    """Return what makes a laboratory with files of its own; no test leaves a process behind."""
+    labs: list[Lab] = []
+
+    def made(spec: TrainSpec = SPEC, environment: Mapping[str, str] | None = None) -> tuple[Lab, Tick]:
+        directory = tmp_path / f"lab-{len(labs)}"
+        directory.mkdir()
+        tick = Tick()
+        labs.append(Lab(spec, digits_store.path, directory, environment or dict(os.environ), tick))
+        return labs[-1], tick
+
+    yield made
+    for lab in labs:
+        lab.__exit__(None, None, None)
+    assert processes() == []
+
+
+@pytest.fixture(scope="module")
+def shared(digits_store: StoreInfo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Yield one laboratory for the tests that only ask."""
+    with Lab(SPEC, digits_store.path, tmp_path_factory.mktemp("lab"), dict(os.environ), lambda: None) as lab:
+        yield lab
+
+
+# --- what is answered
+
+
+def test_as_many_steps_are_measured_as_asked_for(shared: Lab) -> None:
+    """A tuner that tests nothing finds anything: each answer has exactly the steps of its question, warm-up apart."""
+    shared.alone(OWN)
+    for steps, warm in ((1, 2), (5, 0), (3, 0)):
+        measured = shared.measure(OWN, steps, settle=1, warm_up=2)
+        assert (len(measured.seconds), len(measured.warm)) == (steps, warm)
+        assert all(second > 0 for second in measured.seconds)
+        assert 0 < measured.fetch_s < sum(measured.seconds)
+        assert 20 * MIB < measured.peak_bytes < 4096 * MIB
+        assert measured.batch_statistics
+
+
+def test_memory_evaluation_and_gradients_are_answered(shared: Lab) -> None:
+    """Each kind of question has its answer, from the same process."""
+    small, large = (shared.probe(replace(OWN, micro_batch=size)) for size in (1, 32))
+    assert small.peak_bytes > 20 * MIB
+    assert 20 * MIB < large.peak_bytes < 4096 * MIB
+    assert small.seconds > 0
+    assert shared.validate(OWN, 100).sample_s > 0
+    assert shared.check(replace(OWN, memory_format="channels_last"), OWN).cosine > 0.999
+    assert len(processes()) == 1
+
+
+def test_starting_is_no_time_of_the_calibration(shared: Lab) -> None:
+    """The import of torch is told apart, and the clock goes on without it."""
+    before = shared.now()
+    shared.validate(OWN, 1)
+    imported = shared.import_seconds
+    assert imported > 0
+    assert 0 <= before < shared.now()
+    shared.validate(OWN, 1)
+    assert shared.import_seconds == imported
+
+
+def test_only_settings_need_processes_of_their_own(make: Make) -> None:
+    """Plans of one setting share a process; of two, they have one each; `alone` and `renew` end what they say."""
+    lab, _ = make()
+    for plan in (OWN, replace(OWN, memory_format="channels_last"), replace(OWN, threads=2)):
+        lab.measure(plan, 1, settle=0, warm_up=1)
+    (first,) = processes()
+    lab.measure(TUNED, 1, settle=0, warm_up=1)
+    assert len(processes()) == 2
+    lab.alone(OWN)
+    assert processes() == [first]
+    assert lab.measure(OWN, 1, settle=0, warm_up=1).warm != ()  # it has forgotten what was warm
+    lab.renew(OWN)
+    assert processes() == []
+    assert lab.measure(OWN, 1, settle=0, warm_up=1).warm != ()
+    assert processes() != [first]
+
+
+# --- how processes are lost
+
+
+def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Make) -> None:
+    """SIGKILL amid a measurement costs that measurement."""
+    lab, tick = make()
+    lab.measure(OWN, 1, settle=0, warm_up=1)
+    (first,) = processes()
+    tick.act = signalled(signal.SIGKILL)
+    with pytest.raises(Lost, match=r"killed \(signal 9\)") as caught:
+        lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
+    assert not caught.value.memory
+    assert processes() == []
+    measured = lab.measure(OWN, 2, settle=0, warm_up=1)
+    assert (len(measured.seconds), len(measured.warm)) == (2, 1)
+    assert processes() != [first]
+
+
+def test_a_process_that_died_between_two_questions_is_lost(make: Make) -> None:
+    """Nobody listens any more: that is found out, not waited for."""
+    lab, _ = make()
+    lab.measure(OWN, 1, settle=0, warm_up=1)
+    (process,) = processes()
+    process.kill()
+    with suppress(psutil.TimeoutExpired):
+        process.wait(10)
+    with pytest.raises(Lost):
+        lab.measure(OWN, 1, settle=0, warm_up=1)
+    assert len(lab.measure(OWN, 1, settle=0, warm_up=1).seconds) == 1
+
+
+def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:
+    """One that cannot even hear SIGTERM is gone, and the next question is answered once there is time again."""
+    lab, tick = make()
+    lab.measure(OWN, 1, settle=0, warm_up=1)
+    (process,) = processes()
+
+    def stop() -> None:
+        process.suspend()
+        lab.limit(lab.now())
+
+    tick.act = stop
+    with pytest.raises(Lost, match="did not answer in time"):
+        lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
+    assert not process.is_running()
+    lab.limit(float("inf"))
+    assert len(lab.measure(OWN, 1, settle=0, warm_up=1).seconds) == 1
+
+
+def with_module(tmp_path: Path, name: str, program: str) -> dict[str, str]:
+    """Return an environment in which `program` is what `import name` runs."""
+    directory = tmp_path / "modules"
+    directory.mkdir()
+    (directory / f"{name}.py").write_text(program)
+    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def test_a_process_without_torch_is_lost_with_the_reason(make: Make, tmp_path: Path) -> None:
+    """What the interpreter said last is what the loss says."""
+    lab, _ = make(environment=with_module(tmp_path, "torch", "raise ImportError('libgomp.so.1: cannot open')"))
+    with pytest.raises(Lost, match=r"ImportError: libgomp\.so\.1: cannot open"):
+        lab.measure(OWN, 1, settle=0, warm_up=1)
+    assert processes() == []
+
+
+def test_a_process_that_never_starts_is_given_up(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that hangs is waited for with a limit of its own."""
+    monkeypatch.setattr(module, "START_LIMIT", 0.2)
+    lab, _ = make(environment=with_module(tmp_path, "torch", "import time; time.sleep(600)"))
+    with pytest.raises(Lost, match="did not answer in time"):
+        lab.measure(OWN, 1, settle=0, warm_up=1)
+    assert processes() == []
+
+
+PICKY = """
+import torch
+from torch import nn
+
+class Picky(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.head = nn.Linear(28 * 28, classes)
+
+    def forward(self, images):
+        if torch.is_autocast_enabled("cpu"):
+            {statement}
+        return self.head(images.flatten(1))
+
+def picky(shape, classes):
+    return Picky(classes)
+"""
+
+
+def picky(tmp_path: Path, statement: str) -> dict[str, str]:
+    """Return an environment with a user's model that does something else in bfloat16."""
+    environment = with_module(tmp_path, "mine", PICKY.format(statement=statement))
+    info = tmp_path / "modules" / "mine-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[preflight.models]\npicky = mine:picky\n")
+    return environment
+
+
+def test_a_plan_that_does_not_run_costs_no_process(make: Make, tmp_path: Path) -> None:
+    """The error's first line is the reason, and the process goes on to answer."""
+    environment = picky(tmp_path, "raise RuntimeError('no bfloat16 here\\\\nand a long story')")
+    lab, _ = make(replace(SPEC, model="picky"), environment)
+    assert not lab.measure(OWN, 1, settle=0, warm_up=1).batch_statistics
+    (process,) = processes()
+    with pytest.raises(Broken, match=r"^RuntimeError: no bfloat16 here$"):
+        lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
+    assert len(lab.measure(OWN, 2, settle=0, warm_up=1).seconds) == 2
+    assert processes() == [process]
+
+
+def test_memory_that_cannot_be_had_is_a_loss_for_memory(make: Make, tmp_path: Path) -> None:
+    """Torch's refusal is told from other errors, as a kill of the kernel's is: a smaller plan may do."""
+    lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, "torch.empty(1 << 60, dtype=torch.uint8)"))
+    lab.measure(OWN, 1, settle=0, warm_up=1)
+    with pytest.raises(Lost) as caught:
+        lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
+    assert caught.value.memory
+    assert processes() == []
+
+
+def test_a_crash_is_lost_with_its_last_words(make: Make, tmp_path: Path) -> None:
+    """An error that is no matter of the plan ends the process, and is named."""
+    lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, "raise KeyError('what is this')"))
+    with pytest.raises(Lost, match="KeyError: 'what is this'") as caught:
+        lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
+    assert not caught.value.memory
+
+
+def test_a_spec_that_cannot_be_is_the_jobs_failure(make: Make) -> None:
+    """What the child raises under a name comes out under that name, field included."""
+    lab, _ = make(replace(SPEC, batch_size=5000))
+    with pytest.raises(InvalidConfig, match="5000") as caught:
+        lab.measure(replace(OWN, micro_batch=5000), 1, settle=0, warm_up=1)
+    assert caught.value.field == "batch_size"
+
+
+@pytest.mark.parametrize("name", ["calibration-1.request.json", "calibration-1.jsonl"])
+def test_a_full_disk_is_a_loss_with_the_reason(make: Make, tmp_path: Path, name: str) -> None:
+    """Whether the question or the answer cannot be written."""
+    lab, _ = make()
+    (tmp_path / "lab-0" / name).symlink_to("/dev/full")
+    with pytest.raises(Lost, match="No space left on device"):
+        lab.measure(OWN, 1, settle=0, warm_up=1)
+    assert processes() == []
+
+
+def test_an_unwritable_directory_is_a_loss(digits_store: StoreInfo, tmp_path: Path) -> None:
+    """Nothing is started where its files cannot be."""
+    (tmp_path / "file").write_bytes(b"")
+    with Lab(SPEC, digits_store.path, tmp_path / "file" / "lab", dict(os.environ), lambda: None) as lab:
+        with pytest.raises(Lost, match="Not a directory"):
+            lab.probe(OWN)
+        assert processes() == []
+
+
+# --- that none stays
+
+
+def test_leaving_ends_every_process(make: Make) -> None:
+    """Those of all settings, and the loader workers that they have started."""
+    lab, _ = make()
+    with lab:
+        lab.measure(replace(OWN, loader_workers=1, prefetch_factor=2), 1, settle=0, warm_up=1)
+        lab.measure(TUNED, 1, settle=0, warm_up=1)
+        family = psutil.Process().children(recursive=True)
+        assert len(family) >= 3
+    assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_what_the_tick_raises_ends_everything(make: Make) -> None:
+    """A cancellation comes out as it is, amid a measurement, and no process survives it."""
+    lab, tick = make()
+
+    def cancel() -> None:
+        raise Cancelled("cancelled by its user")
+
+    with pytest.raises(Cancelled, match="by its user"), lab:
+        lab.measure(OWN, 1, settle=0, warm_up=1)
+        lab.measure(TUNED, 1, settle=0, warm_up=1)
+        tick.act = cancel
+        lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
+    assert processes() == []
+
+
+ALLOCATOR = """
+import ctypes, sys
+from pathlib import Path
+import torch
+from calibration.child import measure
+from calibration.orders import BENCH
+from training.journal import JournalWriter
+
+class Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Mallinfo
+
+def maps_large_tensors():
+    before = mallinfo().hblks
+    large = torch.empty(64 << 20, dtype=torch.uint8)
+    return mallinfo().hblks > before
+
+print(maps_large_tensors())
+with JournalWriter(Path(sys.argv[2]), "run") as journal:
+    measure(BENCH.validate_json(sys.argv[1]), journal, lambda: False)
+print(maps_large_tensors())
+"""
+
+
+@pytest.mark.parametrize(("plan", "maps"), [(OWN, "True"), (TUNED, "False")])
+def test_a_tuned_plan_is_measured_tuned(digits_store: StoreInfo, tmp_path: Path, plan: Plan, maps: str) -> None:
+    """A process for the tuned allocator has tuned it: large tensors are not mapped; any other has not."""
+    request = BENCH.dump_json(Bench(spec=SPEC, plan=plan, store=digits_store.path)).decode()
+    command = [sys.executable, "-P", "-c", ALLOCATOR, request, str(tmp_path / "journal")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120, stdin=subprocess.DEVNULL
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", maps]
