@@ -445,3 +445,75 @@ os.kill(os.getpid(), signal.SIGKILL)
         list(follow(first, nothing))
     with start('journal.write("done", {"second": True})') as second:
         assert [record.payload for record in follow(second, nothing)] == [{"second": True}]
+
+
+ECHO = """
+journal.write("start", {})
+for line in sys.stdin.buffer:
+    if should_stop():
+        break
+    journal.write("answer", {"heard": line.decode()})
+journal.write("done", {})
+"""
+
+
+def listening(directory: Path, statements: str = ECHO, name: str | None = None) -> Child:
+    """Start a child that reads its standard input."""
+    indented = "".join(f"    {line}\n" for line in statements.strip().splitlines())
+    (directory / "a_child.py").write_text(HEAD + indented + TAIL)
+    return Child("a_child", b"{}", directory, importing(directory), name=name, listens=True)
+
+
+def heard(child: Child, count: int) -> list[JsonValue]:
+    """Wait for so many answers of a child, and return what they say."""
+    answers: list[JsonValue] = []
+    deadline = time.monotonic() + 60
+    while len(answers) < count:
+        assert time.monotonic() < deadline
+        answers += [record.payload["heard"] for record in child.records() if record.kind == "answer"]
+        time.sleep(0.01)
+    return answers
+
+
+def test_a_listening_child_hears_line_by_line(tmp_path: Path) -> None:
+    """Each line arrives when it is sent, whole, however long, and is answered before the next one comes."""
+    with listening(tmp_path) as child:
+        for line in (b"{}", "ünï".encode(), b"x" * 200_000):
+            child.send(line)
+            assert heard(child, 1) == [line.decode() + "\n"]
+
+
+def test_the_end_of_its_input_ends_a_listening_child(tmp_path: Path) -> None:
+    """One that waits for a line, and so does not look at its stop flag, ends by itself when it is asked to."""
+    with listening(tmp_path) as child:
+        next(follow(child, nothing))
+        assert child.end(patience=30).returncode == 0
+        assert [record.kind for record in child.records()] == ["done"]
+
+
+def test_sending_to_a_child_that_has_ended_is_no_error(tmp_path: Path) -> None:
+    """Nobody hears it; that it has ended is told where its records are read. Nor does ending it again fail."""
+    with listening(tmp_path, "os._exit(3)") as child:
+        assert child.ending().returncode == 3
+        for _ in range(3):
+            child.send(b"x" * 100_000)
+        assert child.end(0).returncode == 3
+
+
+def test_a_child_that_does_not_listen_has_nothing_to_read(start: Start) -> None:
+    """Its input ends at once, instead of being that of the service."""
+    with start('journal.write("done", {"read": sys.stdin.read()}, durable=True)') as child:
+        assert [record.payload for record in follow(child, nothing)] == [{"read": ""}]
+        child.send(b"to nobody")
+
+
+def test_named_children_share_a_directory(tmp_path: Path) -> None:
+    """At the same time, each with files of its own."""
+    with listening(tmp_path, name="one") as one, listening(tmp_path, name="two") as two:
+        one.send(b"1")
+        two.send(b"2")
+        assert heard(two, 1) == ["2\n"]
+        assert heard(one, 1) == ["1\n"]
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        f"{name}.{ending}" for name in ("one", "two") for ending in ("jsonl", "request.json", "stderr")
+    }
