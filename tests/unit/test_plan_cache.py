@@ -24,9 +24,9 @@ from calibration.signature import Signature
 
 HERE = Signature(
     hardware={"model": "a"}, limits={"cores": 1, "memory_bytes": 2 << 30}, software={},
-    workload={"dataset": "mnist", "model": "cnn", "batch_size": 128, "classes": 10},
+    workload={"dataset": "mnist", "model": "cnn", "batch_size": 128, "classes": 10}, search={},
 )  # fmt: skip
-ELSEWHERE = Signature(hardware={"model": "b"}, limits={"cores": 1}, software={}, workload={})
+ELSEWHERE = Signature(hardware={"model": "b"}, limits={"cores": 1}, software={}, workload={}, search={})
 OTHER = replace(FINDING, why="another finding")
 
 VERSION_1: dict[str, JsonValue] = {
