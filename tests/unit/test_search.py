@@ -727,3 +727,11 @@ def test_a_kept_winner_is_raced_like_any_other() -> None:
     found(Simulated(noise=0.01), replace(task, knobs=frozenset({"allocator"})), records)
     finding = found(Simulated(noise=0.01), task, records)
     assert finding.plan == replace(own, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
+
+
+def test_what_a_short_training_did_not_compile_a_long_one_may() -> None:
+    """Whether compiling paid is no fact of two plans, but of the training: it is measured anew."""
+    records = Memoryless()
+    for epochs, compiled in ((20, False), (1000, True)):
+        lab = Simulated(lambda plan: 0.020 / (1.15 if plan.compile else 1.0), compiling=19.0)
+        assert found(lab, replace(only("compile"), epochs=epochs), records).plan.compile is compiled
