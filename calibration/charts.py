@@ -10,6 +10,7 @@ from typing import Final
 
 from calibration import figures
 from calibration.markup import Markup, join, tag
+from calibration.search import GAIN
 
 MARKS: Final = {
     "square": "M-4-4h8v8h-8z",
@@ -24,8 +25,6 @@ MARKS: Final = {
     "right": "M-4-5 5 0-4 5z",
 }
 """Shapes around (0, 0): what is told apart by colour is told apart by shape too."""
-LEAST_GAIN: Final = 1.03
-"""`GAIN` of calibration/measure.py, which is not imported: it needs torch."""
 TOP: Final = 14
 BOTTOM: Final = 26
 """Pixels above and below the plot area of a chart, for labels."""
@@ -144,7 +143,7 @@ def uprights(scale: Scale, values: Iterable[float], kind: str) -> Markup:
 
 def guides(scale: Scale) -> Markup:
     """Return the lines that ratios are read against: as fast, and faster by what counts."""
-    return join(uprights(scale, [1.0], "one"), uprights(scale, [LEAST_GAIN], "gain"))
+    return join(uprights(scale, [1.0], "one"), uprights(scale, [GAIN], "gain"))
 
 
 def ratio_axis(scale: Scale) -> Markup:

@@ -14,6 +14,7 @@ from calibration.finding import Confirmation, Finding, Verdict
 from calibration.markup import Markup, join, table, tag
 from calibration.report_memory import memory
 from calibration.report_trials import MEANING, SHAPES, compared, everything, given_up, path, rows_of, trials
+from calibration.search import GAIN
 
 STYLE: Final = Path(__file__).parent / "report.css"
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -190,7 +191,7 @@ def _confirmation(finding: Finding) -> Markup:
     words = (
         f"In a fresh process and in turns with your own plan: {figures.ratio(confirmed.ratio)} as fast, "
         f"95 % interval {between}, from {figures.counted(confirmed.pairs, 'pair')}. The lower bound is {found} "
-        f"{figures.ratio(charts.LEAST_GAIN)}, the least gain that counts."
+        f"{figures.ratio(GAIN)}, the least gain that counts."
     )
     return join(tag("p", words), _confirmation_picture(confirmed, between))
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from calibration import charts, figures
-from calibration.charts import LEAST_GAIN, Plot, Scale
+from calibration.charts import Plot, Scale
 from calibration.finding import Finding, Trial, Verdict
 from calibration.markup import Markup, join, table, tag
+from calibration.search import GAIN
 from training.plan import Plan
 
 SHAPES: Final[Mapping[Verdict, str]] = {
@@ -101,7 +102,7 @@ def trials(rows: Sequence[Row]) -> Markup:
     scale = charts.ratio_scale(drawn)
     caption = (
         "How many times as fast as the best plan before it, with its 95 % interval. Solid line: as fast; "
-        f"dashed line: {figures.ratio(LEAST_GAIN)}, the least gain that counts."
+        f"dashed line: {figures.ratio(GAIN)}, the least gain that counts."
     )
     headings = (
         tag("th", "Trial", scope="col", role="columnheader", class_="what"),

@@ -24,7 +24,7 @@ from calibration.ledger import Ledger
 from calibration.lock import calibration_lock
 from calibration.search import CONFIRMING_PAIRS
 from calibration.signature import Signature, signature
-from calibration.space import MAIN
+from calibration.space import KNOBS, MAIN
 from training.errors import Cancelled, InvalidConfig
 from training.journal import decode
 from training.memory import RESERVE
@@ -59,7 +59,7 @@ def nothing() -> None:
 
 def key_of(scene: "Scene", options: Options, spec: TrainSpec = SPEC, own: Plan = OWN) -> Signature:
     """Return the key under which a scene keeps what it finds."""
-    return signature(spec, own, scene.around.resources, scene.around.store, knobs=options.knobs)
+    return signature(spec, own, scene.around.resources, scene.around.store, knobs=options.knobs or KNOBS)
 
 
 @dataclass(kw_only=True)

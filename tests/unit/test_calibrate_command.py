@@ -31,7 +31,7 @@ TRIAL = TypeAdapter(Trial)
 CALIBRATE = ("calibrate", "--dataset", "digits")
 ELSEWHERE = Signature(
     hardware={}, limits={"cores": 4, "memory_bytes": 1 << 30}, software={},
-    workload={"dataset": "mnist\x1b[2J", "model": "resnet18", "batch_size": 64},
+    workload={"dataset": "mnist\x1b[2J", "model": "resnet18", "batch_size": 64}, search={},
 )  # fmt: skip
 
 

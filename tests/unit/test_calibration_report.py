@@ -250,13 +250,6 @@ def test_the_same_finding_makes_the_same_page() -> None:
     assert page_of(finding()) == page_of(finding())
 
 
-def test_the_least_gain_is_that_of_the_measurement() -> None:
-    """The dashed line is drawn where a win begins to count."""
-    from calibration.measure import GAIN  # needs torch
-
-    assert charts.LEAST_GAIN == GAIN
-
-
 @pytest.mark.parametrize(
     ("shown", "words"),
     [
