@@ -1,6 +1,7 @@
 """The laboratory with real processes on real digits: what they answer, how they are lost, that none stays behind."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -83,21 +84,19 @@ def make(digits_store: StoreInfo, tmp_path: Path) -> Iterator[Make]:
     assert processes() == []
 
 
-@pytest.fixture(scope="module")
-def shared(digits_store: StoreInfo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield one laboratory for the tests that only ask."""
-    with Lab(SPEC, digits_store.path, tmp_path_factory.mktemp("lab"), dict(os.environ), lambda: None) as lab:
-        yield lab
+@pytest.fixture
+def lab(make: Make) -> Lab:
+    """Return a laboratory in which nothing goes wrong."""
+    return make()[0]
 
 
 # --- what is answered
 
 
-def test_as_many_steps_are_measured_as_asked_for(shared: Lab) -> None:
+def test_as_many_steps_are_measured_as_asked_for(lab: Lab) -> None:
     """A tuner that tests nothing finds anything: each answer has exactly the steps of its question, warm-up apart."""
-    shared.alone(OWN)
     for steps, warm in ((1, 2), (5, 0), (3, 0)):
-        measured = shared.measure(OWN, steps, settle=1, warm_up=2)
+        measured = lab.measure(OWN, steps, settle=1, warm_up=2)
         assert (len(measured.seconds), len(measured.warm)) == (steps, warm)
         assert all(second > 0 for second in measured.seconds)
         assert 0 < measured.fetch_s < sum(measured.seconds)
@@ -105,26 +104,26 @@ def test_as_many_steps_are_measured_as_asked_for(shared: Lab) -> None:
         assert measured.batch_statistics
 
 
-def test_memory_evaluation_and_gradients_are_answered(shared: Lab) -> None:
+def test_memory_evaluation_and_gradients_are_answered(lab: Lab) -> None:
     """Each kind of question has its answer, from the same process."""
-    small, large = (shared.probe(replace(OWN, micro_batch=size)) for size in (1, 32))
+    small, large = (lab.probe(replace(OWN, micro_batch=size)) for size in (1, 32))
     assert small.peak_bytes > 20 * MIB
     assert 20 * MIB < large.peak_bytes < 4096 * MIB
     assert small.seconds > 0
-    assert shared.validate(OWN, 100).sample_s > 0
-    assert shared.check(replace(OWN, memory_format="channels_last"), OWN).cosine > 0.999
+    assert lab.validate(OWN, 100).sample_s > 0
+    assert lab.check(replace(OWN, memory_format="channels_last"), OWN).cosine > 0.999
     assert len(processes()) == 1
 
 
-def test_starting_is_no_time_of_the_calibration(shared: Lab) -> None:
+def test_starting_is_no_time_of_the_calibration(lab: Lab) -> None:
     """The import of torch is told apart, and the clock goes on without it."""
-    before = shared.now()
-    shared.validate(OWN, 1)
-    imported = shared.import_seconds
+    before = lab.now()
+    lab.validate(OWN, 1)
+    imported = lab.import_seconds
     assert imported > 0
-    assert 0 <= before < shared.now()
-    shared.validate(OWN, 1)
-    assert shared.import_seconds == imported
+    assert 0 <= before < lab.now()
+    lab.validate(OWN, 1)
+    assert lab.import_seconds == imported
 
 
 def test_only_settings_need_processes_of_their_own(make: Make) -> None:
@@ -168,8 +167,7 @@ def test_a_process_that_died_between_two_questions_is_lost(make: Make) -> None:
     lab.measure(OWN, 1, settle=0, warm_up=1)
     (process,) = processes()
     process.kill()
-    with suppress(psutil.TimeoutExpired):
-        process.wait(10)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(Lost):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert len(lab.measure(OWN, 1, settle=0, warm_up=1).seconds) == 1
@@ -250,7 +248,7 @@ def picky(tmp_path: Path, statement: str) -> dict[str, str]:
 
 def test_a_plan_that_does_not_run_costs_no_process(make: Make, tmp_path: Path) -> None:
     """The error's first line is the reason, and the process goes on to answer."""
-    environment = picky(tmp_path, "raise RuntimeError('no bfloat16 here\\\\nand a long story')")
+    environment = picky(tmp_path, "raise RuntimeError('no bfloat16 here\\nand a long story')")
     lab, _ = make(replace(SPEC, model="picky"), environment)
     assert not lab.measure(OWN, 1, settle=0, warm_up=1).batch_statistics
     (process,) = processes()
@@ -286,12 +284,25 @@ def test_a_spec_that_cannot_be_is_the_jobs_failure(make: Make) -> None:
     assert caught.value.field == "batch_size"
 
 
-@pytest.mark.parametrize("name", ["calibration-1.request.json", "calibration-1.jsonl"])
-def test_a_full_disk_is_a_loss_with_the_reason(make: Make, tmp_path: Path, name: str) -> None:
-    """Whether the question or the answer cannot be written."""
+def test_a_full_disk_is_a_loss_with_the_reason(make: Make, tmp_path: Path) -> None:
+    """Where the question cannot be written (it goes to /dev/full), nothing is started."""
     lab, _ = make()
-    (tmp_path / "lab-0" / name).symlink_to("/dev/full")
+    (tmp_path / "lab-0" / "calibration-1.request.json").symlink_to("/dev/full")
     with pytest.raises(Lost, match="No space left on device"):
+        lab.measure(OWN, 1, settle=0, warm_up=1)
+    assert processes() == []
+
+
+def test_an_answer_that_cannot_be_written_is_not_waited_for(make: Make) -> None:
+    """A process whose files may not grow ends where it would say that it has begun, instead of saying nothing."""
+    lab, tick = make()
+
+    def forbid() -> None:
+        (process,) = processes()
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
+
+    tick.act = forbid
+    with pytest.raises(Lost, match="exited with code 1"):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert processes() == []
 

@@ -180,7 +180,7 @@ def test_a_peak_is_what_was_resident_since_the_reset() -> None:
     """Memory that was given back before does not count, and what is used meanwhile does."""
     _reset_peak()
     before = _peak()
-    large = torch.zeros(200 * MIB, dtype=torch.uint8)
+    large = torch.ones(200 * MIB, dtype=torch.uint8)
     assert _peak() >= before + 190 * MIB
     del large
     assert _peak() >= before + 190 * MIB
