@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, Trial, Verdict
@@ -210,15 +211,27 @@ class _Search:
 
     def _memory(self) -> Memory:
         """Find out what fits, and in which pieces the user's plan does."""
-        try:
-            return self._take(self.explorer.explore())
-        except (Lost, Broken) as error:
-            raise NothingMeasured(str(error), self.own) from error
+        return self._explored(self.explorer.explore)
 
-    def _take(self, memory: Memory) -> Memory:
-        self.batch_statistics = memory.batch_statistics
-        self.own = memory.plan
-        return memory
+    def _explored(self, explore: Callable[[], Memory]) -> Memory:
+        """Return what `explore` finds; where its process is lost, it goes on in another."""
+        while True:
+            try:
+                memory = explore()
+            except Lost as error:
+                self._bear(error)
+            except Broken as error:
+                raise NothingMeasured(str(error), self.own) from error
+            else:
+                self.batch_statistics = memory.batch_statistics
+                self.own = memory.plan
+                return memory
+
+    def _bear(self, error: Lost) -> None:
+        """Count a process that was lost before there is any figure; raises `NothingMeasured` where it is the last."""
+        self.failures += 1
+        if self.failures > RESTARTS or self.lab.now() >= self.task.seconds:
+            raise NothingMeasured(str(error), self.own) from error
 
     def _own(self, memory: Memory) -> tuple[Plan, Memory]:
         """Measure the user's own plan, in smaller pieces where memory proves less than predicted, and fit the budget.
@@ -236,14 +249,12 @@ class _Search:
                 break
             except Lost as error:
                 self.records.survived(self.own)
-                self.failures += 1
-                if not error.memory or self.own.micro_batch == 1 or self.failures > RESTARTS:
-                    raise NothingMeasured(str(error), self.own) from error
+                self._bear(error)
+                if error.memory:
+                    if self.own.micro_batch == 1:
+                        raise NothingMeasured(str(error), self.own) from error
+                    memory = self._explored(partial(self.explorer.killed, self.own.micro_batch))
             except Broken as error:
-                raise NothingMeasured(str(error), self.own) from error
-            try:
-                memory = self._take(self.explorer.killed(self.own.micro_batch))
-            except (Lost, Broken) as error:
                 raise NothingMeasured(str(error), self.own) from error
         plan = self.own
         self.noise = self.evidence[plan].disturbed
