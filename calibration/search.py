@@ -19,7 +19,7 @@ from calibration.lab import Broken, Laboratory, Lost
 from calibration.memory import Explorer, Memory
 from calibration.orders import Measured
 from calibration.paired import Comparison, compare, slowest, step_interval
-from calibration.space import KNOBS, MAIN, TURNS, Known, Skipped, Space
+from calibration.space import COMPILE_SECONDS, KNOBS, MAIN, TURNS, Known, Skipped, Space
 from training.plan import Plan
 from training.prediction import Prediction
 
@@ -286,7 +286,7 @@ class _Search:
                 self._skip(knob, plan, candidate.why)
             elif self.failures > RESTARTS:
                 self._miss(knob, plan, "too many processes were lost before it")
-            elif self.lab.now() + self._race_s(best) > self._deadline:
+            elif self.lab.now() + self._race_s(best, plan) > self._deadline:
                 self._miss(knob, plan, "the time was over")
             elif self._try(knob, best, plan):
                 best = plan
@@ -351,10 +351,11 @@ class _Search:
             wanted = max(wanted, math.ceil(PAIRS * BLOCK_SECONDS / step_s))
         return max(min(2, self.task.samples), min(wanted, int(self.budget * share / 2 / step_s)))
 
-    def _race_s(self, best: Plan) -> float:
-        """Return about how many seconds a race against the best plan takes."""
+    def _race_s(self, best: Plan, plan: Plan) -> float:
+        """Return about how many seconds a race against the best plan takes, and what its confirmation would add."""
         step_s = self.evidence[best].step_s
-        return 2 * self._steps(step_s) * step_s
+        compilings = 2 - best.compile if plan.compile else 0  # in this process, and in the fresh one
+        return 2 * self._steps(step_s) * step_s + compilings * COMPILE_SECONDS
 
     def _measure(self, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
         """Time `steps` steps of a plan, one of which takes about `like_s`."""

@@ -449,11 +449,11 @@ def test_memory_takes_the_users_batch_in_pieces(statistics: bool, named: bool) -
 COMPILED = replace(OWN, compile=True)
 
 
-@pytest.mark.parametrize(("epochs", "compiled"), [(20, False), (1000, True)])
+@pytest.mark.parametrize(("epochs", "compiled"), [(150, False), (1000, True)])
 def test_compiling_is_charged_with_the_time_it_takes(epochs: int, compiled: bool) -> None:
     """The same gain of a step pays in a long training, and does not in a short one."""
-    lab = Simulated(lambda plan: 0.020 / (1.15 if plan.compile else 1.0), compiling=19.0)
-    finding = found(lab, replace(only("compile"), epochs=epochs))
+    lab = Simulated(lambda plan: 0.020 / (1.045 if plan.compile else 1.0), compiling=19.0)
+    finding = found(lab, replace(only("compile"), epochs=epochs, seconds=120.0))
     (trial,) = trials_of(finding, "compile")
     assert trial.verdict == ("won" if compiled else "lost")
     assert "19 s of compiling" in trial.note
@@ -732,6 +732,23 @@ def test_a_kept_winner_is_raced_like_any_other() -> None:
 def test_what_a_short_training_did_not_compile_a_long_one_may() -> None:
     """Whether compiling paid is no fact of two plans, but of the training: it is measured anew."""
     records = Memoryless()
-    for epochs, compiled in ((20, False), (1000, True)):
-        lab = Simulated(lambda plan: 0.020 / (1.15 if plan.compile else 1.0), compiling=19.0)
-        assert found(lab, replace(only("compile"), epochs=epochs), records).plan.compile is compiled
+    for epochs, compiled in ((150, False), (1000, True)):
+        lab = Simulated(lambda plan: 0.020 / (1.045 if plan.compile else 1.0), compiling=19.0)
+        assert found(lab, replace(only("compile"), epochs=epochs, seconds=120.0), records).plan.compile is compiled
+
+
+@pytest.mark.parametrize("step_s", [0.02, 0.1, 0.4])
+@pytest.mark.parametrize("seconds", [45.0, 60.0, 120.0])
+def test_compiling_does_not_cost_what_was_found_before(step_s: float, seconds: float) -> None:
+    """It takes its time twice, to be raced and to be confirmed: where that is not left, it is not begun."""
+
+    def speed(plan: Plan) -> float:
+        return usual(plan) * step_s / 0.020 / (1.25 if plan.compile else 1.0)
+
+    lab = Simulated(speed, compiling=COMPILE_SECONDS, sample=lambda plan: usual(plan) * step_s / 7.68)
+    finding = found(lab, replace(LONG, seconds=seconds))
+    assert finding.confirmation is not None
+    assert finding.confirmation.proven
+    assert finding.plan.precision == "bfloat16"
+    assert finding.calibration_seconds <= seconds
+    assert finding.plan.compile is (seconds == 120 and step_s < 0.4)
