@@ -1,5 +1,6 @@
 """Files that are whole or not there, and readers that no content can surprise; needs no torch."""
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -25,10 +26,17 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def staged(path: Path, chunks: Iterable[bytes | memoryview]) -> Iterator[Callable[[], None]]:
-    """Write `chunks` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays."""
+def staged(
+    path: Path, chunks: Iterable[bytes | memoryview], *, spare: Path | None = None
+) -> Iterator[Callable[[], None]]:
+    """Write `chunks` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays.
+
+    Where there is a `spare`, a file beside it that nobody needs or reads any more, it is overwritten: its pages are in
+    memory and its blocks on disk, while new ones take a multiple of the processor time.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
+    descriptor = _in_place_of(descriptor, spare, temporary)
 
     def commit() -> None:
         temporary.replace(path)
@@ -37,12 +45,30 @@ def staged(path: Path, chunks: Iterable[bytes | memoryview]) -> Iterator[Callabl
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(chunks)
-            file.flush()
+            file.truncate()  # flushes, too; a spare may be longer
             os.fsync(file.fileno())
         temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from the group that reads artifacts
         yield commit
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _in_place_of(descriptor: int, spare: Path | None, temporary: Path) -> int:
+    """Return the descriptor of the spare file, under the name `temporary` from now on; else the one that is there."""
+    if spare is None:
+        return descriptor
+    try:
+        found = os.open(spare, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return descriptor
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed; who reads it holds it shared
+        spare.replace(temporary)
+    except OSError:
+        os.close(found)
+        return descriptor
+    os.close(descriptor)
+    return found
 
 
 def sync_directory(directory: Path) -> None:

@@ -8,6 +8,7 @@ state. The training stands still only while tensors are copied; hashing, writing
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -98,7 +99,8 @@ class Keeper:
         steps = split(self._step.spec, self._info).steps
         for path in paths:
             try:
-                course = self._load(path, steps)
+                with checkpoint.held(path):
+                    course = self._load(path, steps)
             except Unusable as error:
                 self._report.write("warning", {"message": checkpoint.passed_over(path, error)})
                 continue
@@ -206,6 +208,9 @@ class Keeper:
     ) -> None:
         self._collect(wait=True)
         self._writer.shutdown()
+        if self._directory is not None:
+            with suppress(OSError):
+                checkpoint.spare_of(self._directory).unlink(missing_ok=True)
 
 
 def _changing(step: TrainStep) -> Iterator[tuple[str, Tensor]]:
