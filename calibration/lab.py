@@ -131,6 +131,7 @@ class Lab:
         """Time `steps` steps of a plan, after `settle` that do not count, and `warm_up` more where it is new there."""
         order = Measure(plan=plan, steps=steps, settle=settle, warm_up=warm_up)
         measured = self._ask(plan, order, MEASURED)
+        self.import_seconds += measured.start_s
         if len(measured.seconds) != steps:  # a tuner that tests nothing finds anything
             raise Broken(f"{len(measured.seconds)} steps were measured, where {steps} were asked for")
         return measured

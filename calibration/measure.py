@@ -1,5 +1,7 @@
 """Runs real training steps under a plan, in this process, and times them; imported only in measuring processes."""
 
+import gc
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ AT_ONCE: Final = 2
 
 AUDIBLE: Final = 0.1
 """Seconds from which on the kernel's ticks of 10 ms tell noise from chance."""
+FIRST: Final = Plan(threads=1, micro_batch=1)
 RESET_PEAK: Final = "5"
 """Written to /proc/self/clear_refs, it resets the peak of resident memory (proc.rst)."""
 
@@ -41,17 +44,11 @@ class Contender:
         self.plan = plan
         self.spec = spec
         self.step = TrainStep(spec, plan, store.info.shape, store.info.classes)
-        self._batches = Batches(store, spec, plan)
-        self._source = self._forever()
+        # The generator must not know this object: a cycle would keep the model in memory until it is collected.
+        self._source = _forever(Batches(store, spec, plan))
         self.trained = 0
         self.fetch_s = 0.0
         """Seconds spent waiting for batches, in the steps of the last call of `run`."""
-
-    def _forever(self) -> Iterator[tuple[Tensor, Tensor]]:
-        epoch = 0
-        while True:
-            yield from self._batches.of(epoch)
-            epoch += 1
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return the next effective batch, as training would get it."""
@@ -72,10 +69,19 @@ class Contender:
         return seconds
 
 
+def _forever(batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    for epoch in itertools.count():
+        yield from batches.of(epoch)
+
+
 class Workbench:
     """The contenders of one process, and what can be asked of them."""
 
     def __init__(self, spec: TrainSpec, store: Store) -> None:
+        """Build one model, for what torch imports only then, and forget it."""
+        TrainStep(spec, FIRST, store.info.shape, store.info.classes)
+        gc.collect()
+        gc.freeze()  # what is there now stays: to look through it again would take a tenth of a second each time
         self._spec = spec
         self._store = store
         self._contenders: dict[Plan, Contender] = {}
@@ -86,8 +92,13 @@ class Workbench:
         _reset_peak()
         contender = self._contenders.pop(plan, None)
         warm: list[float] = []
+        start_s = 0.0
         if contender is None:
             contender = self._begin(plan)
+            if plan.loader_workers:
+                began = time.perf_counter()
+                contender.next_batch()  # comes when the workers have started and imported torch
+                start_s = time.perf_counter() - began
             warm = contender.run(warm_up)
         self._contenders[plan] = contender  # the most recently used one is the last
         contender.run(settle)
@@ -95,7 +106,7 @@ class Workbench:
         seconds = contender.run(steps)
         noise = self._machine.look().since(before)
         return Measured(
-            seconds=tuple(seconds), fetch_s=contender.fetch_s, warm=tuple(warm), peak_bytes=_peak(),
+            seconds=tuple(seconds), fetch_s=contender.fetch_s, warm=tuple(warm), start_s=start_s, peak_bytes=_peak(),
             batch_statistics=_has_batch_statistics(contender.step.model),
             disturbed=noise.describe() if noise.noisy and noise.seconds >= AUDIBLE else "",
         )  # fmt: skip
@@ -141,6 +152,7 @@ class Workbench:
     def clear(self) -> None:
         """Forget every contender; their loader workers end with them."""
         self._contenders.clear()
+        gc.collect()
 
     def _begin(self, plan: Plan) -> Contender:
         while len(self._contenders) >= AT_ONCE:

@@ -19,8 +19,8 @@ SAFE: Final = 0.85
 """Share of the budget above which a size is not run."""
 ENOUGH: Final = 0.60
 """Share of the budget at which doubling ends."""
-PRECISION: Final = 8
-"""Bisection ends within an eighth: memory is not known better than that."""
+PRECISION: Final = 4
+"""Bisection ends within a quarter: pieces of a batch are equal, so that few sizes are of use."""
 MIB: Final = 1 << 20
 
 Phase = Literal["line", "1A", "1B", "1C"]

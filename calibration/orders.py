@@ -83,6 +83,8 @@ class Measured:
     """Sum of the seconds spent waiting for batches."""
     warm: tuple[Seconds, ...]
     """Seconds of the first steps of a plan that was new; empty for one that was warm."""
+    start_s: Seconds
+    """Until the loader workers of a plan that was new had started."""
     peak_bytes: Count
     """Most memory meanwhile, mapped files left out."""
     batch_statistics: bool

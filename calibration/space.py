@@ -1,6 +1,6 @@
 """Which plans are worth a measurement: one knob after the other, in the order of expected gain.
 
-The order follows the size of the effects on the machines measured so far: the allocator, precision with memory format,
+The order follows the size of the effects on the machines measured so far: precision with memory format, the allocator,
 threads, the micro-batch, the way to the data; then what rarely pays. Each knob says, for the best plan so far and what
 is known of it, which plans to try and why others are not.
 """
@@ -33,9 +33,9 @@ PROCESS_SECONDS: Final = 3.0
 PREFETCH: Final = 2
 """Batches that each loader worker keeps ready."""
 
-MAIN: Final[tuple[Knob, ...]] = ("allocator", "precision", "threads", "micro_batch", "eval_batch", "loader")
+MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
 """Without these a search is not complete."""
-KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "affinity", "interop", "compile")
+KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "eval_batch", "affinity", "interop", "compile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,7 @@ class Simulated:
         seconds = tuple(self._step(plan) for _ in range(steps))
         self.asked.append((plan, steps))
         return Measured(
+            start_s=0.0,
             seconds=seconds, fetch_s=self.fetch_share * sum(seconds), warm=warm, peak_bytes=self.memory(plan),
             batch_statistics=self.statistics, disturbed="a neighbour" if disturbed else "",
         )  # fmt: skip
