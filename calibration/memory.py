@@ -118,8 +118,15 @@ class Explorer:
         """
         sizes = {min(size, self.batch_size) for size in LINE}
         every = range(2, max(sizes) + 1)
-        suspect = next((size for size in every if self.records.suspect(replace(self.own, micro_batch=size))), None)
+        suspect = next((size for size in every if self.records.suspect(self._in_pieces(size))), None)
         return sorted(sizes if suspect is None else {max(1, suspect // 4), max(1, suspect // 2)})
+
+    def _in_pieces(self, size: int) -> Plan:
+        """Return the user's plan with micro-batches of `size`, and without loader workers: they take seconds to start.
+
+        What those take is seen when the plan itself is measured.
+        """
+        return replace(self.own, micro_batch=size, loader_workers=0, prefetch_factor=None)
 
     def _see_that_one_fits(self) -> None:
         if self.peaks or (all(probe.micro_batch > 1 for probe in self.probes) and self._run("line", 1)):
@@ -156,7 +163,7 @@ class Explorer:
         """Run one micro-batch of `size`, unless it is predicted not to fit; return whether it fits."""
         if size in self.peaks:
             return True
-        plan, predicted = replace(self.own, micro_batch=size), self._predicted(size)
+        plan, predicted = self._in_pieces(size), self._predicted(size)
         if predicted is not None and predicted > SAFE * self.budget_bytes:
             return self._note(phase, size, None, "refused")
         if size > 1 and self._doubtful(size):
@@ -180,7 +187,7 @@ class Explorer:
 
     def _doubtful(self, size: int) -> bool:
         """Whether an earlier calibration did not survive a size that may well have been too large."""
-        if not self.records.suspect(replace(self.own, micro_batch=size)):
+        if not self.records.suspect(self._in_pieces(size)):
             return False
         base, slope = self._line() if self.peaks else (float("inf"), 0.0)  # through one size alone, an upper bound
         return base + slope * size > ENOUGH * self.budget_bytes

@@ -275,8 +275,8 @@ class _Search:
 
         Beside a busy neighbour threads wait for each other, and loader workers take the processors from the training.
         """
-        first: list[Knob] = ["threads"] if self.evidence[self.own].disturbed else []
-        first += ["loader"] if self.own.loader_workers else []
+        first: list[Knob] = ["loader"] if self.own.loader_workers else []
+        first += ["threads"] if self.evidence[self.own].disturbed else []
         return [knob for knob in dict.fromkeys((*first, *KNOBS)) if knob in self.task.knobs]
 
     def _turn(self, knob: Knob, best: Plan, memory: Memory) -> Plan:
@@ -385,12 +385,12 @@ class _Search:
         """Measure both in turns (A B, B A, ...) within a share of the budget; return the seconds pair by pair.
 
         A pair during which something else used the processors is measured again; where that does not end, the trial
-        is a disturbed one. Where memory is short, one is measured after the other instead.
+        is a disturbed one. Where both cannot be kept ready, one is measured after the other instead.
         """
         self.noise = ""
         step_s = self.evidence[best].step_s
         steps = self._steps(step_s, share)
-        if not self._two_fit(best):
+        if not self._side_by_side(best, plan):
             if not self.evidence[best].blocks:  # its trial was kept
                 self.lab.alone(best)
                 self._measure(best, steps, like_s=step_s)
@@ -433,9 +433,10 @@ class _Search:
         samples = min(self.task.validation, EVAL_SAMPLES, max(64, int(EVAL_SECONDS / 2 / sample_s)))
         self.evidence[plan].sample_s = self.lab.validate(plan, samples).sample_s
 
-    def _two_fit(self, best: Plan) -> bool:
-        """Whether two like the best plan can be kept in memory at the same time."""
-        return 2 * self.evidence[best].peak_bytes <= self.task.memory_bytes
+    def _side_by_side(self, best: Plan, plan: Plan) -> bool:
+        """Whether both can be kept ready: memory suffices, and no loader of one works while the other is timed."""
+        idle = best.loader_workers == plan.loader_workers == 0
+        return idle and 2 * self.evidence[best].peak_bytes <= self.task.memory_bytes
 
     # --- what follows from it
 
