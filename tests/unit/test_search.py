@@ -34,6 +34,7 @@ from training.errors import OutOfMemory
 from training.plan import Allocator, MemoryFormat, Plan, Precision
 
 TUNED = replace(OWN, allocator="tuned")
+BFLOAT16 = replace(OWN, precision="bfloat16", memory_format="channels_last")
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=True)
 TASK = Task(
     own=OWN, batch_size=128, steps_per_epoch=430, validation=5000, epochs=1, space=SPACE, memory_bytes=4096 * MIB,
@@ -688,12 +689,12 @@ def test_every_plan_is_on_record_before_it_runs() -> None:
 
 def test_a_suspect_is_not_run_again() -> None:
     """What an earlier calibration did not survive has failed without a try."""
-    records, lab = Memoryless(suspects={TUNED}), Simulated()
+    records, lab = Memoryless(suspects={BFLOAT16}), Simulated()
     finding = found(lab, TASK, records)
-    (trial,) = [trial for trial in finding.trials if trial.plan == TUNED]
+    (trial,) = [trial for trial in finding.trials if trial.plan == BFLOAT16]
     assert trial.verdict == "failed"
     assert "did not survive" in trial.note
-    assert TUNED not in lab.ran
+    assert BFLOAT16 not in lab.ran
 
 
 def test_the_users_plan_is_run_though_it_is_a_suspect() -> None:
@@ -751,4 +752,4 @@ def test_compiling_does_not_cost_what_was_found_before(step_s: float, seconds: f
     assert finding.confirmation.proven
     assert finding.plan.precision == "bfloat16"
     assert finding.calibration_seconds <= seconds
-    assert finding.plan.compile is (seconds == 120 and step_s < 0.4)
+    assert finding.plan.compile is (seconds == 120)
