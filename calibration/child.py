@@ -36,7 +36,7 @@ def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> No
             break
         try:
             journal.write("answer", carry_out(ORDER.validate_json(line), bench))
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             if out_of_memory(error) is not None:
                 raise
             bench.clear()

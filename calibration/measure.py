@@ -1,6 +1,5 @@
 """Runs real training steps under a plan, in this process, and times them; imported only in measuring processes."""
 
-import gc
 import itertools
 import math
 import time
@@ -80,8 +79,6 @@ class Workbench:
     def __init__(self, spec: TrainSpec, store: Store) -> None:
         """Build one model, for what torch imports only then, and forget it."""
         TrainStep(spec, FIRST, store.info.shape, store.info.classes)
-        gc.collect()
-        gc.freeze()  # what is there now stays: to look through it again would take a tenth of a second each time
         self._spec = spec
         self._store = store
         self._contenders: dict[Plan, Contender] = {}
@@ -152,7 +149,6 @@ class Workbench:
     def clear(self) -> None:
         """Forget every contender; their loader workers end with them."""
         self._contenders.clear()
-        gc.collect()
 
     def _begin(self, plan: Plan) -> Contender:
         while len(self._contenders) >= AT_ONCE:

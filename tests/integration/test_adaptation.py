@@ -45,7 +45,7 @@ def seconds(record: Record) -> float:
 
 
 def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: StoreInfo, tmp_path: Path) -> None:
-    """Warned once, and each change is recorded with its reason: the trial, and what came of it."""
+    """Warned once a cause, and each change is recorded with its reason: the trial, and what came of it."""
     heard: list[Record] = []
     with (
         training(digits_store, tmp_path / "job", SPEC, ABSURD) as child,
@@ -53,7 +53,8 @@ def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: StoreInf
     ):
         for record in follow(child, lambda: None):
             heard.append(record)
-            if sum(record.kind == "adapted" for record in heard) == 2:
+            early = any(record.kind == "prediction" and not record.payload["whole"] for record in heard)
+            if early and sum(record.kind == "adapted" for record in heard) >= 2:
                 child.ask_to_stop()
     tried, decided = [record.payload for record in heard if record.kind == "adapted"][:2]
     assert (tried["field"], tried["before"], tried["after"]) == ("threads", 2, 1)
@@ -62,10 +63,10 @@ def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: StoreInf
     assert str(decided["reason"]).endswith("; staying" if decided["after"] == 1 else "; going back")
     compared = [record.payload for record in heard if record.kind == "prediction"]
     assert sum(not payload["whole"] for payload in compared) == 1
-    assert {payload["cause"] for payload in compared} <= {"noisy", "calibration", "adapted"}
-    assert "adapted" in {payload["cause"] for payload in compared}
+    causes = {payload["cause"] for payload in compared}
+    assert {"adapted"} <= causes <= {"noisy", "calibration", "adapted"}
     warnings = [str(record.payload["message"]) for record in heard if record.kind == "warning"]
-    assert 1 <= len(warnings) <= 2
+    assert len(warnings) == len(causes - {"adapted"})  # a busy machine may be slow only after the first change
 
 
 def test_a_deterministic_training_is_only_compared(digits_store: StoreInfo, tmp_path: Path) -> None:

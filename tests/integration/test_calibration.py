@@ -22,7 +22,7 @@ from calibration.choose import Choice, Options, Surroundings, choose_plan, memor
 from calibration.finding import Knob, Trial
 from calibration.ledger import Ledger
 from calibration.lock import calibration_lock
-from calibration.search import CONFIRMING_PAIRS
+from calibration.search import CONFIRMING_PAIRS, RESTARTS
 from calibration.signature import Signature, signature
 from calibration.space import KNOBS, MAIN
 from training.errors import Cancelled, InvalidConfig
@@ -46,8 +46,8 @@ AMPLE = 600.0
 SAMPLES = 4
 FEW = Options(samples=1, seconds=AMPLE, knobs=("allocator",))
 """A search that is over soon."""
-REQUEST_FILE = "calibration-1.request.json"
-JOURNAL = "calibration-1.jsonl"
+REQUEST_FILES = [f"calibration-{number}.request.json" for number in range(1, RESTARTS + 2)]
+JOURNALS = [f"calibration-{number}.jsonl" for number in range(1, RESTARTS + 2)]
 TRIAL = TypeAdapter(Trial)
 
 Fields = dict[str, JsonValue]
@@ -209,7 +209,7 @@ def test_the_users_plan_is_measured_first(measured: Found) -> None:
     assert (first.plan, first.knob, first.verdict) == (OWN, "own", "own")
     assert OWN not in [trial.plan for trial in others]
     turned: set[Knob] = {trial.knob for trial in others}
-    assert {"allocator", "precision", "micro_batch", "eval_batch", "loader"} <= turned  # one core, one thread count
+    assert {"allocator", "precision", "micro_batch", "loader"} <= turned  # one core, one thread count
     assert measured.scene.warnings() == []
 
 
@@ -246,7 +246,7 @@ def test_the_choice_is_what_was_found(measured: Found) -> None:
     assert finding is not None
     assert finding.trials == tuple(measured.scene.trials())
     assert (choice.plan, choice.why) == (finding.plan, finding.why)
-    assert choice.predicted_epoch_s == finding.prediction.epoch_s
+    assert choice.predicted_epoch_s == finding.prediction.over(SPEC.epochs)
     assert finding.prediction.low_s <= finding.prediction.epoch_s <= finding.prediction.high_s
     assert (finding.baseline, finding.samples, finding.batch_size) == (OWN, SAMPLES, 32)
     assert finding.memory is not None
@@ -429,11 +429,23 @@ def test_a_killed_process_costs_its_trial(scene: Scene) -> None:
     assert list(children()) == []
 
 
-def test_a_process_killed_at_once_leaves_the_users_plan(scene: Scene) -> None:
-    """One that is killed before anything was measured leaves the user's plan, a warning, and nothing kept."""
+def test_a_process_killed_at_once_is_made_up_for(scene: Scene) -> None:
+    """One that is killed before anything was measured gives way to another, which measures all the same."""
     watch = Watch(lambda process: process.kill())
     choice = scene.choose(FEW, tick=watch)
     assert watch.gone()
+    assert choice.source == "measured"
+    assert scene.trials()[0].verdict == "own"
+
+
+def test_processes_killed_again_and_again_leave_the_users_plan(scene: Scene) -> None:
+    """Where each is killed before anything was measured: the user's plan, a warning, and nothing kept."""
+
+    def kill_all() -> None:
+        for process in children():
+            process.kill()
+
+    choice = scene.choose(FEW, tick=kill_all)
     assert (choice.plan, choice.source, choice.trials, choice.predicted_epoch_s) == (OWN, "own", 0, None)
     (warning,) = scene.warnings()
     assert "signal 9" in warning
@@ -554,7 +566,8 @@ def test_an_unwritable_directory_leaves_the_users_plan(scene: Scene, tmp_path: P
 
 def test_a_full_disk_leaves_the_users_plan(scene: Scene) -> None:
     """On a full disk (the request goes to /dev/full) a warning says so, and the user's plan is taken."""
-    (scene.around.directory / REQUEST_FILE).symlink_to("/dev/full")
+    for name in REQUEST_FILES:
+        (scene.around.directory / name).symlink_to("/dev/full")
     choice = scene.choose(FEW)
     assert (choice.plan, choice.source) == (OWN, "own")
     (warning,) = scene.warnings()
@@ -563,7 +576,8 @@ def test_a_full_disk_leaves_the_users_plan(scene: Scene) -> None:
 
 def test_an_unreadable_journal_leaves_the_users_plan(scene: Scene) -> None:
     """Where the journal can be neither written nor read (a directory is in its place), the user's plan is taken."""
-    (scene.around.directory / JOURNAL).mkdir()
+    for name in JOURNALS:
+        (scene.around.directory / name).mkdir()
     choice = scene.choose(FEW)
     assert (choice.plan, choice.source) == (OWN, "own")
     assert scene.warnings()
