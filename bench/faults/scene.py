@@ -311,8 +311,8 @@ class Scene(ABC):
 
     def orphans(self) -> int:
         """Return how many processes but the workers are left some seconds after a job's end."""
-        self.wait(lambda: not self.strangers(), ORPHANS_AFTER)
-        return len(self.strangers())
+        gone = self.wait(lambda: not self.strangers(), ORPHANS_AFTER)
+        return 0 if gone else len(self.strangers())  # a moment later the next job may run
 
     # --- waiting: all of it goes through `wait`, so that containers are tended and trainings counted meanwhile
 
