@@ -6,7 +6,7 @@ It raises for a job only where nothing could run it: where not even one sample f
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -128,15 +128,28 @@ def choose_plan(
 def _cached(key: Signature, epochs: int, around: Surroundings, emit: Emit) -> Choice | None:
     entry, warning = around.cache.get(key)
     _warn(emit, warning)
-    return None if entry is None else _choice_of(entry, epochs)
+    return None if entry is None else choice_of(entry, epochs)
 
 
-def _choice_of(entry: CachedPlan, epochs: int) -> Choice:
+def choice_of(entry: CachedPlan, epochs: int) -> Choice:
+    """Return what is kept as a choice for a training of `epochs`: compiled only where that takes less time in all."""
     finding = entry.finding
+    plan, prediction = finding.plan, finding.prediction
+    gain = next((trial.ratio for trial in finding.trials if trial.knob == "compile" and trial.verdict == "won"), None)
+    if plan.compile and gain and epochs * prediction.epoch_s * (gain - 1) < prediction.warm_s:
+        plan, prediction = replace(plan, compile=False), _slower(prediction, gain)
     return Choice(
-        plan=finding.plan, source="cache", why="measured here before, in the same surroundings", cache="hit",
-        predicted_epoch_s=finding.prediction.over(epochs), cache_age_s=max(0.0, entry.age_s), finding=finding,
-        prediction=finding.prediction,
+        plan=plan, source="cache", why="measured here before, in the same surroundings", cache="hit",
+        predicted_epoch_s=prediction.over(epochs), cache_age_s=max(0.0, entry.age_s), finding=finding,
+        prediction=prediction,
+    )  # fmt: skip
+
+
+def _slower(prediction: Prediction, factor: float) -> Prediction:
+    """Return what the plan before takes, that was slower by `factor` and warm at once."""
+    return Prediction(
+        epoch_s=factor * prediction.epoch_s, low_s=factor * prediction.low_s, high_s=factor * prediction.high_s,
+        step_s=factor * prediction.step_s, validation_s=factor * prediction.validation_s,
     )  # fmt: skip
 
 

@@ -1,0 +1,43 @@
+"""What a kept finding means for the job at hand."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from findings import FASTEST, FINDING
+
+from calibration.cache import SCHEMA, CachedPlan
+from calibration.choose import choice_of
+from calibration.finding import Trial
+from training.prediction import Prediction
+
+COMPILED = replace(FASTEST, compile=True)
+TRIAL = Trial(
+    knob="compile", plan=COMPILED, verdict="won", note="", at=9.0, seconds=30.0, steps=16, step_s=0.008, ratio=1.25,
+    low=1.2, high=1.3,
+)  # fmt: skip
+ENTRY = CachedPlan(
+    schema=SCHEMA, signature="0" * 32, created=time.time(), what={},
+    finding=replace(
+        FINDING, plan=COMPILED, trials=(*FINDING.trials, TRIAL),
+        prediction=Prediction(epoch_s=4.0, low_s=3.9, high_s=4.1, step_s=0.008, validation_s=0.1, warm_s=20.0),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("epochs", "compiled", "predicted"), [(1, False, 5.0), (19, False, 5.0), (100, True, 4.2)])
+def test_a_short_training_does_not_pay_for_compiling(epochs: int, compiled: bool, predicted: float) -> None:
+    """20 s of compiling that save 1 s an epoch are spent on more than 20 epochs only."""
+    choice = choice_of(ENTRY, epochs)
+    assert choice.plan == replace(FASTEST, compile=compiled)
+    assert choice.predicted_epoch_s == pytest.approx(predicted)
+    assert choice.prediction is not None
+    assert choice.prediction.over(epochs) == choice.predicted_epoch_s
+
+
+def test_a_kept_finding_is_a_hit() -> None:
+    """Plan, prediction and everything that led to them are those that were found."""
+    choice = choice_of(replace(ENTRY, finding=FINDING), 3)
+    assert (choice.cache, choice.source, choice.finding) == ("hit", "cache", FINDING)
+    assert choice.plan == FINDING.plan
+    assert choice.prediction == FINDING.prediction
