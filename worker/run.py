@@ -46,6 +46,7 @@ ALIKE: Final = ("cores", "quota", "memory_bytes")
 """What makes two containers alike for a plan."""
 
 PLAN = TypeAdapter(Plan)
+PREDICTION = TypeAdapter(Prediction)
 
 
 class Interrupted(Exception):
@@ -248,6 +249,7 @@ class Run:
         return Choice(
             plan=first.plan, source="kept", why="the checkpoint was made in a container like this one",
             predicted_epoch_s=predicted if isinstance(predicted, float) else None,
+            prediction=_prediction(first.facts.get("prediction")),
         )  # fmt: skip
 
     def _choose(self, job: TrainJob, spec: TrainSpec, resources: Resources, store: StoreInfo) -> Choice:
@@ -319,9 +321,8 @@ class Run:
         return self._finished(figures, plan)
 
     def _train(
-        self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo,
-        prediction: Prediction | None = None,
-    ) -> dict[str, JsonValue]:  # fmt: skip
+        self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
+    ) -> dict[str, JsonValue]:
         """Run one training child, from the newest checkpoint on, and return the figures it is done with."""
         self.say("training_config", {**compared(plan), "batch_size": spec.batch_size})
         self.say(
@@ -337,13 +338,15 @@ class Run:
             "attempt": self.attempt,
             "resources": container(resources),
             "predicted_epoch_s": choice.predicted_epoch_s,
+            "prediction": asdict(choice.prediction) if choice.prediction else None,
             "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},
         }
         request = TrainingRequest(
             spec=spec, plan=plan, store=store.path, facts=facts, artifact=self.places.staged,
             checkpoints=self.places.attempt, checkpoint_seconds=self.settings.checkpoint_seconds,
             resume=tuple(found.path for found in self._found(spec, store)),
-            max_parameters=self.settings.max_parameters, prediction=prediction,
+            max_parameters=self.settings.max_parameters,
+            prediction=choice.prediction if plan == choice.plan else None,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         return self._converse(training_child.MODULE, body, environment_for(plan, child_environment()))
@@ -441,6 +444,14 @@ def told(spec: TrainSpec, trial: dict[str, JsonValue]) -> dict[str, JsonValue]:
         "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,
         **shown,
     }
+
+
+def _prediction(fact: JsonValue) -> Prediction | None:
+    """Return the prediction that a checkpoint keeps; None where it keeps none, or one of another version."""
+    try:
+        return PREDICTION.validate_json(json.dumps(fact))
+    except ValidationError:
+        return None
 
 
 def found_out(finding: Finding) -> dict[str, JsonValue]:
