@@ -124,7 +124,8 @@ def test_an_interrupted_demo_leaves_nothing(
 ) -> None:
     """Ctrl-C or SIGTERM at any moment ends Redis, worker, supervisor and children."""
     log = tmp_path / "demo.log"
-    job = ["--set", "dataset=digits", "--set", "batch_size=32", "--epochs", "10000", "--force-calibration"]
+    job = ["--set", "dataset=digits", "--set", "batch_size=32", "--epochs", "10000", "--force-calibration",
+           "--calibration-seconds", "5"]  # fmt: skip
     with log.open("wb") as output:
         demo = subprocess.Popen(
             [PREFLIGHT, "demo", *job], env={**environment, "COLUMNS": "200"}, stdout=output, stderr=output
