@@ -117,8 +117,16 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
     assert float(told.rpartition("test accuracy ")[2].partition("%")[0]) >= 90
 
 
-@pytest.mark.parametrize("moment", ["redis ", "enqueued", "trial ", "plan ", "epoch "])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("redis ", signal.SIGINT),
+        ("enqueued", signal.SIGTERM),
+        ("trial ", signal.SIGINT),
+        ("plan ", signal.SIGTERM),
+        ("epoch ", signal.SIGINT),
+    ],
+)
 def test_an_interrupted_demo_leaves_nothing(
     environment: dict[str, str], tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:

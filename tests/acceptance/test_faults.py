@@ -14,16 +14,12 @@ from bench.faults.trials import alone, hostile_hashes
 from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
 
 SHORT = (
-    "kill -9 of the training child",
     "kill -9 of the supervisor",
     "kill -9 of the whole tree",
-    "kill -9 of Redis, its AOF kept",
     "kill -9 of Redis, its data lost",
     "SIGTERM",
-    "checkpoint a pickle bomb",
     "host dies",
     "out of memory in training",
-    "artifact directory full",
     "one id enqueued by 20 at once",
 )
 
