@@ -21,7 +21,8 @@ demo: $(VENV)/.demo  ## Train on real digits: a Redis, a worker and a job of its
 
 test: $(VENV)/.dev  ## Run all tests against a real Redis, with coverage.
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest tests/acceptance
+	$(BIN)/coverage run -m pytest tests/unit tests/integration --numprocesses 2 --dist loadfile
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -7,12 +7,16 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from training.prepare import prepare
 from training.store import StoreInfo
 
 pytest_plugins = ("services",)
+
+hypothesis.settings.register_profile("no deadlines", deadline=None)  # a busy machine is no bug
+hypothesis.settings.load_profile("no deadlines")
 
 ROOM = 8192
 """Bytes that fit on `small_disk`."""
