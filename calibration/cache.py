@@ -105,6 +105,10 @@ class PlanCache:
             return f"the plan could not be kept in {path}: {error.strerror}; the next job will measure again"
         return None
 
+    def ledger(self, signature: Signature) -> Path:
+        """Return where the single measurements for `signature` are kept (calibration/ledger.py)."""
+        return self._path(TRIALS, signature.trials_key)
+
     def entries(self) -> list[Listed]:
         """Return what is kept, the newest first, what cannot serve last; raises `OSError` for the directory."""
         listed = [_listed(key, path) for key, path in self._files(PLANS)]
@@ -117,8 +121,10 @@ class PlanCache:
     def clear(self, key: str | None = None) -> int:
         """Delete everything, or what is kept under the keys that begin with `key`.
 
+        Single measurements have a key of their own, as several plans may rest on them.
+
         Returns:
-            How many keys went, each with its plan and its single measurements.
+            How many keys went.
 
         Raises:
             OSError: something cannot be deleted.

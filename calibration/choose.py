@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from calibration.cache import TRIALS, CachedPlan, PlanCache
+from calibration.cache import CachedPlan, PlanCache
 from calibration.finding import Finding, Knob, Trial
 from calibration.lab import Lab
 from calibration.ledger import Ledger
@@ -20,7 +20,7 @@ from calibration.lock import calibration_lock
 from calibration.search import NothingMeasured, Task, search
 from calibration.signature import Signature, has_bfloat16, signature
 from calibration.space import KNOBS, Space, thread_counts
-from training.memory import RESERVE
+from training.memory import reserve
 from training.plan import Plan
 from training.prediction import Prediction
 from training.resources import Resources
@@ -164,8 +164,7 @@ def _search(
         heard.append(trial)
         emit("trial", asdict(trial))
 
-    folder, suffix = TRIALS
-    ledger = Ledger(around.cache.directory / folder / f"{key.trials_key}{suffix}", reuse=not options.force)
+    ledger = Ledger(around.cache.ledger(key), reuse=not options.force)
     task = _task(spec, own, around, options)
     with ledger, Lab(spec, around.store.path, around.directory, around.environment, tick) as lab:
         try:
@@ -202,7 +201,7 @@ def _task(spec: TrainSpec, own: Plan, around: Surroundings, options: Options) ->
 
 def memory_for_training(resources: Resources) -> int:
     """Return the bytes that a training process may have: what is not in use, less what its supervisor keeps."""
-    return max(1, resources.headroom_bytes - min(RESERVE, resources.memory_bytes // 10))
+    return max(1, resources.headroom_bytes - reserve(resources.memory_bytes))
 
 
 def _warn(emit: Emit, warning: str | None) -> None:

@@ -207,19 +207,14 @@ class _Search:
 
     def run(self) -> Finding:
         self.lab.limit(self.task.seconds + GRACE)
-        memory = self._memory()
-        best, memory = self._own(memory)
+        best, memory = self._own(self._explored(self.explorer.explore))
         for knob in self._order():
             best = self._turn(knob, best, memory)
         confirmation, best = self._confirm(best)
         return self._finding(best, confirmation, memory.fit)
 
-    def _memory(self) -> Memory:
-        """Find out what fits, and in which pieces the user's plan does."""
-        return self._explored(self.explorer.explore)
-
     def _explored(self, explore: Callable[[], Memory]) -> Memory:
-        """Return what `explore` finds; where its process is lost, it goes on in another."""
+        """Find out what fits, and in which pieces the user's plan does; a process that is lost gives way to another."""
         while True:
             try:
                 memory = explore()
@@ -246,7 +241,7 @@ class _Search:
         """
         began = self.lab.now()
         while True:
-            self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(memory.step_s)))
+            self.budget = self._budget(memory.step_s)
             self.records.attempt(self.own)
             try:
                 self._measure(self.own, self._steps(memory.step_s), like_s=memory.step_s)
@@ -263,8 +258,7 @@ class _Search:
                 raise NothingMeasured(str(error), self.own) from error
         plan = self.own
         self.noise = self.evidence[plan].disturbed
-        step_s = self.evidence[plan].step_s
-        self.budget = min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(step_s)))
+        self.budget = self._budget(self.evidence[plan].step_s)
         self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
         self._tell(self._trial("own", plan, "own", memory.note, began), None)
         memory.verified(self.evidence[plan].peak_bytes)
@@ -370,11 +364,7 @@ class _Search:
         """Time `steps` steps of a plan, one of which takes about `like_s`."""
         warm_up = max(1, min(MOST_WARM_UP, int(WARM_UP_SECONDS / like_s)))
         measured = self.lab.measure(plan, steps, settle=settle, warm_up=warm_up)
-        if plan in self.evidence:
-            self.evidence[plan].add(measured)
-        else:
-            self.evidence[plan] = Evidence(1.0, [])
-            self.evidence[plan].add(measured)
+        self.evidence.setdefault(plan, Evidence(1.0, [])).add(measured)
         return measured.seconds
 
     def _race(self, best: Plan, plan: Plan) -> Comparison:
@@ -439,6 +429,10 @@ class _Search:
         return idle and 2 * self.evidence[best].peak_bytes <= self.task.memory_bytes
 
     # --- what follows from it
+
+    def _budget(self, step_s: float) -> float:
+        """Return the seconds that a calibration may take, where the user's plan takes `step_s` for a step."""
+        return min(self.task.seconds, max(LEAST_SECONDS, SHARE * self._training_s(step_s)))
 
     def _training_s(self, step_s: float) -> float:
         return self.task.epochs * self.task.steps_per_epoch * step_s
@@ -563,8 +557,11 @@ class _Search:
         return won
 
     def _tell(self, trial: Trial, best: Plan | None) -> None:
-        self.trials.append(trial)
         self.records.ended(trial, best)
+        self._note(trial)
+
+    def _note(self, trial: Trial) -> None:
+        self.trials.append(trial)
         self.tell(trial)
 
     def _adopt(self, kept: Trial, best: Plan) -> bool:
@@ -577,15 +574,11 @@ class _Search:
                 rest_s = self._epoch_s(best) / kept.ratio - self.task.steps_per_epoch * step_s
                 sample_s = max(0.0, rest_s) / max(1, self.task.validation)
             self.evidence[kept.plan] = replace(known, step_s=step_s, sample_s=sample_s, blocks=[])
-        trial = replace(kept, at=self.lab.now(), seconds=0.0, kept=True)
-        self.trials.append(trial)
-        self.tell(trial)
+        self._note(replace(kept, at=self.lab.now(), seconds=0.0, kept=True))
         return kept.verdict == "won"
 
     def _skip(self, knob: Knob, plan: Plan, why: str) -> None:
-        trial = Trial(knob=knob, plan=plan, verdict="skipped", note=why, at=self.lab.now(), seconds=0.0)
-        self.trials.append(trial)
-        self.tell(trial)
+        self._note(Trial(knob=knob, plan=plan, verdict="skipped", note=why, at=self.lab.now(), seconds=0.0))
 
     def _miss(self, knob: Knob, plan: Plan, why: str) -> None:
         """Leave out a plan that was worth a measurement."""

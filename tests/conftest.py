@@ -22,6 +22,17 @@ ROOM = 8192
 """Bytes that fit on `small_disk`."""
 
 
+@pytest.fixture
+def torch_as_it_was() -> Iterator[None]:
+    """Give torch back its threads and its indeterminism after a test that changes them."""
+    import torch  # most tests do without it
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture(scope="session")
 def mnist_dir() -> Path:
     """Return the directory of the four real MNIST files; they are not part of the repository."""

@@ -25,6 +25,11 @@ _NAME: Final = re.compile(r"preflight-([0-9]{1,9})-([0-9]{1,20})-[0-9]{1,9}", re
 _NUMBERS: Final = itertools.count()
 
 
+def reserve(limit: int) -> int:
+    """Return the bytes of a limit that a child leaves to its supervisor."""
+    return min(RESERVE, limit // 10)
+
+
 def oom_kills(root: Path = Path("/")) -> int:
     """Return how many processes the kernel has killed for memory in the cgroup of this one.
 
@@ -71,7 +76,7 @@ class Enclosure:
             # In v2 only cgroups without processes of their own hand out memory: the file is normally not there.
             with limit.open("r+") as file:
                 if self._limit is not None:
-                    less = self._limit - min(RESERVE, self._limit // 10)
+                    less = self._limit - reserve(self._limit)
                     file.write(str(less))
                     self._limit = less
         except OSError:

@@ -16,7 +16,7 @@ import pytest
 from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
 
-from calibration.cache import TRIALS, PlanCache
+from calibration.cache import PlanCache
 from calibration.child import MODULE
 from calibration.choose import Choice, Options, Surroundings, choose_plan, memory_for_training, samples_for
 from calibration.finding import Knob, Trial
@@ -96,8 +96,7 @@ class Scene:
 
     def ledger(self, options: Options) -> Path:
         """Return the file of the single measurements."""
-        folder, suffix = TRIALS
-        return self.around.cache.directory / folder / f"{key_of(self, options).trials_key}{suffix}"
+        return self.around.cache.ledger(key_of(self, options))
 
     def elsewhere(self, name: str) -> "Scene":
         """Return a scene with the same cache and an empty directory for the processes' files."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import NamedTuple
@@ -233,13 +233,9 @@ FAST = Prediction(epoch_s=1e-6, low_s=1e-6, high_s=1e-6, step_s=1e-8)
 
 
 @pytest.fixture(autouse=True)
-def torch_state() -> Iterator[None]:
-    """Leave torch as it was."""
-    threads = torch.get_num_threads()
+def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Run each test on the threads of its plan."""
     torch.set_num_threads(PLAN.threads)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
 
 
 def memory(root: Path, used: int) -> MemoryUse:

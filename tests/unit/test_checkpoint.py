@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,13 +65,9 @@ Harm = Callable[[Path], object]
 
 
 @pytest.fixture(autouse=True)
-def torch_state() -> Iterator[None]:
-    """Leave torch as it was."""
-    threads = torch.get_num_threads()
+def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Run each test on the threads of its plan."""
     torch.set_num_threads(PLAN.threads)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,13 +32,9 @@ def never() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def torch_state() -> Iterator[None]:
-    """Leave torch as it was."""
-    threads = torch.get_num_threads()
+def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Run each test on the threads of its plan."""
     torch.set_num_threads(PLAN.threads)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Measuring: contenders run real steps under their plans, and a workbench answers what it was asked, no less."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +27,8 @@ from training.spec import TrainSpec
 from training.step import TrainStep
 from training.store import Store, open_store, write
 
+pytestmark = pytest.mark.usefixtures("torch_as_it_was")
+
 SPEC = TrainSpec(dataset="noise", model="cnn", batch_size=8, validation_samples=4)
 OWN = Plan(threads=1, micro_batch=8, eval_batch=16)
 LAST = replace(OWN, memory_format="channels_last")
@@ -47,14 +48,6 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> Store:
     path = tmp_path_factory.mktemp("noise") / "noise.safetensors"
     write(path, "noise", Samples(split(36), split(4), classes=10), ())
     return open_store(path)
-
-
-@pytest.fixture(autouse=True)
-def torch_as_before() -> Iterator[None]:
-    """Give torch back the threads it had."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -17,13 +16,9 @@ BATCH, CLASSES, SHAPE = 16, 10, (1, 6, 6)
 
 
 @pytest.fixture(autouse=True)
-def torch_state() -> Iterator[None]:
-    """Leave torch as it was."""
-    threads = torch.get_num_threads()
+def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Run each test on the threads of its plan."""
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture
