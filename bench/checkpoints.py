@@ -72,7 +72,17 @@ def measure(model: str, store_path: Path) -> Measured:
         """Keeps checkpoints in some blocks only, and measures its thread."""
 
         on = False
+        off_since = time.perf_counter()
         processor_seconds: Final[list[float]] = []
+
+        def turn(self, *, on: bool) -> None:
+            """Begin a block: the clock stands still in those without, else each of the others began with one."""
+            now = time.perf_counter()
+            if on and not self.on:
+                self._last += now - self.off_since
+            elif self.on and not on:
+                self.off_since = now
+            self.on = on
 
         def due(self) -> bool:
             return self.on and super().due()
@@ -108,7 +118,7 @@ def measure(model: str, store_path: Path) -> Measured:
             speed = BLOCKS[model] * spec.batch_size / (now - began)
             blocks.append(Block(turns[len(blocks)], speed, processor_now - processor_began))
             began, processor_began = now, processor_now
-            keeper.on = len(blocks) < len(turns) and turns[len(blocks)]
+            keeper.turn(on=len(blocks) < len(turns) and turns[len(blocks)])
         return len(blocks) == len(turns)
 
     with tempfile.TemporaryDirectory(dir=store_path.parent) as directory:

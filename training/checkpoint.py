@@ -5,13 +5,11 @@ A checkpoint is two files in the directory of the attempt that wrote it, `<job>/
 for both with sha256. Where the second is, the first is whole. Nothing in either is executed when it is read.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
@@ -22,20 +20,18 @@ from pydantic.dataclasses import dataclass
 
 from training import store
 from training.course import Course
-from training.files import open_regular, read_text, staged
+from training.files import BLOCK, open_regular, read_text, staged
 from training.plan import Plan
 from training.spec import STRICT, TrainSpec
 from training.store import StoreInfo
 
 DEFAULT_SECONDS: Final = 15.0
-"""Between two checkpoints: the most training that a kill costs."""
+"""Between two checkpoints: the most training that a kill costs, where they cost less than 1 % of it."""
 LONGEST_HEADER: Final = 16 << 20
 """Bytes; the header names a few hundred tensors, so what claims to be longer is none."""
 
 _ATTEMPT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NAME: Final = re.compile(r"checkpoint-[0-9]{12}\.json", re.ASCII)
-_TENSORS: Final = re.compile(r"checkpoint-[0-9]{12}\.safetensors", re.ASCII)
-SPARE: Final = ".checkpoint-000000000000.safetensors.spare"
 _FILES: Final = re.compile(r"\.?checkpoint-[0-9]{12}\.(json|safetensors)(\..*)?", re.ASCII)
 """What belongs to a checkpoint: its two files, and what a killed writer left of them."""
 _SEALED: Final = re.compile(rb'\{"sha256":"([0-9a-f]{64})","checkpoint":(.*)\}\n', re.DOTALL)
@@ -116,21 +112,6 @@ def tensors_of(path: Path) -> Path:
     return path.with_suffix(".safetensors")
 
 
-def spare_of(directory: Path) -> Path:
-    """Return where a superfluous file of tensors waits to be overwritten by the next checkpoint in `directory`."""
-    return directory / SPARE
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Keep the tensors of the checkpoint described at `path` from being overwritten, while they are read."""
-    with ExitStack() as stack:
-        with suppress(OSError):  # who reads them will say so
-            file = stack.enter_context(open_regular(tensors_of(path)))
-            fcntl.flock(file, fcntl.LOCK_SH)
-        yield
-
-
 def write(directory: Path, origin: Origin, course: Course, tensors: Mapping[str, Blob]) -> tuple[Path, int]:
     """Write a checkpoint, whole or not at all; return the path of its JSON and the bytes of both files.
 
@@ -143,11 +124,13 @@ def write(directory: Path, origin: Origin, course: Course, tensors: Mapping[str,
     def hashed() -> Iterator[bytes | memoryview]:
         nonlocal count
         for chunk in _safetensors(tensors):
-            digest.update(chunk)
-            count += len(chunk)
-            yield chunk
+            for start in range(0, len(chunk), BLOCK):  # what was just hashed is still in the processor's cache
+                piece = chunk[start : start + BLOCK]
+                digest.update(piece)
+                count += len(piece)
+                yield piece
 
-    with staged(tensors_of(path), hashed(), spare=spare_of(directory)) as put_tensors:
+    with staged(tensors_of(path), hashed(), uncached=True) as put_tensors:
         checkpoint = Checkpoint(
             spec=origin.spec, plan=origin.plan, dataset=origin.dataset, data_sha256=origin.data_sha256,
             facts=origin.facts, course=course, tensors=tuple(tensors), tensors_bytes=count,
@@ -263,25 +246,17 @@ def _verify(path: Path, checkpoint: Checkpoint) -> None:
 def prune(directory: Path, keep: Collection[Path]) -> None:
     """Remove the checkpoints but `keep` (JSON paths) of the attempt that writes to `directory`, and of those before.
 
-    Where some are kept, one file of tensors becomes the spare of `directory`. A later attempt's are left alone: who
-    wakes up after it was given up shall not harm its successor.
+    A later attempt's are left alone: who wakes up after it was given up shall not harm its successor.
 
     Raises:
         OSError: a directory cannot be read or written.
     """
-    kept, spare = {name for path in keep for name in (path, tensors_of(path))}, spare_of(directory)
+    kept = {name for path in keep for name in (path, tensors_of(path))}
     for place in _until(directory):
         unneeded = [path for path in _files(place) if path not in kept]
         # Its JSON first, so that what is half removed is no checkpoint.
         for path in sorted(unneeded, key=lambda path: path.suffix != ".json"):
-            if keep and path.parent == directory and _is_tensors(path) and not spare.exists():
-                path.replace(spare)
-            elif path != spare or not keep:
-                path.unlink(missing_ok=True)
-
-
-def _is_tensors(path: Path) -> bool:
-    return _TENSORS.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+            path.unlink(missing_ok=True)
 
 
 def held_bytes(directory: Path) -> int:

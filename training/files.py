@@ -1,18 +1,24 @@
 """Files that are whole or not there, and readers that no content can surprise; needs no torch."""
 
+import errno
 import fcntl
 import hashlib
 import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
+from mmap import mmap
 from pathlib import Path
 from typing import Final
 
 LARGEST_TEXT: Final = 16 << 20
 """Bytes; no manifest or checkpoint description comes near it, so a longer file is none and is not read."""
+BLOCK: Final = 1 << 20
+"""Bytes written at once past the page cache; so few stay in the processor's own cache on their way."""
+SECTOR: Final = 4096
+"""Bytes that the places and sizes of such writes are multiples of: the largest sector of today's disks."""
 
 
 class NotRegular(OSError):
@@ -26,17 +32,14 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def staged(
-    path: Path, chunks: Iterable[bytes | memoryview], *, spare: Path | None = None
-) -> Iterator[Callable[[], None]]:
+def staged(path: Path, chunks: Iterable[bytes | memoryview], *, uncached: bool = False) -> Iterator[Callable[[], None]]:
     """Write `chunks` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays.
 
-    Where there is a `spare`, a file beside it that nobody needs or reads any more, it is overwritten: its pages are in
-    memory and its blocks on disk, while new ones take a multiple of the processor time.
+    `uncached`: past the kernel's page cache where the file system can. The pages of a large file count against the memory
+    limit, and making them may take several times as long as hashing it (bench/writing.py).
     """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
-    descriptor = _in_place_of(descriptor, spare, temporary)
 
     def commit() -> None:
         temporary.replace(path)
@@ -44,8 +47,11 @@ def staged(
 
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.writelines(chunks)
-            file.truncate()  # flushes, too; a spare may be longer
+            if uncached:
+                _write_uncached(descriptor, chunks)
+            else:
+                file.writelines(chunks)
+                file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from the group that reads artifacts
         yield commit
@@ -53,22 +59,35 @@ def staged(
         temporary.unlink(missing_ok=True)
 
 
-def _in_place_of(descriptor: int, spare: Path | None, temporary: Path) -> int:
-    """Return the descriptor of the spare file, under the name `temporary` from now on; else the one that is there."""
-    if spare is None:
-        return descriptor
-    try:
-        found = os.open(spare, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return descriptor
-    try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed; who reads it holds it shared
-        spare.replace(temporary)
-    except OSError:
-        os.close(found)
-        return descriptor
-    os.close(descriptor)
-    return found
+def _write_uncached(descriptor: int, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write `chunks` to a new file by way of one block: O_DIRECT wants memory, places and sizes that are aligned."""
+    with suppress(OSError):  # a file system without it (tmpfs before Linux 6.5) says so at once
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_DIRECT)
+    block = memoryview(mmap(-1, BLOCK))
+    size = filled = 0
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest:
+            taken = min(len(rest), BLOCK - filled)
+            block[filled : filled + taken] = rest[:taken]
+            rest, filled, size = rest[taken:], filled + taken, size + taken
+            if filled == BLOCK:
+                _write_block(descriptor, block)
+                filled = 0
+    _write_block(descriptor, block[: filled + -filled % SECTOR])
+    os.ftruncate(descriptor, size)
+
+
+def _write_block(descriptor: int, block: memoryview) -> None:
+    """Write all of `block`; by the page cache from the first refusal of its alignment on."""
+    while block:
+        try:
+            block = block[os.write(descriptor, block) :]
+        except OSError as error:
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+            if error.errno != errno.EINVAL or not flags & os.O_DIRECT:
+                raise
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
 
 
 def sync_directory(directory: Path) -> None:

@@ -8,7 +8,6 @@ state. The training stands still only while tensors are copied; hashing, writing
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +30,13 @@ from training.store import StoreInfo
 KEPT: Final = 2
 """Checkpoints left on disk: the second in case the first is damaged."""
 COST: Final = 0.01
-"""Share of the time that checkpoints at the ends of epochs may take; those by time are made whatever they cost."""
+"""Share of the time that checkpoints may take: those at the ends of epochs are left out, those by time are made more
+seldom."""
+STRETCH: Final = 4
+"""How much more seldom at most."""
+DISPLACED: Final = 2.0
+"""Seconds that the training loses by one second's work of the thread that writes: where each processor has a thread of
+the training, all of them wait for the one that had to give way; 1.6 were measured."""
 DTYPES: Final = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
@@ -50,7 +55,14 @@ class Written:
     seconds: float
     """For which the training stood still."""
     write_seconds: float
+    processor_seconds: float
+    """Of the thread that wrote it."""
     bytes: int
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the training lost by it, about."""
+        return self.seconds + DISPLACED * self.processor_seconds
 
 
 class Keeper:
@@ -63,7 +75,10 @@ class Keeper:
         self, step: TrainStep, info: StoreInfo, report: Report, *,
         directory: Path | None = None, seconds: float = DEFAULT_SECONDS, facts: dict[str, JsonValue] | None = None,
     ) -> None:  # fmt: skip
-        """Keep the training of `step` on `info` in the existing `directory` every `seconds`; None: keep nothing."""
+        """Keep the training of `step` on `info` in the existing `directory`; None: keep nothing.
+
+        A checkpoint is made every `seconds`; up to `STRETCH` times as seldom where it would cost more than `COST`.
+        """
         self._step = step
         self._plan = step.plan  # a later attempt begins with the plan that this one was given
         self._info = info
@@ -79,7 +94,7 @@ class Keeper:
         self._kept: list[Path] = []
         self._position: int | None = None  # of the newest one, written or being written
         self._last = time.perf_counter()
-        self._cost = 0.0
+        self._cost = 0.0  # of the one that was written last
         self._failing = False
 
     def _made_from(self) -> Origin:
@@ -99,8 +114,7 @@ class Keeper:
         steps = split(self._step.spec, self._info).steps
         for path in paths:
             try:
-                with checkpoint.held(path):
-                    course = self._load(path, steps)
+                course = self._load(path, steps)
             except Unusable as error:
                 self._report.write("warning", {"message": checkpoint.passed_over(path, error)})
                 continue
@@ -127,7 +141,9 @@ class Keeper:
         if self._directory is None:
             return False
         self._collect(wait=False)
-        return self._pending is None and time.perf_counter() - self._last >= self._seconds
+        elapsed = time.perf_counter() - self._last
+        cheap = self._cost <= COST * elapsed or elapsed >= STRETCH * self._seconds
+        return self._pending is None and elapsed >= self._seconds and cheap
 
     def worthwhile(self) -> bool:
         """Whether a checkpoint at the end of an epoch would cost no more than its share."""
@@ -148,8 +164,7 @@ class Keeper:
         tensors = self._copied()
         stand = replace(course, history=list(course.history))
         self._position, self._last = course.position, time.perf_counter()
-        self._cost = self._last - began
-        self._pending = self._writer.submit(self._write, self._directory, stand, tensors, self._cost)
+        self._pending = self._writer.submit(self._write, self._directory, stand, tensors, self._last - began)
 
     def keep_now(self, course: Course) -> None:
         """Make a checkpoint and wait until it is on disk."""
@@ -168,13 +183,14 @@ class Keeper:
 
     def _write(self, directory: Path, course: Course, tensors: Mapping[str, Blob], seconds: float) -> Written:
         """Write a checkpoint and remove those that it makes superfluous; runs in the thread."""
-        began = time.perf_counter()
+        began, processor_began = time.perf_counter(), time.thread_time()
         path, size = checkpoint.write(directory, self._origin.result(), course, tensors)
         self._kept = [*(kept for kept in self._kept if kept != path), path][-KEPT:]
         checkpoint.prune(directory, self._kept)
         return Written(
             path=path, epoch=course.epoch, step=course.step, seconds=seconds,
-            write_seconds=time.perf_counter() - began, bytes=size,
+            write_seconds=time.perf_counter() - began,
+            processor_seconds=time.thread_time() - processor_began, bytes=size,
         )  # fmt: skip
 
     def _collect(self, *, wait: bool) -> None:
@@ -195,6 +211,7 @@ class Keeper:
             self._failing = True
             return
         self._failing = False
+        self._cost = written.cost
         self._report.write("checkpoint", {
             "epoch": written.epoch, "step": written.step, "seconds": written.seconds,
             "write_seconds": written.write_seconds, "bytes": written.bytes,
@@ -208,9 +225,6 @@ class Keeper:
     ) -> None:
         self._collect(wait=True)
         self._writer.shutdown()
-        if self._directory is not None:
-            with suppress(OSError):
-                checkpoint.spare_of(self._directory).unlink(missing_ok=True)
 
 
 def _changing(step: TrainStep) -> Iterator[tuple[str, Tensor]]:

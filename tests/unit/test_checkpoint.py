@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,18 +29,14 @@ from training.checkpoint import (
     Origin,
     Unusable,
     candidates,
-    held,
     held_bytes,
     prune,
-    read,
-    spare_of,
-    tensors_of,
     write,
 )
 from training.course import Course, EpochDone
 from training.errors import Cancelled
 from training.fit import fit
-from training.keeper import Keeper, restore
+from training.keeper import STRETCH, Keeper, restore
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import Augmentation, TrainSpec
@@ -352,6 +348,23 @@ def test_ends_of_epochs_make_checkpoints_where_they_cost_little(
     assert [(payload["epoch"], payload["step"]) for payload in made] == [(epoch, 0) for epoch in epochs]
 
 
+def test_what_costs_too_much_is_made_more_seldom(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no share to spend, `STRETCH` times as seldom, and no less: a kill may not cost the whole training."""
+    monkeypatch.setattr("training.keeper.COST", 0.0)
+    place, moment = job.directory / "1", 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: moment)
+    place.mkdir(parents=True)
+    step = TrainStep(job.spec, job.plan, job.store.info.shape, job.store.info.classes)
+    with Keeper(step, job.store.info, Records(lambda *_: False), directory=place, seconds=10.0) as keeper:
+        moment = 11.0
+        assert keeper.due(), "what it costs is not known before the first one"
+        keeper.keep_now(replace(keeper.resume(()), step=1))
+        moment = 22.0
+        assert not keeper.due()
+        moment = 11.0 + 10.0 * STRETCH + 1
+        assert keeper.due()
+
+
 def test_a_checkpoint_says_what_it_is_of(job: Job) -> None:
     """What is found has plan and facts of the training that made it, and its files are plain safetensors and JSON."""
     job.interrupted(1, 5)
@@ -539,56 +552,6 @@ def a_blob(size: int) -> Blob:
     return Blob("U8", (size,), memoryview(bytes(size)), 1)
 
 
-def in_turn(directory: Path, info: StoreInfo, sizes: Sequence[int]) -> list[Path]:
-    """Write a checkpoint with a tensor of each size, the last two kept each time, and return their descriptions."""
-    directory.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    for step, size in enumerate(sizes, start=1):
-        blob = Blob("U8", (size,), memoryview(bytes([step]) * size), 1)
-        written.append(write(directory, origin(info), Course(steps=21, step=step), {"model/x": blob})[0])
-        prune(directory, written[-2:])
-    return written
-
-
-@pytest.mark.parametrize("sizes", [(64, 64, 64, 64), (4096, 64, 64, 64), (64, 64, 64, 4096)])
-def test_a_superfluous_file_is_overwritten(tmp_path: Path, digits_store: StoreInfo, sizes: tuple[int, ...]) -> None:
-    """The fourth checkpoint takes the place of the first on disk, longer or shorter, and is whole."""
-    directory = tmp_path / "job" / "1"
-    first = directory / spare_of(directory).name
-    in_turn(directory, digits_store, sizes[:3])
-    place = first.stat().st_ino
-    *_, last = in_turn(directory, digits_store, sizes)
-    assert tensors_of(last).stat().st_ino == place
-    found = read(last, SPEC, checksum(digits_store))
-    assert found.course.step == 4
-    assert load_file(tensors_of(last))["model/x"].tolist() == [4] * sizes[3]
-
-
-def test_what_is_being_read_is_not_overwritten(tmp_path: Path, digits_store: StoreInfo) -> None:
-    """Whoever loads a checkpoint has its bytes to the end, however many are made meanwhile by one who should not."""
-    directory = tmp_path / "job" / "1"
-    first, _ = in_turn(directory, digits_store, (64, 64))
-    with held(first), tensors_of(first).open("rb") as file:
-        before = file.read()
-        in_turn(directory, digits_store, (64, 64, 64, 64, 64))
-        file.seek(0)
-        assert file.read() == before
-
-
-def test_the_spare_ends_with_the_training(job: Job) -> None:
-    """A training that is over leaves its last two checkpoints and no spare, though there was one meanwhile."""
-    seen: list[bool] = []
-
-    def look(kind: str, payload: dict[str, JsonValue]) -> bool:  # noqa: ARG001 - what a record is asked with
-        seen.append(spare_of(job.directory / "1").exists())
-        return False
-
-    replace(job, seconds=0.0).run(fatal=look)
-    assert any(seen)
-    left = sorted(path.suffix for path in (job.directory / "1").iterdir() if "checkpoint" in path.name)
-    assert left == [".json", ".json", ".safetensors", ".safetensors"]
-
-
 DEEP = b"[" * 200_000
 HOSTILE = [
     b"", b"{}", b"[]", b"null", b"\xff\xfe", DEEP, b'{"facts":' + DEEP, b'{"format":' + b"9" * 100_000 + b"}",
@@ -713,14 +676,7 @@ def test_an_attempt_that_wakes_up_leaves_its_successors_checkpoints_alone(
     assert held_bytes(second.parent) > held_bytes(first.parent) > 4
     prune(second.parent, [newest])
     assert sorted(tmp_path.rglob("*.*")) == sorted(
-        [
-            stranger,
-            newest,
-            newest.with_suffix(".safetensors"),
-            third,
-            third.with_suffix(".safetensors"),
-            spare_of(second.parent),
-        ]
+        [stranger, newest, newest.with_suffix(".safetensors"), third, third.with_suffix(".safetensors")]
     )
 
 
