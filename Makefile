@@ -55,6 +55,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.allocator
 	$(BIN)/python -m bench.parity
+	$(BIN)/python -m bench.writing
 	$(BIN)/python -m bench.checkpoints
 
 CALIBRATION ?=

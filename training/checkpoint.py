@@ -25,8 +25,6 @@ from training.plan import Plan
 from training.spec import STRICT, TrainSpec
 from training.store import StoreInfo
 
-DEFAULT_SECONDS: Final = 15.0
-"""Between two checkpoints: the most training that a kill costs, where they cost less than 1 % of it."""
 LONGEST_HEADER: Final = 16 << 20
 """Bytes; the header names a few hundred tensors, so what claims to be longer is none."""
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from training.artifact import Artifact, save
-from training.checkpoint import DEFAULT_SECONDS, held_bytes
+from training.checkpoint import held_bytes
 from training.errors import ArtifactError, InvalidConfig
 from training.journal import JournalWriter
 from training.plan import Plan
@@ -44,8 +44,8 @@ class TrainingRequest:
     """What manifest and checkpoints shall also say: job, resources, prediction."""
     checkpoints: Path | None = None
     """The directory of this attempt, `<job>/<attempt>`, for its checkpoints; made when missing; None: keep none."""
-    checkpoint_seconds: float = DEFAULT_SECONDS
-    """Between two checkpoints."""
+    checkpoint_seconds: float | None = None
+    """Between two checkpoints; None: as the keeper finds right."""
     resume: tuple[Path, ...] = ()
     """Checkpoints (JSON files) to go on from, best first; the first that can be used is."""
     max_parameters: int | None = None

@@ -35,8 +35,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 def staged(path: Path, chunks: Iterable[bytes | memoryview], *, uncached: bool = False) -> Iterator[Callable[[], None]]:
     """Write `chunks` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays.
 
-    `uncached`: past the kernel's page cache where the file system can. The pages of a large file count against the memory
-    limit, and making them may take several times as long as hashing it (bench/writing.py).
+    `uncached`: past the kernel's page cache where the file system can. The pages of a large file count against the
+    memory limit, and making them may take several times as long as hashing it (bench/writing.py).
     """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)

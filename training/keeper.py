@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from training import checkpoint, store
-from training.checkpoint import DEFAULT_SECONDS, Blob, Origin, Unusable
+from training.checkpoint import Blob, Origin, Unusable
 from training.course import Course
 from training.errors import DatasetError
 from training.journal import Report
@@ -29,11 +29,11 @@ from training.store import StoreInfo
 
 KEPT: Final = 2
 """Checkpoints left on disk: the second in case the first is damaged."""
+SECONDS: Final = (15.0, 60.0)
+"""Between two checkpoints by time, at least and at most, where nothing else is asked for."""
 COST: Final = 0.01
-"""Share of the time that checkpoints may take: those at the ends of epochs are left out, those by time are made more
-seldom."""
-STRETCH: Final = 4
-"""How much more seldom at most."""
+"""Share of the time that checkpoints may take: those at the ends of epochs are left out beyond it, and those by time,
+where nothing else is asked for, made more seldom."""
 DISPLACED: Final = 2.0
 """Seconds that the training loses by one second's work of the thread that writes: where each processor has a thread of
 the training, all of them wait for the one that had to give way; 1.6 were measured."""
@@ -73,18 +73,18 @@ class Keeper:
 
     def __init__(
         self, step: TrainStep, info: StoreInfo, report: Report, *,
-        directory: Path | None = None, seconds: float = DEFAULT_SECONDS, facts: dict[str, JsonValue] | None = None,
+        directory: Path | None = None, seconds: float | None = None, facts: dict[str, JsonValue] | None = None,
     ) -> None:  # fmt: skip
         """Keep the training of `step` on `info` in the existing `directory`; None: keep nothing.
 
-        A checkpoint is made every `seconds`; up to `STRETCH` times as seldom where it would cost more than `COST`.
+        A checkpoint is made every `seconds`; None: as often as `SECONDS` and `COST` say.
         """
         self._step = step
         self._plan = step.plan  # a later attempt begins with the plan that this one was given
         self._info = info
         self._report = report
         self._directory = directory
-        self._seconds = seconds
+        self._least, self._most = SECONDS if seconds is None else (seconds, seconds)
         self._facts = facts or {}
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         # At once: the prepared data may be deleted any time after they were opened.
@@ -142,8 +142,8 @@ class Keeper:
             return False
         self._collect(wait=False)
         elapsed = time.perf_counter() - self._last
-        cheap = self._cost <= COST * elapsed or elapsed >= STRETCH * self._seconds
-        return self._pending is None and elapsed >= self._seconds and cheap
+        cheap = self._cost <= COST * elapsed or elapsed >= self._most
+        return self._pending is None and elapsed >= self._least and cheap
 
     def worthwhile(self) -> bool:
         """Whether a checkpoint at the end of an epoch would cost no more than its share."""

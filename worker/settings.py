@@ -55,8 +55,9 @@ class Settings(BaseSettings):
     """Where unfinished jobs lie: checkpoints and events that Redis has not taken yet. Keep it on a volume."""
     outbox_dir: Path = Path("~/.local/share/preflight/outbox")
     """Where a producer keeps the jobs that it enqueued with `--ensure`."""
-    checkpoint_seconds: Annotated[float, Field(gt=0, le=3600)] = 15.0
-    """Seconds between two checkpoints: the most training that a kill can cost."""
+    checkpoint_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """Seconds between two checkpoints: the most training that a kill can cost. Unset: 15, or up to 60 for a model whose
+    checkpoints would otherwise cost more than 1 % of its training."""
     signing_key: SecretStr | None = None
     """Secret shared with those who may enqueue; where it is set, a job without its signature is refused."""
     max_epochs: Annotated[int, Field(ge=1)] | None = None

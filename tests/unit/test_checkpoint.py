@@ -36,7 +36,7 @@ from training.checkpoint import (
 from training.course import Course, EpochDone
 from training.errors import Cancelled
 from training.fit import fit
-from training.keeper import STRETCH, Keeper, restore
+from training.keeper import SECONDS, Keeper, restore
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import Augmentation, TrainSpec
@@ -348,20 +348,25 @@ def test_ends_of_epochs_make_checkpoints_where_they_cost_little(
     assert [(payload["epoch"], payload["step"]) for payload in made] == [(epoch, 0) for epoch in epochs]
 
 
-def test_what_costs_too_much_is_made_more_seldom(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no share to spend, `STRETCH` times as seldom, and no less: a kill may not cost the whole training."""
+@pytest.mark.parametrize(("asked", "due"), [(None, SECONDS), (10.0, (10.0, 10.0))])
+def test_what_costs_too_much_is_made_more_seldom(
+    job: Job, monkeypatch: pytest.MonkeyPatch, asked: float | None, due: tuple[float, float]
+) -> None:
+    """With no share to spend, as seldom as may be; not where somebody said how much training a kill may cost."""
     monkeypatch.setattr("training.keeper.COST", 0.0)
     place, moment = job.directory / "1", 0.0
     monkeypatch.setattr("time.perf_counter", lambda: moment)
     place.mkdir(parents=True)
     step = TrainStep(job.spec, job.plan, job.store.info.shape, job.store.info.classes)
-    with Keeper(step, job.store.info, Records(lambda *_: False), directory=place, seconds=10.0) as keeper:
-        moment = 11.0
+    with Keeper(step, job.store.info, Records(lambda *_: False), directory=place, seconds=asked) as keeper:
+        moment = began = due[0] + 0.5
         assert keeper.due(), "what it costs is not known before the first one"
         keeper.keep_now(replace(keeper.resume(()), step=1))
-        moment = 22.0
+        moment = began + due[0] - 0.5
         assert not keeper.due()
-        moment = 11.0 + 10.0 * STRETCH + 1
+        moment = began + due[0] + 0.5
+        assert keeper.due() == (asked is not None)
+        moment = began + due[1] + 0.5
         assert keeper.due()
 
 
