@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
-from calibration.orders import BENCH, ORDER, Bench, Check, Clear, Measure, Order, Probe, Validate
+from calibration.orders import BENCH, ORDER, Bench, Check, Clear, Gauge, Measure, Order, Probe, Validate
 from training.journal import JournalWriter
 from training.process import StopFlag, out_of_memory, run_child
 
@@ -55,6 +55,8 @@ def carry_out(order: Order, bench: "Workbench") -> dict[str, JsonValue]:
             return asdict(bench.validate(order.plan, order.samples))
         case Check():
             return asdict(bench.check(order.plan, order.reference))
+        case Gauge():
+            return asdict(bench.gauge(order.plan))
         case Clear():
             bench.clear()
             return {}

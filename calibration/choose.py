@@ -149,7 +149,7 @@ def _slower(prediction: Prediction, factor: float) -> Prediction:
     """Return what the plan before takes, that was slower by `factor` and warm at once."""
     return Prediction(
         epoch_s=factor * prediction.epoch_s, low_s=factor * prediction.low_s, high_s=factor * prediction.high_s,
-        step_s=factor * prediction.step_s, validation_s=factor * prediction.validation_s,
+        step_s=factor * prediction.step_s, validation_s=factor * prediction.validation_s, gauge_s=prediction.gauge_s,
     )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from calibration.orders import (
     Check,
     Checked,
     Clear,
+    Gauge,
+    Gauged,
     Measure,
     Measured,
     Order,
@@ -45,7 +47,7 @@ START_LIMIT: Final = 120.0
 
 Reply = TypeVar("Reply")
 MEASURED, PROBED = TypeAdapter(Measured), TypeAdapter(Probed)
-VALIDATED, CHECKED = TypeAdapter(Validated), TypeAdapter(Checked)
+VALIDATED, CHECKED, GAUGED = TypeAdapter(Validated), TypeAdapter(Checked), TypeAdapter(Gauged)
 NOTHING = TypeAdapter(dict[str, str])
 
 
@@ -90,6 +92,10 @@ class Laboratory(Protocol):
 
     def check(self, plan: Plan, reference: Plan) -> Checked:
         """Compare gradients."""
+        ...
+
+    def gauge(self, plan: Plan) -> Gauged:
+        """Time a piece of work that is the same on any machine and under any plan."""
         ...
 
     def alone(self, plan: Plan) -> None:
@@ -147,6 +153,10 @@ class Lab:
     def check(self, plan: Plan, reference: Plan) -> Checked:
         """Compare the gradients under two plans of one setting."""
         return self._ask(plan, Check(plan=plan, reference=reference), CHECKED)
+
+    def gauge(self, plan: Plan) -> Gauged:
+        """Time the fixed piece of work on the plan's threads."""
+        return self._ask(plan, Gauge(plan=plan), GAUGED)
 
     def alone(self, plan: Plan) -> None:
         """Forget what is warm beside this plan, and end the processes of other settings."""

@@ -13,9 +13,10 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from calibration.orders import Checked, Measured, Probed, Validated
+from calibration.orders import Checked, Gauged, Measured, Probed, Validated
 from training.batches import Batches
 from training.evaluate import evaluate
+from training.gauge import gauge
 from training.noise import Machine
 from training.plan import Plan
 from training.spec import TrainSpec
@@ -145,6 +146,10 @@ class Workbench:
         )
         cosine = gradient_cosine(gate, replace(plan, micro_batch=micro), self._store, GATE_STEPS)
         return Checked(cosine=cosine if math.isfinite(cosine) else -1.0)  # NaN agrees with nothing
+
+    def gauge(self, plan: Plan) -> Gauged:
+        """Time the fixed piece of work."""
+        return Gauged(seconds=gauge(plan.threads))
 
     def clear(self) -> None:
         """Forget every contender; their loader workers end with them."""

@@ -64,13 +64,21 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Gauge:
+    """Time the fixed piece of work of training/gauge.py on a plan's threads."""
+
+    do: Literal["gauge"] = "gauge"
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Clear:
     """Forget every model that is kept warm."""
 
     do: Literal["clear"] = "clear"
 
 
-Order = Annotated[Measure | Probe | Validate | Check | Clear, Field(discriminator="do")]
+Order = Annotated[Measure | Probe | Validate | Check | Gauge | Clear, Field(discriminator="do")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -118,7 +126,14 @@ class Checked:
     cosine: Annotated[float, Field(ge=-1.01, le=1.01)]
 
 
-Answer = Measured | Probed | Validated | Checked
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Gauged:
+    """The fixed piece of work, timed."""
+
+    seconds: Seconds
+
+
+Answer = Measured | Probed | Validated | Checked | Gauged
 
 BENCH = TypeAdapter(Bench)
 ORDER: TypeAdapter[Order] = TypeAdapter(Order)

@@ -10,7 +10,7 @@ an answer from then on; the winner is measured again in a fresh process against 
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -130,6 +130,8 @@ class Evidence:
     peak_bytes: int = 0
     sample_s: float | None = None
     """Seconds of validating a sample."""
+    gauges: list[float] = field(default_factory=list)
+    """Seconds of the fixed piece of work, right before and after its steps."""
     disturbed: str = ""
     """What else used the processors while it was last measured."""
 
@@ -246,6 +248,7 @@ class _Search:
             try:
                 self._measure(self.own, self._steps(memory.step_s), like_s=memory.step_s)
                 self._validate(self.own)
+                self._gauge(self.own)
                 break
             except Lost as error:
                 self.records.survived(self.own)
@@ -423,6 +426,10 @@ class _Search:
         samples = min(self.task.validation, EVAL_SAMPLES, max(64, int(EVAL_SECONDS / 2 / sample_s)))
         self.evidence[plan].sample_s = self.lab.validate(plan, samples).sample_s
 
+    def _gauge(self, plan: Plan) -> None:
+        """Take the machine's own speed down beside that of the plan."""
+        self.evidence[plan].gauges.append(self.lab.gauge(plan).seconds)
+
     def _side_by_side(self, best: Plan, plan: Plan) -> bool:
         """Whether both can be kept ready: memory suffices, and no loader of one works while the other is timed."""
         idle = best.loader_workers == plan.loader_workers == 0
@@ -466,11 +473,13 @@ class _Search:
         try:
             self.lab.renew(best)
             self.evidence[best] = Evidence(suspect.step_s, [])  # the best of many was lucky, too
+            self._gauge(best)
             taken = self._pairs(self.own, best, CONFIRMING_PAIRS, CONFIRMING)
             comparison, noise = compare(taken), self.noise
             if comparison.low <= GAIN < comparison.ratio and self.lab.now() < self.task.seconds:
                 taken += self._pairs(self.own, best, CONFIRMING_PAIRS, CONFIRMING)  # it is probable, and not proven
                 comparison, noise = compare(taken), noise or self.noise
+            self._gauge(best)
             self._validate(best)
             if best.eval_batch != self.own.eval_batch:
                 self._validate(self.own)
@@ -508,6 +517,7 @@ class _Search:
         prediction = Prediction(
             epoch_s=steps * step_s + validation_s, low_s=steps * low + validation_s, high_s=steps * high + validation_s,
             step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
+            gauge_s=statistics.median(known.gauges) if known.gauges else None,
         )  # fmt: skip
         confidence: Confidence = "high" if self.complete and not self.disturbed else "low"
         return Finding(

@@ -7,13 +7,15 @@ from random import Random
 
 from calibration.finding import Trial
 from calibration.lab import Lost
-from calibration.orders import Checked, Measured, Probed, Validated
+from calibration.orders import Checked, Gauged, Measured, Probed, Validated
 from training.plan import Plan
 from training.setting import setting_of
 
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)
 AT_ONCE = 2
+GAUGE = 0.004
+"""Seconds of the fixed piece of work."""
 """Plans that stay warm in a process."""
 
 Speeds = Callable[[Plan], float]
@@ -134,6 +136,11 @@ class Simulated:
         self.checked.append(plan)
         self._wait(8 * self.speed(reference) / 4)
         return Checked(cosine=self.cosine)
+
+    def gauge(self, plan: Plan) -> Gauged:
+        self._begin(plan)
+        self._wait(6 * GAUGE)
+        return Gauged(seconds=GAUGE)
 
     def alone(self, plan: Plan) -> None:
         self.warm = [one for one in self.warm if one == plan]

@@ -15,6 +15,7 @@ from training.batches import Batches
 from training.course import Course, EpochDone
 from training.errors import Cancelled, Diverged
 from training.evaluate import Score, evaluate
+from training.gauge import gauge
 from training.journal import Report
 from training.keeper import Keeper
 from training.noise import Machine
@@ -66,7 +67,7 @@ def fit(
     spec, info = step.spec, store.info
     batches = Batches(store, spec, step.plan)
     machine = Machine()
-    reality = Reality(prediction, step.plan, report, machine)
+    reality = Reality(prediction, step.plan, report, machine, gauge)
     adapter = Adapter(step, report, prediction, machine, MemoryUse())
 
     def window_done(steps: int, seconds: float) -> None:

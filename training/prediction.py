@@ -25,6 +25,8 @@ class Prediction:
     """Share of `epoch_s` that validation takes."""
     warm_s: Seconds = 0.0
     """What the first steps of a process take beyond that, once."""
+    gauge_s: Seconds | None = None
+    """What the fixed piece of work of training/gauge.py took on the plan's threads meanwhile; None: not timed."""
 
     def over(self, epochs: int) -> float:
         """Return the mean seconds of an epoch in a training of `epochs`, warming up included."""

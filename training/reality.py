@@ -1,5 +1,7 @@
 """A prediction held against what is measured: after the first steps and after each epoch, and why they differ."""
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
@@ -13,11 +15,17 @@ FIRST_STEPS: Final = 100
 """After so many steps of a process, at the end of that window, the first comparison is made."""
 DEVIATION: Final = 0.10
 """Share of the prediction beyond which a cause is looked for and said."""
+EXPLAINED: Final = 0.5
+"""Share of a deviation (of its logarithm) that the machine's own speed must account for, to be its cause."""
+STEADY: Final = 4
+"""Of the windows of an epoch, the quickest one in so many are what the plan takes undisturbed."""
+LEAST_WINDOWS: Final = 8
+"""With fewer in an epoch, its quickest ones are luck."""
 NOTICED: Final = 0.05
 """Seconds that a comparison must be off to be warned of: a tenth of a tiny epoch is a single hiccup."""
 
 Cause = Literal["noisy", "calibration", "adapted"]
-"""The machine was disturbed; it was not, so the calibration was wrong; it was not run as predicted."""
+"""The machine was disturbed, then or now; it was not, so the calibration was wrong; it was not run as predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +74,23 @@ class Reality:
     Without a prediction it does nothing. An epoch that another process began is not compared.
     """
 
-    def __init__(self, prediction: Prediction | None, plan: Plan, report: Report, machine: Machine) -> None:
-        """Hold `prediction`, made for `plan`, against a training that begins now."""
+    def __init__(
+        self, prediction: Prediction | None, plan: Plan, report: Report, machine: Machine,
+        gauge: Callable[[int], float] | None = None,
+    ) -> None:  # fmt: skip
+        """Hold `prediction`, made for `plan`, against a training that begins now; `gauge` is training/gauge.py's."""
         usable = prediction is not None and min(prediction.step_s, prediction.epoch_s) > 0
         self._prediction = prediction if usable else None
         self._planned = self._plan = plan
         self._report = report
         self._machine = machine
+        self._gauge = gauge
         self._began = self._epoch_began = machine.look()
         self._steps: int | None = 0
         """Counted towards the first comparison, None after it."""
         self._seconds = 0.0
+        self._windows: list[float] = []
+        """Seconds of a step in each window of the epoch."""
         self._whole = False
         self._cold = True
         self._adapted_ever = self._adapted_in_epoch = False
@@ -85,6 +99,7 @@ class Reality:
     def begin_epoch(self, first_step: int) -> None:
         """Hear that an epoch goes on from `first_step`: 0 at its beginning."""
         self._whole = first_step == 0
+        self._windows.clear()
         self._adapted_in_epoch = self._plan != self._planned
 
     def adapted(self, plan: Plan) -> None:
@@ -94,6 +109,7 @@ class Reality:
 
     def window(self, epoch: int, steps: int, seconds: float) -> None:
         """Hear of the next `steps` steps of `epoch` (from 1), which took `seconds`."""
+        self._windows.append(seconds / steps)
         if self._prediction is None or self._steps is None:
             return
         self._steps += steps
@@ -123,22 +139,53 @@ class Reality:
 
     def _record(self, compared: Compared, began: Snapshot, *, adapted: bool) -> None:
         if abs(compared.deviation) > DEVIATION:
-            cause, seen = self._explained(compared.deviation, began, adapted=adapted)
+            cause, seen = self._explained(compared, began, adapted=adapted)
             compared = replace(compared, cause=cause, seen=seen)
         self._report.write("prediction", asdict(compared))
         if compared.alarming and compared.cause is not None and compared.cause not in self._warned:
             self._warned.add(compared.cause)
             self._report.write("warning", {"message": compared.describe()})
 
-    def _explained(self, deviation: float, began: Snapshot, *, adapted: bool) -> tuple[Cause, str]:
+    def _explained(self, compared: Compared, began: Snapshot, *, adapted: bool) -> tuple[Cause, str]:
         if adapted:
             return "adapted", "the plan was changed on the way, so that the prediction is for another one"
-        if deviation < 0:  # a disturbed machine makes nothing faster
-            return "calibration", "calibration measured too slowly, as on a disturbed machine; let it measure again"
+        slower = compared.deviation > 0
         noise = self._machine.look().since(began)
-        if noise.noisy:
+        if slower and noise.noisy:  # a disturbed machine makes nothing faster
             return "noisy", f"{noise.describe()}; the prediction is for an undisturbed machine"
+        unseen = (slower and compared.whole and self._unsteady()) or self._of_another_speed(compared.deviation)
+        if unseen:
+            return "noisy", unseen
+        if not slower:
+            return "calibration", "calibration measured too slowly, as on a disturbed machine; let it measure again"
         return "calibration", f"{noise.describe()}, so the calibration was wrong; let it measure again"
+
+    def _unsteady(self) -> str:
+        """Say that the steps of the epoch are as predicted at times, and slower at others; empty where they are not."""
+        if self._prediction is None or len(self._windows) < LEAST_WINDOWS:
+            return ""
+        ordered = sorted(self._windows)
+        quick = ordered[len(ordered) // STEADY - 1]
+        if quick > self._prediction.step_s * (1 + DEVIATION):
+            return ""
+        return (
+            f"one in {STEADY} of its parts took {1000 * quick:.1f} ms a step or less, near the predicted "
+            f"{1000 * self._prediction.step_s:.1f}, and others up to {1000 * ordered[-1]:.1f}, so that something "
+            "outside slows it at times, which no counter of the kernel shows"
+        )
+
+    def _of_another_speed(self, deviation: float) -> str:
+        """Say that the machine itself is slower or faster than at calibration; empty where it is not, or unknown."""
+        then_s = self._prediction.gauge_s if self._prediction is not None else None
+        if self._gauge is None or not then_s:
+            return ""
+        pace = self._gauge(self._plan.threads) / then_s
+        if math.log(pace) / math.log1p(deviation) < EXPLAINED:
+            return ""
+        return (
+            f"the same piece of work takes {pace:.2f} times as long as when it was calibrated, so that the machine "
+            f"itself is {'slower' if deviation > 0 else 'faster'} now, which no counter of the kernel shows"
+        )
 
 
 def _compared(

@@ -111,6 +111,7 @@ def test_memory_evaluation_and_gradients_are_answered(lab: Lab) -> None:
     assert 20 * MIB < large.peak_bytes < 4096 * MIB
     assert small.seconds > 0
     assert lab.validate(OWN, 100).sample_s > 0
+    assert lab.gauge(OWN).seconds > 0
     assert lab.check(replace(OWN, memory_format="channels_last"), OWN).cosine > 0.999
     assert len(processes()) == 1
 

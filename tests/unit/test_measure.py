@@ -133,6 +133,23 @@ def test_the_least_recently_used_plan_makes_room(bench: Workbench) -> None:
     assert bench.measure(tuned[0], 1, settle=0, warm_up=1).warm != ()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_gauge_runs_on_the_threads_of_the_plan(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Its work is done on them, and what the process had before is as it was."""
+    multiply, seen = torch.mm, []
+
+    def heard(*matrices: Tensor) -> Tensor:
+        seen.append(torch.get_num_threads())
+        return multiply(*matrices)
+
+    monkeypatch.setattr(torch, "mm", heard)
+    torch.set_num_threads(3)
+    assert 0 < bench.gauge(replace(OWN, threads=threads)).seconds < 60
+    assert (set(seen), torch.get_num_threads()) == ({threads}, 3)
+
+
 def test_clearing_forgets_everything(bench: Workbench) -> None:
     """Whatever was warm is new again."""
     bench.measure(OWN, 1, settle=0, warm_up=1)

@@ -125,6 +125,58 @@ def test_a_noisy_machine_is_blamed_itself(machine: Told, records: Records) -> No
     assert "the calibration was wrong" in wrong
 
 
+def test_an_epoch_that_is_as_predicted_at_times_is_disturbed_at_others(machine: Told, records: Records) -> None:
+    """The work of each window is the same: where the quickest are as predicted, the plan is not what is slow."""
+    reality = Reality(PREDICTION, PLAN, records, machine)
+    for number, quick in ((1, 10), (2, 7)):  # ms a step: the prediction's, and half as much again
+        reality.begin_epoch(0)
+        for window in range(20):
+            reality.window(number, 50, 50 * (0.001 * quick if window % 3 == 0 else 0.018))
+        reality.epoch(epoch(number, 18.0), STEPS)
+    reality.begin_epoch(0)
+    for _ in range(20):
+        reality.window(3, 50, 50 * 0.016)
+    reality.epoch(epoch(3, 18.0), STEPS)
+    causes = [(record["cause"], record["whole"]) for record in records.of("prediction")]
+    assert causes == [("calibration", False), ("noisy", True), ("noisy", True), ("calibration", True)]
+    assert "took 10.0 ms a step or less, near the predicted 10.0, and others up to 18.0" in str(
+        records.of("warning")[1]["message"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gauged", "cause"),
+    [
+        (18.0, 0.006, "noisy"),  # 38 % slower, the machine 50 %
+        (18.0, 0.005, "noisy"),  # 25 %: more than half of it
+        (18.0, 0.0044, "calibration"),  # 10 %: not enough
+        (18.0, 0.003, "calibration"),  # the machine is faster, the training slower
+        (9.0, 0.003, "noisy"),  # calibrated while the machine was slow
+        (9.0, 0.004, "calibration"),
+    ],
+)
+def test_a_machine_of_another_speed_is_told_from_a_wrong_calibration(
+    machine: Told, records: Records, seconds: float, gauged: float, cause: str
+) -> None:
+    """The fixed piece of work is timed again, on the threads of the plan, only where the prediction is off."""
+    asked: list[int] = []
+
+    def gauge(threads: int) -> float:
+        asked.append(threads)
+        return gauged
+
+    reality = Reality(dataclasses.replace(PREDICTION, gauge_s=0.004), PLAN, records, machine, gauge)
+    whole_epoch(reality, 1, 13.0)
+    assert asked == []
+    whole_epoch(reality, 2, seconds)
+    assert asked == [PLAN.threads]
+    assert [record["cause"] for record in records.of("prediction")] == [None, cause]
+    (warning,) = records.of("warning")
+    assert (f"takes {gauged / 0.004:.2f} times as long as when it was calibrated" in str(warning["message"])) == (
+        cause == "noisy"
+    )
+
+
 def test_being_faster_is_no_neighbours_doing(machine: Told, records: Records) -> None:
     """A calibration that predicted too much was disturbed itself, whatever the machine does now."""
     reality = Reality(PREDICTION, PLAN, records, machine)

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import MIB, OWN, Memoryless, Simulated, Speeds, even, usual
+from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, even, usual
 
 from calibration.finding import Confidence, Finding, Knob, Trial
 from calibration.lab import Broken, Lost
@@ -273,6 +273,13 @@ def test_only_what_is_surely_much_slower_is_given_up_early(ratio: float, verdict
 def test_a_win_needs_more_than_noise(ratio: float, verdict: str) -> None:
     """A plan takes the best one's place from a gain of 3 % on."""
     assert trials_of(found(Simulated(slower_when_tuned(ratio)), only("allocator")), "allocator")[0].verdict == verdict
+
+
+def test_the_prediction_knows_the_speed_of_the_machine() -> None:
+    """It is timed beside the plan that stays, be that the winner or the user's own."""
+    findings = [found(Simulated(speed)) for speed in (even, usual)]
+    assert [finding.plan == OWN for finding in findings] == [True, False]
+    assert {finding.prediction.gauge_s for finding in findings} == {GAUGE}
 
 
 def test_both_plans_of_a_race_take_turns() -> None:
