@@ -48,7 +48,10 @@ SETTLING: Final = 0.05
 DROP_BELOW: Final = 0.85
 """A challenger that is surely this much slower than the best is not measured further."""
 GAIN: Final = 1.03
-"""What a challenger must gain: less is within the noise of a shared machine."""
+"""What is a proven gain: less is within the noise of a shared machine."""
+LIKELY: Final = 1.01
+"""What a challenger must gain where nothing but speed is at stake: to miss a gain costs as much as to imagine one, and
+what was imagined does not outlive the confirmation against the user's own plan."""
 LEVEL: Final = 0.98
 """A smaller micro-batch within this of the best is taken: it saves memory."""
 COSINE: Final = 0.99
@@ -342,6 +345,8 @@ class _Search:
             return "dropped", f"surely slower after {comparison.pairs} pairs"
         if ratio >= GAIN and comparison.low > 1:
             return "won", ""
+        if ratio >= LIKELY and knob in MAIN and plan.precision == best.precision:
+            return "won", "likely, not proven"
         return ("level" if ratio > 1 or comparison.high > 1 else "lost"), ""
 
     # --- measuring

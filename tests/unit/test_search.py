@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from random import Random
 from typing import get_args
 
 import pytest
@@ -22,6 +23,7 @@ from calibration.search import (
     LEAST_PAIRS,
     LEAST_SECONDS,
     LEVEL,
+    LIKELY,
     PAIRS,
     RESTARTS,
     SHARE,
@@ -268,11 +270,35 @@ def test_only_what_is_surely_much_slower_is_given_up_early(ratio: float, verdict
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict"), [(GAIN + 0.001, "won"), (GAIN - 0.001, "level"), (1.001, "level"), (0.999, "lost")]
-)
-def test_a_win_needs_more_than_noise(ratio: float, verdict: str) -> None:
-    """A plan takes the best one's place from a gain of 3 % on."""
-    assert trials_of(found(Simulated(slower_when_tuned(ratio)), only("allocator")), "allocator")[0].verdict == verdict
+    ("knob", "field", "value", "least"),
+    [("allocator", "allocator", "tuned", LIKELY), ("threads", "threads", 1, LIKELY), ("interop", "interop", 2, GAIN),
+     ("affinity", "affinity", "pinned", GAIN), ("precision", "precision", "bfloat16", GAIN)],
+)  # fmt: skip
+@pytest.mark.parametrize("beyond", [0.001, -0.001])
+def test_a_likely_gain_is_taken_where_only_speed_is_at_stake(
+    knob: Knob, field: str, value: object, least: float, beyond: float
+) -> None:
+    """A knob that seldom pays, and a reduced precision, must prove theirs; the confirmation judges them together."""
+
+    def speed(plan: Plan) -> float:
+        return 0.020 / (least + beyond if getattr(plan, field) == value else 1.0)
+
+    task = replace(only(knob), space=replace(SPACE, processors=4, tcmalloc=False))
+    tried = [each for each in trials_of(found(Simulated(speed), task), knob) if getattr(each.plan, field) == value]
+    assert tried[0].verdict == ("won" if beyond > 0 else "level")
+    assert tried[0].note == ("likely, not proven" if beyond > 0 and least < GAIN else "")
+
+
+def test_small_gains_are_seldom_missed_on_a_noisy_machine() -> None:
+    """Where bfloat16 with channels_last gains 2x and the tuned allocator another 6 %, most searches find both."""
+
+    def speed(plan: Plan) -> float:
+        seconds = 0.026 / (1.06 if plan.allocator == "tuned" else 1.0) * (1.0 if plan.threads == 2 else 1.7)
+        return seconds / (2.0 if plan.precision == "bfloat16" and plan.memory_format == "channels_last" else 1.0)
+
+    plain = replace(TASK, space=replace(SPACE, tcmalloc=False, compiler=False), validation=0)
+    plans = [found(Simulated(speed, noise=0.15, random=Random(seed)), plain).plan for seed in range(30)]  # noqa: S311
+    assert sum(plan == replace(BFLOAT16, allocator="tuned") for plan in plans) >= 24
 
 
 def test_the_prediction_knows_the_speed_of_the_machine() -> None:
