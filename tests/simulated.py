@@ -139,7 +139,7 @@ class Simulated:
 
     def gauge(self, plan: Plan) -> Gauged:
         self._begin(plan)
-        self._wait(6 * GAUGE)
+        self._wait(10 * GAUGE)
         return Gauged(seconds=GAUGE)
 
     def alone(self, plan: Plan) -> None:

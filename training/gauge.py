@@ -1,33 +1,49 @@
 """A fixed piece of work: timed when a plan is calibrated, and again where training is not as it was predicted.
 
 What a virtual machine's neighbours take of shared cores, caches, memory or power shows in no counter of its kernel; it
-shows in that the same work takes longer. The work is half arithmetic and half memory, and none of it is the plan's.
+shows in that the same work takes longer. The work is a small training step of its own, because what hurts one most,
+that threads which wait for each other are woken late, hurts no plain loop.
 """
 
-import statistics
 import time
 from typing import Final
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-SIDE: Final = 512
-"""Of the matrices that are multiplied."""
-NUMBERS: Final = 4 << 20
-"""That are swept over: 16 MiB, more than the processor's own cache of a core or two."""
-TURNS: Final = 5
+SAMPLES: Final = 64
+SIDE: Final = 28
+CLASSES: Final = 10
+WARM_UP: Final = 2
+"""Runs that do not count: they build primitives and fetch pages."""
+SECONDS: Final = 0.05
+"""For which the work is done again and again."""
 
 
-@torch.inference_mode()
-def gauge(threads: int) -> float:
-    """Return the seconds that the work takes on `threads` threads: the median of `TURNS`, a few ms each."""
+def gauge(threads: int, seconds: float = SECONDS) -> float:
+    """Return the mean seconds that the work takes on `threads` threads, done for `seconds`.
+
+    The mean, not the median: a hypervisor takes a processor away for some 10 ms at a time, and threads that work
+    together all wait then.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    matrix, numbers = torch.full((SIDE, SIDE), 0.5), torch.zeros(NUMBERS)
-    seconds = []
-    for _ in range(1 + TURNS):  # the first one fetches pages and does not count
-        began = time.perf_counter()
-        torch.mm(matrix, matrix)
-        numbers.add_(1.0)
-        seconds.append(time.perf_counter() - began)
+    with torch.random.fork_rng(devices=()):  # whoever trains here shall draw the same numbers as without
+        network = nn.Sequential(
+            nn.Conv2d(1, 32, 4, stride=2), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(),
+            nn.Flatten(), nn.Linear(32 * 9 * 9, CLASSES),
+        )  # fmt: skip
+    images, labels = torch.zeros(SAMPLES, 1, SIDE, SIDE), torch.zeros(SAMPLES, dtype=torch.int64)
+    for _ in range(WARM_UP):
+        _work(network, images, labels)
+    began, runs = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - began) < seconds or not runs:
+        _work(network, images, labels)
+        runs += 1
     torch.set_num_threads(before)
-    return statistics.median(seconds[1:])
+    return elapsed / runs
+
+
+def _work(network: nn.Module, images: Tensor, labels: Tensor) -> None:
+    torch.autograd.backward(F.cross_entropy(network(images), labels))

@@ -17,6 +17,8 @@ DEVIATION: Final = 0.10
 """Share of the prediction beyond which a cause is looked for and said."""
 EXPLAINED: Final = 0.5
 """Share of a deviation (of its logarithm) that the machine's own speed must account for, to be its cause."""
+GAUGING: Final = 0.2
+"""Seconds for which the machine's own speed is measured then."""
 STEADY: Final = 4
 """Of the windows of an epoch, the quickest one in so many are what the plan takes undisturbed."""
 LEAST_WINDOWS: Final = 8
@@ -76,7 +78,7 @@ class Reality:
 
     def __init__(
         self, prediction: Prediction | None, plan: Plan, report: Report, machine: Machine,
-        gauge: Callable[[int], float] | None = None,
+        gauge: Callable[[int, float], float] | None = None,
     ) -> None:  # fmt: skip
         """Hold `prediction`, made for `plan`, against a training that begins now; `gauge` is training/gauge.py's."""
         usable = prediction is not None and min(prediction.step_s, prediction.epoch_s) > 0
@@ -179,7 +181,7 @@ class Reality:
         then_s = self._prediction.gauge_s if self._prediction is not None else None
         if self._gauge is None or not then_s:
             return ""
-        pace = self._gauge(self._plan.threads) / then_s
+        pace = self._gauge(self._plan.threads, GAUGING) / then_s
         if math.log(pace) / math.log1p(deviation) < EXPLAINED:
             return ""
         return (

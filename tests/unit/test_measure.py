@@ -138,16 +138,18 @@ def test_the_gauge_runs_on_the_threads_of_the_plan(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """Its work is done on them, and what the process had before is as it was."""
-    multiply, seen = torch.mm, []
+    backward, seen = torch.autograd.backward, []
 
-    def heard(*matrices: Tensor) -> Tensor:
+    def heard(loss: Tensor) -> None:
         seen.append(torch.get_num_threads())
-        return multiply(*matrices)
+        backward(loss)
 
-    monkeypatch.setattr(torch, "mm", heard)
+    monkeypatch.setattr(torch.autograd, "backward", heard)
     torch.set_num_threads(3)
+    drawn = torch.get_rng_state()
     assert 0 < bench.gauge(replace(OWN, threads=threads)).seconds < 60
     assert (set(seen), torch.get_num_threads()) == ({threads}, 3)
+    assert torch.equal(torch.get_rng_state(), drawn), "a training that is gauged draws the same numbers"
 
 
 def test_clearing_forgets_everything(bench: Workbench) -> None:

@@ -161,7 +161,8 @@ def test_a_machine_of_another_speed_is_told_from_a_wrong_calibration(
     """The fixed piece of work is timed again, on the threads of the plan, only where the prediction is off."""
     asked: list[int] = []
 
-    def gauge(threads: int) -> float:
+    def gauge(threads: int, seconds: float) -> float:
+        assert seconds > 0
         asked.append(threads)
         return gauged
 
