@@ -353,14 +353,18 @@ class Run:
 
     def _converse(self, module: str, body: bytes, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Run a child, pass on what it says, and return what it is done with."""
+        worthwhile = False
         with Child(module, body, self.places.attempt, environment) as child:
             try:
                 for record in follow(child, self.watch.look):
                     if record.kind == "done":
                         return record.payload
+                    worthwhile |= record.kind == "progress"
                     self._pass_on(record)
             except (Interrupted, Cancelled, KeyboardInterrupt):
-                self._await_checkpoint(child)
+                # Before its first window is over a child has little to save, and may be importing torch for seconds.
+                if worthwhile:
+                    self._await_checkpoint(child)
                 raise
         raise AssertionError("follow() ends with `done` or raises")
 
