@@ -52,6 +52,10 @@ class TrainingRequest:
     """A model of more is refused."""
     prediction: Prediction | None = None
     """What calibration says the training will take under `plan`."""
+    profile: bool = False
+    """Whether to measure what each phase of a step takes."""
+    trace: bool = False
+    """Whether to leave a trace of a few steps beside the model."""
 
 
 REQUEST = TypeAdapter(TrainingRequest)
@@ -60,12 +64,14 @@ REQUEST = TypeAdapter(TrainingRequest)
 def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFlag) -> None:
     """Train and save.
 
-    Records `start`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `warning` and `done`.
+    Records `start`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `profile`, `warning` and
+    `done`.
     """
     began = time.perf_counter()
     # torch is imported here, so that its seconds are counted and a bad request fails before them.
     from training.fit import fit
     from training.keeper import Keeper
+    from training.laps import TRACE, Laps, no_lap, tracing
     from training.step import TrainStep, prepare_process
     from training.store import open_store
 
@@ -79,7 +85,10 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFla
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
     ) as keeper:  # fmt: skip
-        fitted = fit(step, store, journal, should_stop, keeper.resume(request.resume), keeper, request.prediction)
+        course = keeper.resume(request.resume)
+        first, laps = course.position, Laps() if request.profile else None
+        with tracing(request.artifact / TRACE if request.trace else None, laps or no_lap) as step.lap:
+            fitted = fit(step, store, journal, should_stop, course, keeper, request.prediction)
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
@@ -90,6 +99,10 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFla
         "samples_per_s": fitted.samples_per_s,
         "measured_epoch_s": fitted.train_seconds / len(fitted.epochs),
     }
+    if laps is not None:
+        profile = laps.profile(course.position - first)
+        journal.write("profile", profile)
+        metrics["profile"] = profile
     artifact = _save(request, step, fitted, metrics)
     journal.write(
         "done",

@@ -80,7 +80,9 @@ def fit(
         reality.begin_epoch(course.step)
         _train_epoch(step, batches, report, should_stop, course, keeper, window_done)
         began = time.perf_counter()
+        step.lap("other")
         score = _validate(step, store, course)
+        step.lap("validation")
         done = EpochDone(
             epoch=course.epoch + 1,
             loss=course.loss / course.steps,
@@ -97,6 +99,7 @@ def fit(
             step.keep_best()
         if keeper.worthwhile() or course.over(spec):
             keeper.keep(course)
+        step.lap("other")
     step.restore_best()
     test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std)
     _see_that_finite("test", test.loss, course.best_epoch * course.steps, spec)
@@ -119,6 +122,7 @@ def _train_epoch(
     steps = step.spec.epochs * course.steps
     window = Window(step.spec, course)
     for images, labels in batches.of(course.epoch, course.step):
+        step.lap("data")
         window.add(step.run(images, labels, step.rate(course.position, steps, course.steps)))
         if should_stop():
             keeper.keep_now(window.settled())
@@ -128,6 +132,7 @@ def _train_epoch(
             window_done(*window.last)
         if keeper.due():
             keeper.keep(window.settled())
+        step.lap("other")
     window.settled()
 
 

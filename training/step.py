@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.laps import Lap, no_lap
 from training.models import build
 from training.plan import Plan
 from training.schedule import learning_rate
@@ -65,6 +66,8 @@ class TrainStep:
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
         """The weights, buffers included, that `keep_best` kept; contiguous."""
+        self.lap: Lap = no_lap
+        """Called where a phase of a step ends."""
         self._hits = torch.zeros((), dtype=torch.int64)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = _optimizer(spec, self.parameters)
@@ -103,6 +106,7 @@ class TrainStep:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
+        self.lap("optimizer")
         return loss
 
     def gradients(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -112,12 +116,15 @@ class TrainStep:
         micro = self.plan.micro_batch
         for some_images, some_labels in zip(torch.split(images, micro), torch.split(labels, micro), strict=True):
             logits = self.logits(some_images)
+            self.lap("forward")
             loss = F.cross_entropy(
                 logits, some_labels, reduction="sum", label_smoothing=self.spec.label_smoothing
             ) / len(labels)
-            torch.autograd.backward(loss)
             total += loss.detach()
             self._hits += (logits.detach().argmax(1) == some_labels).sum()
+            self.lap("loss")
+            torch.autograd.backward(loss)
+            self.lap("backward")
         return total
 
     def take_hits(self) -> int:

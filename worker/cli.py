@@ -93,6 +93,9 @@ def _job_options(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--calibration-seconds", help="Longest time spent measuring plans."),
         click.option("--knobs", "calibration_knobs", metavar="KNOB,...",
                      help="Which knobs may be turned, e.g. threads,precision; all when absent."),
+        click.option("--profile", is_flag=True, default=None, help="Measure what each phase of a step takes."),
+        click.option("--trace", is_flag=True, default=None,
+                     help="Leave a trace of a few steps beside the model, for Perfetto or Chrome."),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)

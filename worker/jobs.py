@@ -44,7 +44,7 @@ def run_job(run: Run, job: TrainJob) -> TrainResult:
         resources = run.resources()
         store = run.dataset(job)
         choice = run.plan(job, spec, resources, store)
-        return run.training(spec, choice, resources, store)
+        return run.training(job, spec, choice, resources, store)
     except Cancelled as error:
         run.say("job_cancelled", {"message": error.message})
         return TrainResult(job_id=run.job_id, attempt=run.attempt, status="cancelled")

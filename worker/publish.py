@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from worker import keys
-from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, PlanAdapted, PredictionChecked, flatten
+from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, PlanAdapted, PredictionChecked, TrainingProfile, flatten
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -38,6 +38,8 @@ def latest(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
             return {event.field: fields["after"]}
         case PredictionChecked():  # its steps are not those of an epoch, and its cause passes
             return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
+        case TrainingProfile():  # its steps are those of this process
+            return {name: value for name, value in fields.items() if name.endswith("_s")}
     return dict(fields)
 
 

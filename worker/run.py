@@ -281,7 +281,9 @@ class Run:
             case _, {"message": str(message)}:
                 self.say("warning", {"message": message})
 
-    def training(self, spec: TrainSpec, choice: Choice, resources: Resources, store: StoreInfo) -> TrainResult:
+    def training(
+        self, job: TrainJob, spec: TrainSpec, choice: Choice, resources: Resources, store: StoreInfo
+    ) -> TrainResult:
         """Train under the chosen plan, publish the model and say so.
 
         A child that is killed goes on from its last checkpoint; one that is killed for memory in smaller pieces.
@@ -295,7 +297,7 @@ class Run:
         while True:
             saved = self.saved
             try:
-                done = self._train(spec, plan, choice, resources, store)
+                done = self._train(job, spec, plan, choice, resources, store)
                 break
             except OutOfMemory as error:
                 smaller = halved(plan)
@@ -321,7 +323,7 @@ class Run:
         return self._finished(figures, plan)
 
     def _train(
-        self, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
+        self, job: TrainJob, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
     ) -> dict[str, JsonValue]:
         """Run one training child, from the newest checkpoint on, and return the figures it is done with."""
         self.say("training_config", {**compared(plan), "batch_size": spec.batch_size})
@@ -346,7 +348,7 @@ class Run:
             checkpoints=self.places.attempt, checkpoint_seconds=self.settings.checkpoint_seconds,
             resume=tuple(found.path for found in self._found(spec, store)),
             max_parameters=self.settings.max_parameters,
-            prediction=choice.prediction if plan == choice.plan else None,
+            prediction=choice.prediction if plan == choice.plan else None, profile=job.profile, trace=job.trace,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         return self._converse(training_child.MODULE, body, environment_for(plan, child_environment()))
@@ -377,6 +379,8 @@ class Run:
                 self.say("epoch_done", payload)
             case "prediction":
                 self.say("prediction_checked", payload)
+            case "profile":
+                self.say("training_profile", payload)
             case "adapted":
                 self.say("plan_adapted", payload)
             case "warning":
@@ -422,7 +426,7 @@ class Run:
         result = TrainResult.model_validate(
             {**figures, "job_id": self.job_id, "attempt": self.attempt, "status": "finished", "plan": plan}
         )
-        self.say("training_done", figures, result)
+        self.say("training_done", {name: value for name, value in figures.items() if name != "profile"}, result)
         return result
 
 

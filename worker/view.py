@@ -10,6 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 from calibration.cache import Listed
 from calibration.choose import Choice
 from calibration.finding import Finding, Trial
+from training.laps import PHASES
 from training.plan import Plan
 from training.prediction import Prediction
 from worker.wire import (
@@ -31,7 +32,9 @@ from worker.wire import (
     PredictionChecked,
     Progress,
     ResourceLimits,
+    StepProfile,
     TrainingDone,
+    TrainingProfile,
     TrainResult,
 )
 
@@ -83,6 +86,9 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
             )
         case PlanAdapted():
             return f"adapted   {event.field} {event.before} -> {event.after}: {event.reason}"
+        case TrainingProfile():
+            phases = " ".join(f"{phase} {1e3 * batch_s:.2f}" for phase, batch_s, _ in phases_of(event))
+            return f"profile   {1e3 * event.average_batch_s:.2f} ms a step: {phases}"
         case TrainingDone():
             return (
                 f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s, "
@@ -135,8 +141,23 @@ def summary(result: TrainResult) -> str:
             f"epoch          predicted {expected}, measured {result.measured_epoch_s:.2f} s",
             f"plan           {plan_line(result.plan) if result.plan else ''}",
             f"model          {result.artifact}",
+            *(["", profile_table(result.profile)] if result.profile else []),
         ]
     )
+
+
+def phases_of(profile: StepProfile) -> list[tuple[str, float, float]]:
+    """Return each phase with its seconds a step and its share of all."""
+    seconds = {phase: float(getattr(profile, f"{phase}_s")) for phase in PHASES}
+    steps, total = max(1, profile.steps), max(profile.total_s, 1e-9)
+    return [(phase, spent / steps, spent / total) for phase, spent in seconds.items()]
+
+
+def profile_table(profile: StepProfile) -> str:
+    """Return where the time went, as aligned columns."""
+    rows = [(phase, f"{1e3 * batch_s:.3f}", f"{share:.1%}") for phase, batch_s, share in phases_of(profile)]
+    whole = ("all", f"{1e3 * profile.average_batch_s:.3f}", f"of {profile.total_s:.2f} s in {profile.steps} steps")
+    return columns([("PHASE", "MS A STEP", "SHARE"), *rows, whole])
 
 
 def table(states: Sequence[JobState]) -> str:

@@ -136,6 +136,10 @@ class TrainJob(Wire):
     """Longest time spent measuring plans, seconds; null: as the worker is set."""
     calibration_knobs: tuple[Knob, ...] | None = None
     """Which knobs may be turned; null: all."""
+    profile: bool = False
+    """Measure what each phase of a step takes."""
+    trace: bool = False
+    """Leave a trace of a few steps beside the model, for Perfetto or Chrome."""
     plan: OwnPlan = OwnPlan()
 
     @field_validator("job_id")
@@ -418,6 +422,32 @@ class JobInterrupted(Event):
     message: Text
 
 
+class StepProfile(Wire):
+    """Where the time of a training went: seconds of each phase over its epochs; they add up to `total_s`."""
+
+    steps: Count
+    average_batch_s: Seconds
+    """total_epoch_time / total_batches: warming up, loading and validation included."""
+    total_s: Seconds
+    data_s: Seconds
+    """Fetching, augmenting, normalising."""
+    transfer_s: Seconds
+    """Moving to the device; nothing on a CPU."""
+    forward_s: Seconds
+    loss_s: Seconds
+    backward_s: Seconds
+    optimizer_s: Seconds
+    validation_s: Seconds
+    other_s: Seconds
+    """Reports, checkpoints and all else."""
+
+
+class TrainingProfile(Event, StepProfile):
+    """Where the time went, for a job with `profile`."""
+
+    type: Literal["training_profile"] = "training_profile"
+
+
 class TrainingDone(Event):
     """The job is finished; the fields are those of its result."""
 
@@ -474,6 +504,7 @@ AnyEvent = Annotated[
     | JobResumed
     | MemoryRanOut
     | JobInterrupted
+    | TrainingProfile
     | TrainingDone
     | JobFailed
     | JobCancelled
@@ -521,6 +552,8 @@ class TrainResult(Wire):
     samples_per_s: Rate | None = None
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
+    profile: StepProfile | None = None
+    """For a job with `profile`."""
     plan: Plan | None = None
     artifact: Text | None = None
     model_sha256: Sha256 | None = None

@@ -53,6 +53,25 @@ def test_train_reaches_98_9_percent_on_mnist(environment: dict[str, str], mnist_
     assert (Path(result["artifact"]) / "model.safetensors").is_file()
 
 
+def test_a_profile_says_where_the_time_went(environment: dict[str, str]) -> None:
+    """As a table, in the manifest, and as a trace beside the model; its phases add up to the time of the epochs."""
+    job = [PREFLIGHT, "train", "--dataset", "digits", "--no-calibrate", "--epochs", "2", "--profile"]
+    done = subprocess.run([*job, "--trace", "--json"], env=environment, capture_output=True, text=True, check=True)
+    result = json.loads(done.stdout)
+    profile = result["profile"]
+    phases = ("data", "transfer", "forward", "loss", "backward", "optimizer", "validation", "other")
+    assert sum(profile[f"{phase}_s"] for phase in phases) == pytest.approx(profile["total_s"])
+    assert profile["total_s"] >= result["train_seconds"]
+    assert profile["average_batch_s"] == pytest.approx(profile["total_s"] / profile["steps"])
+    assert profile["transfer_s"] == 0
+    assert all(profile[f"{phase}_s"] > 0 for phase in phases if phase != "transfer")
+    artifact = Path(result["artifact"])
+    assert json.loads((artifact / "manifest.json").read_text())["metrics"]["profile"] == profile
+    assert (artifact / "trace.json.gz").stat().st_size > 0
+    shown = subprocess.run(job, env=environment, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in shown.splitlines()[-10:]] == ["PHASE", *phases, "all"]
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_the_plans_rarer_knobs_train_too(environment: dict[str, str]) -> None:
     """torch.compile, loader workers, micro-batches, one thread: another way to the same accuracy."""

@@ -1,0 +1,82 @@
+"""Where the time of a training goes: every moment of it belongs to the phase that ends next.
+
+On a CPU all phases run one after the other in the training's own thread, so that reading a clock between them is the
+whole measurement, and their seconds add up to its wall time.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from pydantic import JsonValue
+
+Phase = Literal["data", "transfer", "forward", "loss", "backward", "optimizer", "validation", "other"]
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+"""Fetching, augmenting and normalising; moving to the device (nothing on a CPU); forward; cross entropy; backward;
+clipping and stepping; validation; reports, checkpoints and all else."""
+Lap = Callable[[Phase], None]
+
+UNTRACED: Final = 10
+"""Steps before those of a trace: they warm up."""
+TRACED: Final = 5
+TRACE: Final = "trace.json.gz"
+"""Name of the file of a trace beside the model; https://ui.perfetto.dev and chrome://tracing read it."""
+
+
+def no_lap(phase: Phase) -> None:
+    """Measure nothing."""
+
+
+class Laps:
+    """Adds up the seconds of each phase; call it with a phase where that ends."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        self._last = time.perf_counter()
+
+    def __call__(self, phase: Phase) -> None:
+        """End a phase."""
+        now = time.perf_counter()
+        self.seconds[phase] += now - self._last
+        self._last = now
+
+    def profile(self, steps: int) -> dict[str, JsonValue]:
+        """Return what the epochs of a training, `steps` steps of them in this process, spent their time on.
+
+        `<phase>_s` are the seconds of each phase, and `total_s` is their sum. `average_batch_s` is total_epoch_time /
+        total_batches: warming up, loading and validation included.
+        """
+        total = sum(self.seconds.values())
+        seconds: dict[str, JsonValue] = {f"{phase}_s": spent for phase, spent in self.seconds.items()}
+        return {"steps": steps, "average_batch_s": total / max(1, steps), "total_s": total, **seconds}
+
+
+@contextmanager
+def tracing(path: Path | None, lap: Lap) -> Iterator[Lap]:
+    """Yield a lap that goes on to `lap` and traces a few steps, once they have warmed up, into `path`; None: none.
+
+    The file is in the format of Chrome's trace viewer, compressed where its name ends in .gz. A training of fewer
+    steps leaves none.
+    """
+    if path is None:
+        yield lap
+        return
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    def write(finished: profile) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        finished.export_chrome_trace(str(path))
+
+    with profile(
+        activities=[ProfilerActivity.CPU], on_trace_ready=write,
+        schedule=schedule(skip_first=UNTRACED - 1, wait=0, warmup=1, active=TRACED, repeat=1),
+    ) as profiler:  # fmt: skip
+
+        def lap_and_trace(phase: Phase) -> None:
+            lap(phase)
+            if phase == "optimizer":
+                profiler.step()
+
+        yield lap_and_trace
