@@ -52,6 +52,7 @@ audit: $(TOOLS)/.made  ## Look for known vulnerabilities in constraints.txt.
 
 bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.footprint
+	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.allocator
 	$(BIN)/python -m bench.parity

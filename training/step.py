@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from training.laps import Lap, no_lap
 from training.models import build
+from training.optimizers import optimizer
 from training.plan import Plan
 from training.schedule import learning_rate
 from training.setting import pin
@@ -41,6 +42,13 @@ def trim_allocator() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def _make_deterministic(wanted: bool, *, compiled: bool) -> None:
+    if compiled:
+        torch.use_deterministic_algorithms(wanted)  # tells the compiler, too, for which it imports it
+    else:
+        torch.set_deterministic_debug_mode("error" if wanted else "default")
+
+
 def prepare_process(plan: Plan) -> None:
     """Apply what a plan sets for the whole process; call once, before the first parallel work."""
     pin(plan)
@@ -56,8 +64,7 @@ class TrainStep:
     def __init__(self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int) -> None:
         """Build the model from the spec's seed; raises `InvalidConfig` for a model that does not fit."""
         torch.manual_seed(spec.seed)
-        if torch.are_deterministic_algorithms_enabled() != spec.deterministic:
-            torch.use_deterministic_algorithms(spec.deterministic)  # imports for a second, whatever it is set to
+        _make_deterministic(spec.deterministic, compiled=plan.compile)
         self.spec = spec
         self.plan = plan
         self.model = build(spec.model, shape, classes)
@@ -70,7 +77,7 @@ class TrainStep:
         """Called where a phase of a step ends."""
         self._hits = torch.zeros((), dtype=torch.int64)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = _optimizer(spec, self.parameters)
+        self.optimizer = optimizer(spec, self.parameters)
 
     @property
     def batch_statistics(self) -> bool:
@@ -159,15 +166,3 @@ class TrainStep:
     def rate(self, step: int, steps: int, steps_per_epoch: int) -> float:
         """Return the learning rate of `step` (from 0) of `steps`."""
         return learning_rate(self.spec, step, steps, steps_per_epoch)
-
-
-def _optimizer(spec: TrainSpec, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    # Fused: one kernel over all parameters instead of several per parameter.
-    match spec.optimizer:
-        case "adamw":
-            return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
-        case "sgd":
-            return torch.optim.SGD(
-                parameters, lr=spec.learning_rate, momentum=spec.momentum,
-                nesterov=spec.momentum > 0, weight_decay=spec.weight_decay, fused=True,
-            )  # fmt: skip

@@ -1,0 +1,70 @@
+"""From torch's own import to the first training step of `cnn`, in fresh interpreters: here, and with torch's optimizer.
+
+Prints a Markdown table: medians and ranges; both ways take turns. The step is one of real MNIST, first batch and all.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from typing import Final
+
+from training.plan import Plan
+from training.prepare import prepare
+from training.spec import DEFAULTS
+from worker.settings import load
+
+ROUNDS: Final = 5
+BOUND: Final = 1.0
+WAYS: Final = {"here": "here", "torch.optim.AdamW": "torch"}
+
+
+def once(way: str, store_path: str) -> dict[str, float]:
+    """Be one process: import torch, then take the first step."""
+    began = time.perf_counter()
+    import torch
+
+    imported = time.perf_counter()
+    from pathlib import Path
+
+    from training.batches import Batches
+    from training.step import TrainStep, prepare_process
+    from training.store import open_store
+
+    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision="bfloat16", memory_format="channels_last")
+    prepare_process(plan)
+    store = open_store(Path(store_path))
+    step = TrainStep(DEFAULTS, plan, store.info.shape, store.info.classes)
+    if way == "torch":
+        step.optimizer = torch.optim.AdamW(step.parameters, lr=DEFAULTS.learning_rate, fused=True)
+    step.run(*next(Batches(store, DEFAULTS, plan).of(0)), DEFAULTS.learning_rate)
+    return {"import": imported - began, "first step": time.perf_counter() - imported}
+
+
+def main() -> None:
+    """Run the processes and print the table."""
+    settings = load()
+    store = prepare("mnist", settings.data_dir, settings.cache_dir).path
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    for _ in range(ROUNDS):
+        for way, name in WAYS.items():
+            command = [sys.executable, "-m", "bench.startup", name, str(store)]
+            found[way].append(json.loads(subprocess.check_output(command)))
+    print("| optimizer | import of torch | from there to the end of the first step |")
+    print("|---|---|---|")
+    for way, runs in found.items():
+        print(f"| {way} | {spread([run['import'] for run in runs])} | {spread([run['first step'] for run in runs])} |")
+    print(f"\nbound of the latter, here: {BOUND:g} s")
+
+
+def spread(values: list[float]) -> str:
+    """Return the median and the range of `values`."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f}) s"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(once(sys.argv[1], sys.argv[2])))
+    else:
+        main()
