@@ -360,7 +360,9 @@ class _Search:
         wanted = self.task.samples
         if not self.task.exact:
             wanted = max(wanted, math.ceil(PAIRS * BLOCK_SECONDS / step_s))
-        return max(min(2, self.task.samples), min(wanted, int(self.budget * share / 2 / step_s)))
+        # Who says how many may have them out of the longest time; a short training's share would be too little.
+        budget = self.task.seconds if self.task.exact else self.budget
+        return max(min(2, self.task.samples), min(wanted, int(budget * share / 2 / step_s)))
 
     def _race_s(self, best: Plan, plan: Plan) -> float:
         """Return about how many seconds a race against the best plan takes, and what its confirmation would add."""

@@ -329,6 +329,13 @@ def test_as_many_steps_are_measured_as_were_asked_for(samples: int) -> None:
     assert sum(trial.steps for trial in finding.trials) <= sum(steps for _, steps in lab.asked)
 
 
+def test_as_many_are_measured_of_a_short_training() -> None:
+    """On a slow machine, too, where a share of that training would be over after two."""
+    short = replace(TASK, samples=4, exact=True, steps_per_epoch=10)
+    assert found(Simulated(lambda _: 0.15), short).trials[0].steps == 4
+    assert found(Simulated(lambda _: 0.15), replace(short, exact=False)).trials[0].steps == 2
+
+
 def test_a_quick_model_is_measured_for_longer() -> None:
     """Where nobody says how many, steps of a millisecond are more than the tier's: blocks of 200 ms say more."""
     finding = found(Simulated(lambda plan: usual(plan) / 20), LONG)
