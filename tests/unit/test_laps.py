@@ -14,6 +14,7 @@ from training.fit import fit
 from training.journal import JournalWriter
 from training.keeper import Keeper
 from training.laps import PHASES, TRACED, UNTRACED, Laps, Phase, no_lap, tracing
+from training.optimizers import PlainAdamW
 from training.plan import Plan
 from training.spec import TrainSpec
 from training.step import TrainStep
@@ -74,7 +75,7 @@ def test_what_is_slow_shows_where_it_is(
     """A phase in which time is wasted has that time, and no other has it."""
     place = {
         "forward": (TrainStep, "logits"), "backward": (torch.autograd, "backward"),
-        "optimizer": (torch.optim.AdamW, "step"),
+        "optimizer": (PlainAdamW, "step"),
     }[slow]  # fmt: skip
     real = getattr(*place)
 
