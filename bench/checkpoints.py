@@ -20,6 +20,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from bench.calibration.common import spread
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import DEFAULTS
@@ -140,11 +141,6 @@ def measure(model: str, store_path: Path) -> Measured:
         "writer_processor_seconds": keeper.processor_seconds,
         "sizes": [each["bytes"] for each in kept],
     })  # fmt: skip
-
-
-def spread(values: list[float], form: str) -> str:
-    """Return the median and the range of `values`."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def row(model: str, found: Measured) -> str:

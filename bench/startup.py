@@ -4,12 +4,12 @@ Prints a Markdown table: medians and ranges; both ways take turns. The step is o
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import time
 from typing import Final
 
+from bench.calibration.common import spread
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import DEFAULTS
@@ -54,13 +54,9 @@ def main() -> None:
     print("| optimizer | import of torch | from there to the end of the first step |")
     print("|---|---|---|")
     for way, runs in found.items():
-        print(f"| {way} | {spread([run['import'] for run in runs])} | {spread([run['first step'] for run in runs])} |")
+        imports, steps = (spread([run[what] for run in runs], ".2f") for what in ("import", "first step"))
+        print(f"| {way} | {imports} s | {steps} s |")
     print(f"\nbound of the latter, here: {BOUND:g} s")
-
-
-def spread(values: list[float]) -> str:
-    """Return the median and the range of `values`."""
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f}) s"
 
 
 if __name__ == "__main__":

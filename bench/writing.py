@@ -6,13 +6,13 @@ thread; what the kernel does on behalf of nobody (writing pages back) is not in 
 
 import hashlib
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from bench.calibration.common import spread
 from training.files import staged
 from worker.settings import load
 
@@ -48,12 +48,8 @@ def main() -> None:
     print(f"| {SIZE >> 20} MiB | seconds | seconds of the processor |")
     print("|---|---|---|")
     for name, pairs in taken.items():
-        print(f"| {name} | {spread([wall for wall, _ in pairs])} | {spread([used for _, used in pairs])} |")
-
-
-def spread(values: list[float]) -> str:
-    """Return the median and the range of `values`."""
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+        walls, used = (spread(seconds, ".3f") for seconds in zip(*pairs, strict=True))
+        print(f"| {name} | {walls} | {used} |")
 
 
 if __name__ == "__main__":
