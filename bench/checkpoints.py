@@ -20,7 +20,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from bench.calibration.common import spread
+from bench.tables import spread
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import DEFAULTS

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Final
 
-from bench.calibration.common import spread
+from bench.tables import spread
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import DEFAULTS

@@ -5,13 +5,13 @@ calibration of its own, and beside each the same training under the user's own p
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from bench.tables import spread
 from worker.settings import load, service_environment
 
 SEEDS: Final = (0, 1, 2)
@@ -28,11 +28,6 @@ def train(seed: int, *options: str) -> dict[str, float]:
         )  # fmt: skip
     result: dict[str, float] = json.loads(done.stdout)
     return result
-
-
-def spread(values: list[float], form: str) -> str:
-    """Return the median and the range of `values`."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
 def main() -> None:

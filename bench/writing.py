@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from bench.calibration.common import spread
+from bench.tables import spread
 from training.files import staged
 from worker.settings import load
 

@@ -1,9 +1,8 @@
 """What the parts share: where they calibrate, and how they print."""
 
-import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,27 +72,6 @@ def plan_in_words(plan: Plan) -> str:
     return f"{plan.allocator}, {plan.precision}, {plan.memory_format}, {plan.threads} thread(s)"
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """Return the median and the range of `values`."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
-
-
 def interval(comparison: Comparison) -> str:
     """Return a ratio with the ends of its 95 % interval."""
     return f"{comparison.ratio:.3f} ({comparison.low:.3f} to {comparison.high:.3f})"
-
-
-def judged(reached: bool) -> str:
-    """Return the word beside a bound."""
-    return "reached" if reached else "missed"
-
-
-def row(*cells: str) -> None:
-    """Print a line of a Markdown table."""
-    print(f"| {' | '.join(cells)} |", flush=True)
-
-
-def head(*names: str) -> None:
-    """Print the head of a Markdown table."""
-    row(*names)
-    print("|" + "---|" * len(names), flush=True)

@@ -16,19 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
-from bench.calibration.common import (
-    MODELS,
-    Asked,
-    choose,
-    head,
-    interval,
-    judged,
-    nothing,
-    plan_in_words,
-    row,
-    spread,
-    surroundings,
-)
+from bench.calibration.common import MODELS, Asked, choose, interval, nothing, plan_in_words, surroundings
+from bench.tables import head, judged, row, spread
 from calibration.choose import Surroundings
 from calibration.lab import Broken, Lab, Laboratory, Lost
 from calibration.paired import compare

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bench.calibration.common import PREFLIGHT, Asked, head, judged, mnist, row, spread
+from bench.calibration.common import PREFLIGHT, Asked, mnist
+from bench.tables import head, judged, row, spread
 from training.noise import Machine
 from worker.settings import load, service_environment
 
