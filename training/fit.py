@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -70,9 +70,9 @@ def fit(
     reality = Reality(prediction, step.plan, report, machine, gauge)
     adapter = Adapter(step, report, prediction, machine, MemoryUse())
 
-    def window_done(steps: int, seconds: float) -> None:
-        reality.window(course.epoch + 1, steps, seconds)
-        changed = adapter.window(steps, seconds)
+    def window_done(window: Window) -> None:
+        reality.window(course.epoch + 1, window.seconds, window.step_seconds)
+        changed = adapter.window(len(window.step_seconds), window.seconds)
         if changed is not None:
             reality.adapted(changed)
 
@@ -116,11 +116,11 @@ def _train_epoch(
     should_stop: Callable[[], bool],
     course: Course,
     keeper: Keeper,
-    window_done: Callable[[int, float], None],
+    window_done: Callable[["Window"], None],
 ) -> None:
-    """Run what is left of the epoch under way; `window_done` hears steps and seconds of each window."""
+    """Run what is left of the epoch under way; `window_done` hears of each window that was closed."""
     steps = step.spec.epochs * course.steps
-    window = Window(step.spec, course)
+    window = Window(step, course)
     for images, labels in batches.of(course.epoch, course.step):
         step.lap("data")
         window.add(step.run(images, labels, step.rate(course.position, steps, course.steps)))
@@ -129,7 +129,7 @@ def _train_epoch(
             raise Cancelled(f"stopped after step {course.position} of {steps}, as asked")
         if window.due():
             report.write("progress", window.close(step.take_hits()))
-            window_done(*window.last)
+            window_done(window)
         if keeper.due():
             keeper.keep(window.settled())
         step.lap("other")
@@ -158,21 +158,27 @@ def _see_that_finite(which: str, loss: float, steps: int, spec: TrainSpec) -> No
 class Window:
     """Loss and speed since the last progress report; the loss is read only when somebody wants to know it."""
 
-    def __init__(self, spec: TrainSpec, course: Course) -> None:
-        self._spec = spec
+    def __init__(self, step: TrainStep, course: Course) -> None:
+        self._spec = step.spec
         self._course = course
         # One sum, step by step, whatever the windows and checkpoints: the epoch's loss depends on neither.
-        self._loss = torch.tensor(course.loss, dtype=torch.float64)
+        self._loss = torch.tensor(course.loss, dtype=torch.float64, device=step.device)
         self._loss_before, self._first = course.loss, course.step
         self._seconds_before = course.seconds
-        self._entered = self._began = time.perf_counter()
-        self.last = (0, 0.0)
-        """Steps and seconds of the window that was closed last."""
+        self._entered = self._began = self._stepped = time.perf_counter()
+        self._steps: list[float] = []
+        self.step_seconds: Sequence[float] = ()
+        """Of each step of the window that was closed last."""
+        self.seconds = 0.0
+        """Of all of that window."""
 
     def add(self, loss: Tensor) -> None:
         """Count one step's mean loss."""
         self._loss += loss
         self._course.step += 1
+        now = time.perf_counter()
+        self._steps.append(now - self._stepped)
+        self._stepped = now
 
     def due(self) -> bool:
         """Whether a report is due after the step just counted."""
@@ -194,7 +200,7 @@ class Window:
         course, now = self.settled(), time.perf_counter()
         steps, seconds, loss = course.step - self._first, now - self._began, course.loss - self._loss_before
         self._loss_before, self._first, self._began = course.loss, course.step, now
-        self.last = steps, seconds
+        self.seconds, self.step_seconds, self._steps = seconds, self._steps, []
         return {
             "epoch": course.epoch + 1,
             "epochs": self._spec.epochs,

@@ -1,7 +1,7 @@
 """A prediction held against what is measured: after the first steps and after each epoch, and why they differ."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
@@ -20,9 +20,11 @@ EXPLAINED: Final = 0.5
 GAUGING: Final = 0.2
 """Seconds for which the machine's own speed is measured then."""
 STEADY: Final = 4
-"""Of the windows of an epoch, the quickest one in so many are what the plan takes undisturbed."""
-LEAST_WINDOWS: Final = 8
-"""With fewer in an epoch, its quickest ones are luck."""
+"""The quickest one in so many steps takes what the plan takes undisturbed."""
+AGREEING: Final = 0.05
+"""By how much these may differ from the prediction that they confirm."""
+LEAST_STEPS: Final = 24
+"""Of fewer, the quickest ones are luck."""
 NOTICED: Final = 0.05
 """Seconds that a comparison must be off to be warned of: a tenth of a tiny epoch is a single hiccup."""
 
@@ -91,8 +93,8 @@ class Reality:
         self._steps: int | None = 0
         """Counted towards the first comparison, None after it."""
         self._seconds = 0.0
-        self._windows: list[float] = []
-        """Seconds of a step in each window of the epoch."""
+        self._step_seconds: list[float] = []
+        """Of each step of the epoch."""
         self._whole = False
         self._cold = True
         self._adapted_ever = self._adapted_in_epoch = False
@@ -101,7 +103,7 @@ class Reality:
     def begin_epoch(self, first_step: int) -> None:
         """Hear that an epoch goes on from `first_step`: 0 at its beginning."""
         self._whole = first_step == 0
-        self._windows.clear()
+        self._step_seconds.clear()
         self._adapted_in_epoch = self._plan != self._planned
 
     def adapted(self, plan: Plan) -> None:
@@ -109,12 +111,14 @@ class Reality:
         self._plan = plan
         self._adapted_ever = self._adapted_in_epoch = True
 
-    def window(self, epoch: int, steps: int, seconds: float) -> None:
-        """Hear of the next `steps` steps of `epoch` (from 1), which took `seconds`."""
-        self._windows.append(seconds / steps)
-        if self._prediction is None or self._steps is None:
+    def window(self, epoch: int, seconds: float, step_seconds: Sequence[float]) -> None:
+        """Hear of the next steps of `epoch` (from 1), what each of them took, and all of them with what lay between."""
+        if self._prediction is None:
             return
-        self._steps += steps
+        self._step_seconds += step_seconds
+        if self._steps is None:
+            return
+        self._steps += len(step_seconds)
         self._seconds += seconds
         if self._steps < FIRST_STEPS:
             return
@@ -155,7 +159,7 @@ class Reality:
         noise = self._machine.look().since(began)
         if slower and noise.noisy:  # a disturbed machine makes nothing faster
             return "noisy", f"{noise.describe()}; the prediction is for an undisturbed machine"
-        unseen = (slower and compared.whole and self._unsteady()) or self._of_another_speed(compared.deviation)
+        unseen = (slower and self._unsteady()) or self._of_another_speed(compared.deviation)
         if unseen:
             return "noisy", unseen
         if not slower:
@@ -163,16 +167,19 @@ class Reality:
         return "calibration", f"{noise.describe()}, so the calibration was wrong; let it measure again"
 
     def _unsteady(self) -> str:
-        """Say that the steps of the epoch are as predicted at times, and slower at others; empty where they are not."""
-        if self._prediction is None or len(self._windows) < LEAST_WINDOWS:
+        """Say that steps of the epoch are as predicted at times, and slower at others; empty where they are not.
+
+        The work of each is the same. A plan that is slower than predicted is so in every step.
+        """
+        if self._prediction is None or len(self._step_seconds) < LEAST_STEPS:
             return ""
-        ordered = sorted(self._windows)
-        quick = ordered[len(ordered) // STEADY - 1]
-        if quick > self._prediction.step_s * (1 + DEVIATION):
+        ordered = sorted(self._step_seconds)
+        quick, slow = ordered[len(ordered) // STEADY - 1], ordered[-(len(ordered) // STEADY)]
+        if quick > self._prediction.step_s * (1 + AGREEING):
             return ""
         return (
-            f"one in {STEADY} of its parts took {1000 * quick:.1f} ms a step or less, near the predicted "
-            f"{1000 * self._prediction.step_s:.1f}, and others up to {1000 * ordered[-1]:.1f}, so that something "
+            f"one step in {STEADY} took {1000 * quick:.1f} ms or less, near the predicted "
+            f"{1000 * self._prediction.step_s:.1f}, and one in {STEADY} {1000 * slow:.1f} or more, so that something "
             "outside slows it at times, which no counter of the kernel shows"
         )
 
