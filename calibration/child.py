@@ -48,7 +48,7 @@ def carry_out(order: Order, bench: "Workbench") -> dict[str, JsonValue]:
     """Return the answer to one order, as the fields of its record."""
     match order:
         case Measure():
-            return asdict(bench.measure(order.plan, order.steps, order.settle, order.warm_up))
+            return asdict(bench.measure(order.plan, order.steps, order.settle, order.warm_up, order.samples))
         case Probe():
             return asdict(bench.probe(order.plan))
         case Validate():

@@ -111,6 +111,8 @@ def choose_plan(
     """
     if not options.calibrate:
         return Choice(plan=own, source="own", why="calibration is off")
+    if own.device != "cpu":
+        return Choice(plan=own, source="own", why="calibration measures plans for the CPU only")
     key = signature(spec, own, around.resources, around.store, knobs=options.knobs or KNOBS)
     known = None if options.force else _cached(key, spec.epochs, around, emit)
     if known is not None:

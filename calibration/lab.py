@@ -38,9 +38,9 @@ from training.process import KILL_AFTER, Child, raise_failure
 from training.setting import Setting, environment_for, setting_of
 from training.spec import TrainSpec
 
-POLL_SECONDS: Final = 0.01
-"""Between two looks at an answer: a measurement may take a tenth of a second."""
-TICKS: Final = 5
+POLL_SECONDS: Final = 0.004
+"""Between two looks at an answer: a measurement may take a twentieth of a second."""
+TICKS: Final = 12
 """Looks between two ticks of the caller's."""
 START_LIMIT: Final = 120.0
 """Seconds after which a process that has not begun is given up; importing torch from a cold disk takes a while."""
@@ -78,8 +78,8 @@ class Laboratory(Protocol):
         """Have whatever is still asked for at `deadline` (as `now` counts) lose its process."""
         ...
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
-        """Time steps of a plan."""
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
+        """Time steps of `samples` samples under a plan; None: whole ones."""
         ...
 
     def probe(self, plan: Plan) -> Probed:
@@ -133,9 +133,9 @@ class Lab:
         """Have whatever is still asked for at `deadline` lose its process."""
         self._deadline = deadline
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
         """Time `steps` steps of a plan, after `settle` that do not count, and `warm_up` more where it is new there."""
-        order = Measure(plan=plan, steps=steps, settle=settle, warm_up=warm_up)
+        order = Measure(plan=plan, steps=steps, settle=settle, warm_up=warm_up, samples=samples)
         measured = self._ask(plan, order, MEASURED)
         self.import_seconds += measured.start_s
         if len(measured.seconds) != steps:  # a tuner that tests nothing finds anything

@@ -82,23 +82,28 @@ class Workbench:
         TrainStep(spec, FIRST, store.info.shape, store.info.classes)
         self._spec = spec
         self._store = store
-        self._contenders: dict[Plan, Contender] = {}
+        self._contenders: dict[tuple[Plan, int], Contender] = {}
+        """By plan and effective batch."""
         self._machine = Machine()
 
-    def measure(self, plan: Plan, steps: int, settle: int, warm_up: int) -> Measured:
-        """Time `steps` steps after `settle` that do not count; a plan that is new here takes `warm_up` first."""
+    def measure(self, plan: Plan, steps: int, settle: int, warm_up: int, samples: int | None = None) -> Measured:
+        """Time `steps` steps after `settle` that do not count; a plan that is new here takes `warm_up` first.
+
+        They are steps of `samples` samples; None: of the effective batch.
+        """
         _reset_peak()
-        contender = self._contenders.pop(plan, None)
+        key = plan, samples or self._spec.batch_size
+        contender = self._contenders.pop(key, None)
         warm: list[float] = []
         start_s = 0.0
         if contender is None:
-            contender = self._begin(plan)
+            contender = self._begin(*key)
             if plan.loader_workers:
                 began = time.perf_counter()
                 contender.next_batch()  # comes when the workers have started and imported torch
                 start_s = time.perf_counter() - began
             warm = contender.run(warm_up)
-        self._contenders[plan] = contender  # the most recently used one is the last
+        self._contenders[key] = contender  # the most recently used one is the last
         contender.run(settle)
         before = self._machine.look()
         seconds = contender.run(steps)
@@ -124,18 +129,19 @@ class Workbench:
         return Probed(peak_bytes=_peak(), seconds=seconds, batch_statistics=_has_batch_statistics(contender.step.model))
 
     def validate(self, plan: Plan, samples: int) -> Validated:
-        """Time an evaluation of `samples` samples: the second of two passes, the first builds primitives."""
+        """Time an evaluation of `samples` samples: the first pass builds primitives, the quicker one of two counts."""
         torch.set_num_threads(plan.threads)
-        contender = self._contenders.get(plan) or self._begin(plan)
-        self._contenders[plan] = contender
+        key = next((each for each in self._contenders if each[0] == plan), (plan, self._spec.batch_size))
+        contender = self._contenders.get(key) or self._begin(*key)
+        self._contenders[key] = contender
         info, count = self._store.info, min(samples, self._store.info.train_count)
         images, labels = self._store.train_images[-count:], self._store.train_labels[-count:]
-        seconds = 0.0
-        for _ in range(2):
+        seconds = []
+        for _ in range(3):
             began = time.perf_counter()
             evaluate(contender.step, images, labels, info.mean, info.std)
-            seconds = time.perf_counter() - began
-        return Validated(sample_s=seconds / count)
+            seconds.append(time.perf_counter() - began)
+        return Validated(sample_s=min(seconds[1:]) / count)
 
     def check(self, plan: Plan, reference: Plan) -> Checked:
         """Compare the gradients under two plans, after the steps of the gate."""
@@ -155,10 +161,11 @@ class Workbench:
         """Forget every contender; their loader workers end with them."""
         self._contenders.clear()
 
-    def _begin(self, plan: Plan) -> Contender:
+    def _begin(self, plan: Plan, samples: int) -> Contender:
         while len(self._contenders) >= AT_ONCE:
             del self._contenders[next(iter(self._contenders))]
-        return Contender(self._spec, plan, self._store)
+        spec = replace(self._spec, batch_size=samples)
+        return Contender(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)), self._store)
 
 
 def gradient_cosine(reference: Contender, plan: Plan, store: Store, steps: int) -> float:

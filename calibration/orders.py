@@ -1,5 +1,6 @@
 """What is asked of a measuring process, line by line on its standard input, and what it answers in its journal."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,6 +36,8 @@ class Measure:
     """Steps before them that do not count: another plan may have filled the caches."""
     warm_up: Count = 3
     """Steps before those, of a plan that is new in the process: they build primitives."""
+    samples: Annotated[int, Field(ge=1)] | None = None
+    """Effective batch of these steps; None: the training's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -99,6 +102,15 @@ class Measured:
     """Whether the model has batch norms: then the micro-batch is no mere matter of speed."""
     disturbed: str
     """What else was at work on the processors meanwhile; empty where nothing was."""
+
+    def times(self, factor: float) -> "Measured":
+        """Return the same of steps that take `factor` times as long."""
+        if factor == 1:
+            return self
+        return replace(
+            self, seconds=tuple(factor * each for each in self.seconds), fetch_s=factor * self.fetch_s,
+            warm=tuple(factor * each for each in self.warm),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

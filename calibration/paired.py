@@ -49,14 +49,17 @@ def compare(pairs: Sequence[tuple[Seconds, Seconds]]) -> Comparison:
 
 
 def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
-    """Return the median seconds of a step and the ends of its 95 % interval, blocks resampled before their steps."""
+    """Return the seconds of a step and the ends of their 95 % interval, blocks resampled before their steps.
+
+    It is the median of the blocks' medians: a disturbance lasts for some blocks, whatever their length.
+    """
     random = Random(0)  # noqa: S311 - dice
 
     def drawn() -> float:
         chosen = random.choices(blocks, k=len(blocks))
-        return statistics.median([step for block in chosen for step in random.choices(block, k=len(block))])
+        return statistics.median(_resampled_median(random, block) for block in chosen)
 
-    centre = statistics.median([step for block in blocks for step in block])
+    centre = statistics.median(statistics.median(block) for block in blocks)
     low, high = _interval([drawn() for _ in range(RESAMPLES)])
     return centre, min(low, centre), max(high, centre)
 

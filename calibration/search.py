@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, Trial, Verdict
 from calibration.lab import Broken, Laboratory, Lost
-from calibration.memory import Explorer, Memory
+from calibration.memory import ENOUGH, Explorer, Memory
 from calibration.orders import Measured
 from calibration.paired import Comparison, compare, slowest, step_interval
 from calibration.space import COMPILE_SECONDS, KNOBS, MAIN, TURNS, Known, Skipped, Space
@@ -28,7 +28,9 @@ SHARE: Final = 0.05
 LEAST_SECONDS: Final = 5.0
 """Even a short training gets this much: the plan is kept for those that follow."""
 CONFIRMING: Final = 0.25
-"""Share of the budget that is kept for the confirmation."""
+"""Share of the budget that the pairs of the confirmation may take."""
+CLOSING: Final = 0.10
+"""Share of it that is kept for what surrounds them: warming up, a validation, whole batches."""
 SLICES: Final = 8
 """Races that the rest of the budget is meant for."""
 PAIRS: Final = 4
@@ -37,6 +39,8 @@ LEAST_PAIRS: Final = 3
 """A plan is not given up before so many."""
 CONFIRMING_PAIRS: Final = 7
 """With six, a single pair that was hit decides how low the gain may be."""
+SURE: Final = 1.15
+"""Above this even the low end of a gain is so far from no gain that no more pairs are needed to prove it."""
 BLOCK_SECONDS: Final = 0.2
 """A block of less is at the mercy of the scheduler; a slow model's single step is longer."""
 MOST_WARM_UP: Final = 3
@@ -53,13 +57,27 @@ LIKELY: Final = 1.01
 """What a challenger must gain where nothing but speed is at stake: to miss a gain costs as much as to imagine one, and
 what was imagined does not outlive the confirmation against the user's own plan."""
 LEVEL: Final = 0.98
-"""A smaller micro-batch within this of the best is taken: it saves memory."""
+"""A smaller micro-batch within this of the best is taken: it saves memory. So is the tuned allocator, beside which
+glibc's own takes seconds of training to become as fast (bench/allocator.py)."""
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
-EVAL_SAMPLES: Final = 512
+EVAL_SAMPLES: Final = 2000
 """Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
 EVAL_SECONDS: Final = 0.4
 """What that may take, by the seconds of a training step."""
+SLOW: Final = 0.5
+"""Seconds of a step above which plans are compared on steps of fewer samples: some pairs of short steps tell them apart
+more surely than one pair of long ones, where there is time for one at all."""
+LEAST_SAMPLES: Final = 32
+"""Of such a step: with fewer, what every layer costs by itself counts for too much."""
+STEADY_SECONDS: Final = 0.4
+"""For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
+STEADY_STEPS: Final = 2
+"""Least steps of that, of a slow model."""
+STEADY_BLOCKS: Final = 4
+"""Blocks that they are told in, so that a disturbance within them does not outweigh the blocks of the confirmation."""
+AGREEING: Final = 0.10
+"""By how much more than this both may not differ, or the machine was another one in one of them."""
 AGAIN: Final = 2
 """Disturbed pairs of a race that are measured again."""
 RESTARTS: Final = 2
@@ -181,6 +199,17 @@ def _plan_of(candidate: Plan | Skipped) -> Plan:
     return candidate.plan if isinstance(candidate, Skipped) else candidate
 
 
+def _shares(steps: int, blocks: int) -> list[int]:
+    """Return how many steps each block has; none has none."""
+    counts = [steps * (turn + 1) // blocks - steps * turn // blocks for turn in range(blocks)]
+    return [count for count in counts if count]
+
+
+def _typical(blocks: Sequence[Sequence[float]]) -> float:
+    """Return the median of the blocks' median steps."""
+    return statistics.median(statistics.median(block) for block in blocks)
+
+
 class _Search:
     def __init__(self, task: Task, lab: Laboratory, records: Records, tell: Callable[[Trial], None]) -> None:
         self.task = task
@@ -200,6 +229,8 @@ class _Search:
         self.batch_statistics = False
         self.own = task.own
         """The user's plan, in smaller pieces where memory demands it."""
+        self.cut = task.batch_size
+        """Samples of a step on which plans are compared. All seconds of steps are told for whole batches."""
         self.explorer = Explorer(
             own=task.own, batch_size=task.batch_size, budget_bytes=task.memory_bytes, lab=lab, records=records
         )
@@ -216,6 +247,7 @@ class _Search:
         for knob in self._order():
             best = self._turn(knob, best, memory)
         confirmation, best = self._confirm(best)
+        self._run_steadily(best, memory)
         return self._finding(best, confirmation, memory.fit)
 
     def _explored(self, explore: Callable[[], Memory]) -> Memory:
@@ -247,6 +279,7 @@ class _Search:
         began = self.lab.now()
         while True:
             self.budget = self._budget(memory.step_s)
+            self.cut = self._samples_of_a_step(memory)
             self.records.attempt(self.own)
             try:
                 self._measure(self.own, self._steps(memory.step_s), like_s=memory.step_s)
@@ -266,9 +299,30 @@ class _Search:
         self.noise = self.evidence[plan].disturbed
         self.budget = self._budget(self.evidence[plan].step_s)
         self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
-        self._tell(self._trial("own", plan, "own", memory.note, began), None)
-        memory.verified(self.evidence[plan].peak_bytes)
+        notes = [memory.note] if memory.note else []
+        if self.cut < self.task.batch_size:
+            notes.append(f"plans are compared on steps of {self.cut} samples, as whole ones take {memory.step_s:.1f} s")
+        self._tell(self._trial("own", plan, "own", "; ".join(notes), began), None)
+        self._verify(plan, memory)
         return plan, memory
+
+    def _samples_of_a_step(self, memory: Memory) -> int:
+        """Return on how many samples plans are compared: the whole batch, unless its step takes long.
+
+        Where it takes much of the memory, too, that it fits is verified before all else.
+        """
+        fit, cut = memory.fit, self.task.batch_size
+        needed = fit.base_bytes + fit.sample_bytes * memory.plan.micro_batch
+        if needed > ENOUGH * fit.budget_bytes:
+            return cut
+        while cut // 2 >= LEAST_SAMPLES and memory.step_s * cut / self.task.batch_size > SLOW:
+            cut //= 2
+        return cut
+
+    def _verify(self, plan: Plan, memory: Memory) -> None:
+        """Take down what the user's plan took of memory, where whole batches were measured."""
+        if self.cut == self.task.batch_size and plan == self.own:
+            memory.verified(self.evidence[plan].peak_bytes)
 
     def _order(self) -> list[Knob]:
         """Return the knobs to turn, the usual order but for two larger effects.
@@ -281,6 +335,14 @@ class _Search:
 
     def _turn(self, knob: Knob, best: Plan, memory: Memory) -> Plan:
         """Turn one knob as long as it gains; return the best plan then."""
+        if knob == "micro_batch":  # of which a part of a batch says nothing
+            part, self.cut = self.cut, self.task.batch_size
+            best = self._turn_on_this_part(knob, best, memory)
+            self.cut = part
+            return best
+        return self._turn_on_this_part(knob, best, memory)
+
+    def _turn_on_this_part(self, knob: Knob, best: Plan, memory: Memory) -> Plan:
         tried, start = {best}, best
         while True:
             # What was just found out may make the next plan needless; only halving goes on from what it found.
@@ -295,7 +357,7 @@ class _Search:
                 self._skip(knob, plan, candidate.why)
             elif self.failures > RESTARTS:
                 self._miss(knob, plan, "too many processes were lost before it")
-            elif self.lab.now() + self._race_s(best, plan) > self._deadline:
+            elif self.lab.now() + self._race_s(best, plan) > self._deadline(best):
                 self._miss(knob, plan, "the time was over")
             elif self._try(knob, best, plan):
                 best = plan
@@ -341,6 +403,8 @@ class _Search:
             if paid >= LEVEL:
                 self.paid = paid
                 return "won", "as fast in less memory"
+        if knob == "allocator" and plan.allocator == "tuned" and best != self.own and LEVEL <= ratio < LIKELY:
+            return "won", "as fast, and so from its first steps on"
         if comparison.high < DROP_BELOW and LEAST_PAIRS <= comparison.pairs < PAIRS:
             return "dropped", f"surely slower after {comparison.pairs} pairs"
         if ratio >= GAIN and comparison.low > 1:
@@ -351,12 +415,14 @@ class _Search:
 
     # --- measuring
 
-    @property
-    def _deadline(self) -> float:
-        return self.budget * (1 - CONFIRMING)
+    def _deadline(self, best: Plan) -> float:
+        """Return when the races end, so that the best plan can be confirmed; a large gain is confirmed quickly."""
+        large = self.evidence[self.own].step_s > SURE**2 * self.evidence[best].step_s
+        return self.budget * (1 - CONFIRMING / (1 + large) - CLOSING)
 
     def _steps(self, step_s: float, share: float = 1 / SLICES) -> int:
         """Return how many steps of a plan are measured in a race: what was asked for, within a slice of the time."""
+        step_s *= self._part
         wanted = self.task.samples
         if not self.task.exact:
             wanted = max(wanted, math.ceil(PAIRS * BLOCK_SECONDS / step_s))
@@ -368,18 +434,39 @@ class _Search:
         """Return about how many seconds a race against the best plan takes, and what its confirmation would add."""
         step_s = self.evidence[best].step_s
         compilings = 2 - best.compile if plan.compile else 0  # in this process, and in the fresh one
-        return 2 * self._steps(step_s) * step_s + compilings * COMPILE_SECONDS
+        steps = self._steps(step_s) + self._warm_up(step_s)
+        return 2 * steps * step_s * self._part + compilings * COMPILE_SECONDS
 
     def _measure(self, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
-        """Time `steps` steps of a plan, one of which takes about `like_s`."""
-        warm_up = max(1, min(MOST_WARM_UP, int(WARM_UP_SECONDS / like_s)))
-        measured = self.lab.measure(plan, steps, settle=settle, warm_up=warm_up)
+        """Time `steps` steps of a plan, one of which takes about `like_s`; return the seconds of whole ones."""
+        measured = self.lab.measure(
+            plan, steps, settle=settle, warm_up=self._warm_up(like_s), samples=self.cut
+        )  # fmt: skip
+        measured = measured.times(1 / self._part)
         self.evidence.setdefault(plan, Evidence(1.0, [])).add(measured)
         return measured.seconds
 
+    def _warm_up(self, step_s: float) -> int:
+        """Return how many steps of a plan that is new in its process do not count."""
+        return max(1, min(MOST_WARM_UP, int(WARM_UP_SECONDS / (step_s * self._part))))
+
+    @property
+    def _part(self) -> float:
+        """Return what the steps that are measured are of whole ones."""
+        return self.cut / self.task.batch_size
+
     def _race(self, best: Plan, plan: Plan) -> Comparison:
-        """Measure both in turns, and compare pair by pair."""
-        return compare(self._pairs(best, plan, PAIRS, 1 / SLICES))
+        """Measure both in turns, and compare pair by pair; by whole epochs where the allocator is not the same.
+
+        glibc's own may give back and fault in anew what a validation needs, and then takes several times as long.
+        """
+        steps = compare(self._pairs(best, plan, PAIRS, 1 / SLICES))
+        if plan.allocator == best.allocator or steps.high < DROP_BELOW:
+            return steps
+        for one in (best, plan):
+            if self.evidence[one].sample_s is None:
+                self._validate(one, EVAL_SECONDS / 3)
+        return self._of_epochs(best, plan, steps)
 
     def _pairs(self, best: Plan, plan: Plan, pairs: int, share: float) -> list[Pair]:
         """Measure both in turns (A B, B A, ...) within a share of the budget; return the seconds pair by pair.
@@ -396,11 +483,10 @@ class _Search:
                 self._measure(best, steps, like_s=step_s)
             self.lab.alone(plan)
             return [(self.evidence[best].blocks[-1], self._measure(plan, steps, like_s=step_s))]
-        settle = 1 if step_s < SETTLING else 0
+        settle = 1 if step_s * self._part < SETTLING else 0
         taken: list[Pair] = []
         again = 0
-        counts = [steps * (turn + 1) // pairs - steps * turn // pairs for turn in range(pairs)]
-        counts = [count for count in counts if count]
+        counts = _shares(steps, pairs)
         while len(taken) < len(counts):
             order = (plan, best) if len(taken) % 2 else (best, plan)
             blocks = {one: self._measure(one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
@@ -414,6 +500,8 @@ class _Search:
             taken.append((blocks[best], blocks[plan]))
             if len(taken) >= LEAST_PAIRS and compare(taken).high < DROP_BELOW:
                 break
+            if len(taken) >= PAIRS < pairs and compare(taken).low > SURE:
+                break
         return taken
 
     def _race_validation(self, best: Plan, plan: Plan) -> Comparison:
@@ -422,15 +510,15 @@ class _Search:
         mine, theirs = self._epoch_s(plan), self._epoch_s(best)
         return Comparison(theirs / mine, theirs / mine, theirs / mine, 1)
 
-    def _validate(self, plan: Plan, like: Plan | None = None) -> None:
-        """Measure the cost of a validation; `like` is the plan whose steps this one shares."""
+    def _validate(self, plan: Plan, seconds: float = EVAL_SECONDS, like: Plan | None = None) -> None:
+        """Measure the cost of a validation, for some `seconds`; `like` is the plan whose steps this one shares."""
         if like is not None:
             self.evidence[plan] = replace(self.evidence[like], blocks=list(self.evidence[like].blocks), sample_s=None)
         if not self.task.validation:
             self.evidence[plan].sample_s = 0.0
             return
         sample_s = self.evidence[plan].step_s / self.task.batch_size  # an upper bound: forward alone is less
-        samples = min(self.task.validation, EVAL_SAMPLES, max(64, int(EVAL_SECONDS / 2 / sample_s)))
+        samples = min(self.task.validation, EVAL_SAMPLES, max(64, int(seconds / 3 / sample_s)))
         self.evidence[plan].sample_s = self.lab.validate(plan, samples).sample_s
 
     def _gauge(self, plan: Plan) -> None:
@@ -466,7 +554,9 @@ class _Search:
             fetch_share=self.evidence[best].fetch_share,
             validation_share=1 - self.task.steps_per_epoch * self.evidence[best].step_s / epoch_s,
             training_s=self.task.epochs * epoch_s,
-            room_bytes=self.task.memory_bytes - self.evidence[best].peak_bytes,
+            room_bytes=self.task.memory_bytes - max(
+                self.evidence[best].peak_bytes, memory.fit.base_bytes + memory.fit.sample_bytes * best.micro_batch
+            ),
             process_bytes=memory.fit.base_bytes,
             most_samples=memory.most_samples,
             gained=self.gained,
@@ -480,17 +570,16 @@ class _Search:
         try:
             self.lab.renew(best)
             self.evidence[best] = Evidence(suspect.step_s, [])  # the best of many was lucky, too
-            self._gauge(best)
             taken = self._pairs(self.own, best, CONFIRMING_PAIRS, CONFIRMING)
             comparison, noise = compare(taken), self.noise
-            if comparison.low <= GAIN < comparison.ratio and self.lab.now() < self.task.seconds:
+            if comparison.low <= GAIN < comparison.ratio and self.lab.now() < self.budget:
                 taken += self._pairs(self.own, best, CONFIRMING_PAIRS, CONFIRMING)  # it is probable, and not proven
                 comparison, noise = compare(taken), noise or self.noise
             self._gauge(best)
             self._validate(best)
             if best.eval_batch != self.own.eval_batch:
                 self._validate(self.own)
-                comparison = self._of_epochs(best, comparison)
+                comparison = self._of_epochs(self.own, best, comparison)
             self.disturbed = bool(noise)
         except (Lost, Broken) as error:
             self.complete = False
@@ -503,16 +592,39 @@ class _Search:
         )
         return confirmation, best if proven else self.own
 
-    def _of_epochs(self, best: Plan, steps: Comparison) -> Comparison:
-        """Return what a comparison of the steps means for whole epochs, validation included."""
-        own = self.evidence[self.own]
-        own_steps_s = self.task.steps_per_epoch * own.step_s
-        own_validation_s, validation_s = (
-            self.task.validation * (self.evidence[plan].sample_s or 0.0) for plan in (self.own, best)
-        )
+    def _run_steadily(self, plan: Plan, memory: Memory) -> None:
+        """Time the plan that is kept as it will train: by itself, on whole batches, for longer than a block.
+
+        Left out where there is no time for it. What goes wrong costs nothing but confidence.
+        """
+        known, whole = self.evidence[plan], self.cut == self.task.batch_size
+        step_s, blocks = known.step_s, len(known.blocks)
+        affordable = int((self.budget - self.lab.now()) / step_s) - (not whole)  # a step that warms up
+        steps = min(affordable, max(STEADY_STEPS, int(STEADY_SECONDS / step_s)))
+        if steps < STEADY_STEPS:
+            self.complete &= whole
+            return
+        self.cut = self.task.batch_size
+        try:
+            if not whole:
+                self.lab.alone(plan)
+                self.evidence[plan] = replace(known, blocks=[])
+            for count in _shares(steps, STEADY_BLOCKS):
+                self._measure(plan, count, like_s=step_s)
+        except (Lost, Broken):
+            self.complete, self.evidence[plan] = False, known
+            return
+        self._verify(plan, memory)
+        if whole and abs(math.log(_typical(self.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
+            self.disturbed = True
+
+    def _of_epochs(self, one: Plan, other: Plan, steps: Comparison) -> Comparison:
+        """Return what a comparison of the steps of two plans means for whole epochs, validation included."""
+        steps_s = self.task.steps_per_epoch * self.evidence[one].step_s
+        mine_s, others_s = (self.task.validation * (self.evidence[plan].sample_s or 0.0) for plan in (one, other))
 
         def of_epochs(ratio: float) -> float:
-            return (own_steps_s + own_validation_s) / (own_steps_s / ratio + validation_s)
+            return (steps_s + mine_s) / (steps_s / ratio + others_s)
 
         return Comparison(of_epochs(steps.ratio), of_epochs(steps.low), of_epochs(steps.high), steps.pairs)
 

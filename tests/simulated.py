@@ -60,10 +60,14 @@ class Simulated:
     """Whatever was run of a plan, in this order."""
     asked: list[tuple[Plan, int]] = field(default_factory=list)
     """Steps that were measured, in this order."""
+    samples: list[tuple[Plan, int]] = field(default_factory=list)
+    """Of the steps that were measured, in this order."""
     checked: list[Plan] = field(default_factory=list)
     renewed: list[Plan] = field(default_factory=list)
     warm: list[Plan] = field(default_factory=list)
     deadline: float = math.inf
+    part: float = 1.0
+    """What the steps that are measured are of those of 128 samples."""
 
     def now(self) -> float:
         return self.clock
@@ -87,7 +91,7 @@ class Simulated:
             raise Lost("did not answer in time")
 
     def _step(self, plan: Plan) -> float:
-        seconds = self.speed(plan) * math.exp(self.random.gauss(0, self.noise))
+        seconds = self.part * self.speed(plan) * math.exp(self.random.gauss(0, self.noise))
         self._wait(seconds)
         return seconds
 
@@ -105,14 +109,16 @@ class Simulated:
             seconds[0] += self.compiling
         return tuple(seconds)
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int) -> Measured:
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
         self._begin(plan)
         disturbed = self.disturbed(self.clock)
+        self.part = (samples or 128) / 128
         warm = self._warm_up(plan, warm_up)
         for _ in range(settle):
             self._step(plan)
         seconds = tuple(self._step(plan) for _ in range(steps))
         self.asked.append((plan, steps))
+        self.samples.append((plan, samples or 128))
         return Measured(
             start_s=0.0,
             seconds=seconds, fetch_s=self.fetch_share * sum(seconds), warm=warm, peak_bytes=self.memory(plan),

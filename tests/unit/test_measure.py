@@ -58,7 +58,7 @@ def bench(noise: Store) -> Workbench:
 
 def trained(bench: Workbench) -> dict[Plan, int]:
     """Return the plans that are warm, and the steps that each was trained for."""
-    return {plan: contender.trained for plan, contender in bench._contenders.items()}
+    return {plan: contender.trained for (plan, _), contender in bench._contenders.items()}
 
 
 # --- contenders
@@ -171,11 +171,12 @@ def test_a_probe_trains_on_one_micro_batch(bench: Workbench) -> None:
 def test_an_evaluation_is_timed_without_training(bench: Workbench, noise: Store) -> None:
     """On as many samples as there are at most, with the model of a plan that may be warm, which does not learn."""
     bench.measure(OWN, 1, settle=0, warm_up=1)
-    weights = {name: value.clone() for name, value in bench._contenders[OWN].step.model.state_dict().items()}
+    model = bench._contenders[OWN, SPEC.batch_size].step.model
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
     for samples in (1, 20, 10_000):
         assert bench.validate(OWN, samples).sample_s > 0
     assert trained(bench) == {OWN: 2}
-    for name, value in bench._contenders[OWN].step.model.state_dict().items():
+    for name, value in model.state_dict().items():
         assert torch.equal(value, weights[name])
     assert bench.validate(LAST, 5).sample_s > 0
     assert noise.info.train_count == 36
