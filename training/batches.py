@@ -10,10 +10,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from training.augment import augment
 from training.keyed import shuffle
+from training.loader import DataLoaderConfig, build_loader
 from training.plan import MemoryFormat, Plan
 from training.spec import Augmentation, TrainSpec
 from training.split import split
@@ -102,7 +103,15 @@ class Batches:
         self._spec = spec
         self._layout = plan.memory_format
         self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info).train)
-        self._loader = _loader(store, spec, plan, self._order) if plan.loader_workers else None
+        self._loader = (
+            build_loader(
+                StoreDataset(store.info.path, spec, plan.memory_format),
+                KeyedOrder(self._order),
+                DataLoaderConfig.of(plan, spec.batch_size, pin_memory=plan.device == "cuda"),
+            )
+            if plan.loader_workers
+            else None
+        )
 
     def of(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.
@@ -118,16 +127,3 @@ class Batches:
                 self._store, samples, self._spec.augmentation,
                 seed=self._spec.seed, epoch=epoch, layout=self._layout,
             )  # fmt: skip
-
-
-def _loader(store: Store, spec: TrainSpec, plan: Plan, order: EpochOrder) -> DataLoader[tuple[Tensor, Tensor]]:
-    return DataLoader(
-        StoreDataset(store.info.path, spec, plan.memory_format),
-        batch_size=None,  # a key already names a whole batch
-        sampler=KeyedOrder(order),
-        num_workers=plan.loader_workers,
-        prefetch_factor=plan.prefetch_factor,
-        persistent_workers=True,
-        multiprocessing_context="spawn",  # fork after OpenMP work can deadlock (pytorch #17199)
-        generator=torch.Generator(),  # else each epoch draws from torch's own, and a resumed one draws twice
-    )

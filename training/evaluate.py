@@ -28,8 +28,8 @@ def evaluate(step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: 
     right, loss = 0, 0.0
     size = step.plan.eval_batch
     for some_images, some_labels in zip(torch.split(images, size), torch.split(labels, size), strict=True):
+        some_images, truth = some_images.to(step.device), some_labels.to(step.device).long()
         logits = step.logits(normalise(some_images, mean, std, step.plan.memory_format))
-        truth = some_labels.long()
         right += int((logits.argmax(1) == truth).sum())
         loss += float(F.cross_entropy(logits, truth, reduction="sum"))
     return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))

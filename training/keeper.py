@@ -236,6 +236,8 @@ def _changing(step: TrainStep) -> Iterator[tuple[str, Tensor]]:
             if isinstance(value, Tensor):
                 yield f"optimizer/{number}/{key}", value
     yield "random", torch.get_rng_state()
+    if step.device.type == "cuda":
+        yield "random-cuda", torch.cuda.get_rng_state()
 
 
 def _blob(tensor: Tensor) -> Blob:
@@ -257,6 +259,8 @@ def restore(step: TrainStep, tensors: Mapping[str, Tensor], *, best: bool) -> No
     states = _states(step, _beneath("optimizer/", tensors))
     try:
         torch.set_rng_state(tensors["random"])
+        if step.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random-cuda"])
     except (KeyError, RuntimeError, TypeError) as error:
         raise Unusable("its random state is none of this version of torch") from error
     step.model.load_state_dict(model)

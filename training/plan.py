@@ -14,6 +14,7 @@ Precision = Literal["float32", "bfloat16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
 Allocator = Literal["default", "tuned", "tcmalloc"]
 Affinity = Literal["free", "pinned"]
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -43,6 +44,8 @@ class Plan:
     """`pinned` keeps the process on as many processors as it has threads."""
     compile: bool = False
     """Whether the model goes through torch.compile."""
+    device: Device = "cpu"
+    """Where the model is; `cuda` has not been tried on hardware yet."""
 
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.loader_workers == 0:

@@ -17,6 +17,9 @@ LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib")
 QUIET: Final = str(1 << 60)
 """Bytes above which tcmalloc reports an allocation on stderr: never."""
 
+CUBLAS, CUBLAS_REPEATABLE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""Without it no deterministic job runs on CUDA (torch.use_deterministic_algorithms)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -43,10 +46,12 @@ def find_tcmalloc(libraries: Sequence[Path] = LIBRARIES) -> Path | None:
 
 
 def environment_for(plan: Plan, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return `environment` with what the allocator of `plan` needs before the process starts.
+    """Return `environment` with what the allocator and the device of `plan` need before the process starts.
 
     Where tcmalloc is not installed any more, it is the one with which the process runs anyway.
     """
+    if plan.device == "cuda":
+        environment = {**environment, CUBLAS: CUBLAS_REPEATABLE}
     path = find_tcmalloc() if plan.allocator == "tcmalloc" else None
     if path is None:
         return environment

@@ -4,11 +4,13 @@ import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.device import Computing, Gpu, decide
 from training.laps import Lap, no_lap
 from training.models import build
 from training.optimizers import optimizer
@@ -17,6 +19,7 @@ from training.schedule import learning_rate
 from training.setting import pin
 from training.spec import TrainSpec
 
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of mallopt(3), from glibc's malloc.h."""
 
@@ -58,24 +61,48 @@ def prepare_process(plan: Plan) -> None:
     torch.set_num_interop_threads(plan.interop)
 
 
+def find_gpu() -> Gpu | None:
+    """Return the first GPU that torch can use."""
+    if not torch.cuda.is_available():
+        return None
+    return Gpu(torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0))
+
+
+def _prepare_gpu(computing: Computing) -> None:
+    torch.backends.cudnn.benchmark = computing.benchmark
+    if computing.memory_fraction is not None:
+        torch.cuda.set_per_process_memory_fraction(computing.memory_fraction)
+
+
 class TrainStep:
     """A model and its optimizer, advanced one effective batch at a time."""
 
     def __init__(self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int) -> None:
-        """Build the model from the spec's seed; raises `InvalidConfig` for a model that does not fit."""
+        """Build the model from the spec's seed.
+
+        Raises:
+            InvalidConfig: the model does not suit the images, or there is no such device.
+        """
         torch.manual_seed(spec.seed)
         _make_deterministic(spec.deterministic, compiled=plan.compile)
         self.spec = spec
         self.plan = plan
-        self.model = build(spec.model, shape, classes)
+        self.device = torch.device(plan.device)
+        on_gpu = plan.device == "cuda"
+        self.computing = decide(plan, find_gpu() if on_gpu else None, deterministic=spec.deterministic)
+        if on_gpu:
+            _prepare_gpu(self.computing)
+        self.model = build(spec.model, shape, classes).to(self.device)
         if plan.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
-        """The weights, buffers included, that `keep_best` kept; contiguous."""
+        """The weights, buffers included, that `keep_best` kept; contiguous, on the CPU."""
         self.lap: Lap = no_lap
         """Called where a phase of a step ends."""
-        self._hits = torch.zeros((), dtype=torch.int64)
+        self._hits = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._dtype = DTYPES[self.computing.dtype]
+        self._scaler = torch.amp.GradScaler(plan.device, enabled=self.computing.scaled)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(spec, self.parameters)
 
@@ -109,17 +136,22 @@ class TrainStep:
         self.model.train()
         loss = self.gradients(images, labels)
         if self.spec.gradient_clip > 0:
+            self._scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.parameters, self.spec.gradient_clip)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
         self.lap("optimizer")
         return loss
 
     def gradients(self, images: Tensor, labels: Tensor) -> Tensor:
         """Set the gradients of one effective batch and return its mean loss, a detached scalar."""
         self.optimizer.zero_grad(set_to_none=True)
-        total = torch.zeros(())
+        if images.device != self.device:
+            images, labels = images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+            self.lap("transfer")
+        total = torch.zeros((), device=self.device)
         micro = self.plan.micro_batch
         for some_images, some_labels in zip(torch.split(images, micro), torch.split(labels, micro), strict=True):
             logits = self.logits(some_images)
@@ -130,7 +162,7 @@ class TrainStep:
             total += loss.detach()
             self._hits += (logits.detach().argmax(1) == some_labels).sum()
             self.lap("loss")
-            torch.autograd.backward(loss)
+            torch.autograd.backward(self._scaler.scale(loss))
             self.lap("backward")
         return total
 
@@ -143,7 +175,9 @@ class TrainStep:
     def keep_best(self) -> None:
         """Keep the weights as they are now."""
         layout = torch.contiguous_format
-        self.best = {name: value.clone(memory_format=layout) for name, value in self.model.state_dict().items()}
+        self.best = {
+            name: value.to("cpu", copy=True, memory_format=layout) for name, value in self.model.state_dict().items()
+        }
 
     def restore_best(self) -> None:
         """Put the kept weights back into the model."""
@@ -160,7 +194,7 @@ class TrainStep:
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.plan.precision == "bfloat16"):
+        with torch.autocast(self.plan.device, dtype=self._dtype, enabled=self._dtype != torch.float32):
             return self.forward(images).float()
 
     def rate(self, step: int, steps: int, steps_per_epoch: int) -> float:

@@ -432,7 +432,7 @@ class Run:
 
 COMPARED = (
     "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
-    "affinity", "compile",
+    "affinity", "compile", "device",
 )  # fmt: skip
 """Fields of a plan that events show."""
 

@@ -113,7 +113,8 @@ def plan_line(plan: PlanFields | Plan) -> str:
     """Return a plan in a few words."""
     threads = "1 thread" if plan.threads == 1 else f"{plan.threads} threads"
     workers = f" {plan.loader_workers} loader worker(s)" if plan.loader_workers else ""
-    rest = f"{' pinned' if plan.affinity == 'pinned' else ''}{workers}{' compiled' if plan.compile else ''}"
+    compiled, place = " compiled" if plan.compile else "", " on cuda" if plan.device == "cuda" else ""
+    rest = f"{' pinned' if plan.affinity == 'pinned' else ''}{workers}{compiled}{place}"
     return (
         f"{threads} {plan.precision} {plan.memory_format} {plan.allocator} malloc micro-batch {plan.micro_batch}{rest}"
     )

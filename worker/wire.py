@@ -25,6 +25,7 @@ from training.plan import (
 )
 from training.registry import DATASETS, MODELS, require
 from training.spec import DEFAULTS, Augmentation, TrainSpec
+    Device,
 from worker.explain import explain
 
 JOB_TYPE: Final = "preflight.train.v1"
@@ -98,6 +99,7 @@ class OwnPlan(Wire):
             raise explain(error, OwnPlan.model_json_schema()) from error
 
 
+    device: Device | None = None
 class TrainJob(Wire):
     """A request to train. `type`, `dataset` and `model` are needed; everything else has a default."""
 
@@ -275,6 +277,7 @@ class CalibrationTrial(PlanFields):
     note: Text
 
 
+    device: Device = "cpu"
 class CalibrationWinner(PlanFields):
     """The plan that the job runs under, and why."""
 

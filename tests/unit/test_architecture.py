@@ -15,7 +15,19 @@ OUTSIDE = {"redis", "rq", "structlog", "click", "pydantic_settings", "http", "so
 """What training and calibration know nothing of."""
 HEAVY = {"torch", "torchvision", "numpy", "sklearn", "scipy", "safetensors"}
 CHILD_SIDE = {
-    "training": {"augment", "batches", "evaluate", "fit", "gauge", "keeper", "keyed", "models", "optimizers", "step"},
+    "training": {
+        "augment",
+        "batches",
+        "evaluate",
+        "fit",
+        "gauge",
+        "keeper",
+        "keyed",
+        "loader",
+        "models",
+        "optimizers",
+        "step",
+    },
     "calibration": {"measure"},
     "worker": set[str](),
 }
