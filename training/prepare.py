@@ -81,6 +81,13 @@ def _samples(name: str, dataset: Dataset, data_dir: Path, download: bool) -> Sam
             f"but loads {samples.classes} of {samples.shape}",
             field=name,
         )
+    labels = samples.train.labels
+    if (labels == labels[0]).all():
+        raise DatasetError(
+            f"data set {name!r} has one class only: all its {len(labels)} training labels are {labels[0]}; "
+            "give it samples of two classes or more",
+            field=name,
+        )
     return samples
 
 

@@ -294,6 +294,7 @@ class Mine:
         return Samples(split([0, self.highest]), split([1]), classes=2)
 
 good, wrong_shape, wrong_labels, number = Mine(), Mine(shape=(1, 28, 28)), Mine(highest=2), 3
+one_class = Mine(highest=0)
 """
 
 
@@ -304,6 +305,7 @@ def users_package(install_package: Callable[..., None]) -> None:
         "mine": "mine_sets:good",
         "mine-shape": "mine_sets:wrong_shape",
         "mine-labels": "mine_sets:wrong_labels",
+        "mine-one": "mine_sets:one_class",
         "mine-number": "mine_sets:number",
         "mine-class": "mine_sets:Mine",
     }
@@ -334,7 +336,12 @@ def test_what_is_no_data_set_is_an_invalid_config(tmp_path: Path, name: str) -> 
 
 @pytest.mark.usefixtures("users_package")
 @pytest.mark.parametrize(
-    ("name", "says"), [("mine-shape", "says it has 2 classes"), ("mine-labels", "labels must be below 2")]
+    ("name", "says"),
+    [
+        ("mine-shape", "says it has 2 classes"),
+        ("mine-labels", "labels must be below 2"),
+        ("mine-one", "has one class only: all its 2 training labels are 0; give it samples of two classes or more"),
+    ],
 )
 def test_a_users_data_set_is_held_to_its_word(tmp_path: Path, name: str, says: str) -> None:
     """Samples that are not what the data set says, or that are no valid samples, are refused by name."""

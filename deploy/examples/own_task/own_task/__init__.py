@@ -1,0 +1,1 @@
+"""A data set of coloured shapes and a model for it."""

@@ -1,0 +1,61 @@
+"""Discs, squares, triangles and crosses in any colour, at any place and of any size, on noise; 32x32 pixels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from training.datasets import Samples, Split
+
+SIDE = 32
+SEED = 20_261_121
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Drawn from a fixed seed, so that everybody has the same."""
+
+    train: int = 6_000
+    test: int = 1_000
+    classes: int = 4
+    shape: tuple[int, int, int] = (3, SIDE, SIDE)
+
+    def sources(self, data_dir: Path) -> tuple[Path, ...]:  # noqa: ARG002 - of the interface
+        """Return nothing: there are no files."""
+        return ()
+
+    def load(self, data_dir: Path, *, download: bool) -> Samples:  # noqa: ARG002 - of the interface
+        """Draw all images."""
+        random = np.random.default_rng(SEED)
+        return Samples(train=_draw(random, self.train), test=_draw(random, self.test), classes=self.classes)
+
+
+def _draw(random: np.random.Generator, count: int) -> Split:
+    labels = random.integers(0, 4, count).astype(np.uint8)
+    images = random.integers(0, 60, (count, 3, SIDE, SIDE)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        radius = random.integers(4, 11)
+        across, down = random.integers(radius, SIDE - radius, 2)
+        image[:, _inside(int(label), int(across), int(down), int(radius))] = random.integers(80, 256, (3, 1))
+    return Split(images=images, labels=labels)
+
+
+def _inside(label: int, across: int, down: int, radius: int) -> npt.NDArray[np.bool_]:
+    """Return the pixels [32, 32] of a shape."""
+    y, x = np.mgrid[:SIDE, :SIDE]
+    x, y = x - across, y - down
+    inside: npt.NDArray[np.bool_]
+    match label:
+        case 0:
+            inside = x * x + y * y <= radius * radius
+        case 1:
+            inside = np.maximum(abs(x), abs(y)) <= radius * 0.8
+        case 2:
+            inside = (abs(x) * 2 <= y + radius) & (y <= radius * 0.8)
+        case _:
+            inside = (np.minimum(abs(x), abs(y)) <= radius * 0.25) & (np.maximum(abs(x), abs(y)) <= radius)
+    return inside
+
+
+SHAPES = Shapes()

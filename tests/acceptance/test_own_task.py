@@ -1,0 +1,72 @@
+"""A package of a user's own, installed beside the worker: its data set and model are used like the built-in ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from services import ROOT
+
+PREFLIGHT = str(Path(sys.executable).parent / "preflight")
+PATIENCE = 120
+JOB = [
+    PREFLIGHT,
+    "train",
+    "--dataset",
+    "shapes",
+    "--model",
+    "shapes-net",
+    "--epochs",
+    "6",
+    "--job-id",
+    "mine",
+    "--json",
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the example package, for PYTHONPATH: as good as installed, and gone afterwards."""
+    directory = tmp_path_factory.mktemp("own") / "site"
+    example = str(ROOT / "deploy/examples/own_task")
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(directory), example],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if built.returncode != 0:
+        pytest.skip(f"the package cannot be built: {built.stderr.strip()[-200:]}")
+    return directory
+
+
+def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path: Path) -> None:
+    """From an interruption it goes on where its checkpoint is, and ends with a model and its manifest."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(site),
+        **{f"PREFLIGHT_{name}_DIR": str(tmp_path / name) for name in ("DATA", "ARTIFACT", "CACHE", "STATE")},
+        "PREFLIGHT_CHECKPOINT_SECONDS": "0.05",
+        "PREFLIGHT_LOG_FORMAT": "json",
+    }
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        first = subprocess.Popen(JOB, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        deadline = time.monotonic() + PATIENCE
+        while "checkpoint_saved" not in log.read_text() and time.monotonic() < deadline and first.poll() is None:
+            time.sleep(0.02)
+        first.send_signal(signal.SIGINT)
+        assert first.wait(PATIENCE) == 130, log.read_text()[-2000:]
+    second = subprocess.run(JOB, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert second.returncode == 0, second.stderr[-2000:]
+    said = [json.loads(line) for line in (log.read_text() + second.stderr).splitlines() if line.startswith("{")]
+    events = {str(record.get("type", record.get("message"))) for record in said}
+    assert {"calibration_trial", "calibration_winner", "checkpoint_saved", "job_resumed"} <= events
+    result = json.loads(second.stdout)
+    assert result["test_accuracy"] > 0.9
+    artifact = Path(result["artifact"])
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    assert (manifest["spec"]["dataset"], manifest["spec"]["model"]) == ("shapes", "shapes-net")
+    assert (artifact / "model.safetensors").stat().st_size > 200_000
