@@ -3,6 +3,7 @@
 from pydantic import JsonValue
 
 from training.errors import InvalidConfig
+from training.spec import TrainSpec
 from worker.safe_job import SafeJob, require_allowed
 from worker.settings import Settings
 from worker.signing import verify
@@ -23,16 +24,16 @@ def admit(job: SafeJob, settings: Settings) -> TrainJob:
     return admitted
 
 
-def within_samples(job: TrainJob, train_samples: int, settings: Settings) -> None:
-    """Check a job once the number of training samples in an epoch is known.
+def within_samples(spec: TrainSpec, train_samples: int, settings: Settings) -> None:
+    """Check what a job asks for once the number of training samples in an epoch is known.
 
     Raises:
         InvalidConfig: together its epochs have more than this worker trains on.
     """
-    most, asked = settings.max_samples, job.epochs * train_samples
+    most, asked = settings.max_samples, spec.epochs * train_samples
     if most is not None and asked > most:
         raise InvalidConfig(
-            f"epochs is {job.epochs}, which makes {asked} samples of {train_samples} an epoch, but this worker trains "
+            f"epochs is {spec.epochs}, which makes {asked} samples of {train_samples} an epoch, but this worker trains "
             f"on at most {most} (PREFLIGHT_MAX_SAMPLES); ask for fewer epochs or a smaller data set",
             field="epochs",
         )
@@ -67,10 +68,10 @@ def _check_signature(request: dict[str, JsonValue], signature: JsonValue, settin
 
 
 def _within_limits(job: TrainJob, settings: Settings) -> None:
-    largest = settings.max_batch_size
+    spec, largest = job.spec(), settings.max_batch_size
     for field, value, most, variable in (
-        ("epochs", job.epochs, settings.max_epochs, "PREFLIGHT_MAX_EPOCHS"),
-        ("batch_size", job.batch_size, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
+        ("epochs", spec.epochs, settings.max_epochs, "PREFLIGHT_MAX_EPOCHS"),
+        ("batch_size", spec.batch_size, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
         ("plan.micro_batch", job.plan.micro_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
         ("plan.eval_batch", job.plan.eval_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
     ):

@@ -78,7 +78,8 @@ def _job_options(function: Callable[P, T]) -> Callable[P, T]:
     options = [
         click.option("--file", "file", type=click.Path(dir_okay=False), help="Read the job from JSON; '-': stdin."),
         click.option("--dataset", help="mnist, fashion-mnist, kmnist, emnist, qmnist, digits or your own."),
-        click.option("--model", help="cnn, resnet18 or your own."),
+        click.option("--recipe", help="fast: model, epochs and all else that decides the accuracy."),
+        click.option("--model", help="cnn, cnn-small, resnet18 or your own."),
         click.option("--epochs", help="Passes over the training samples."),
         click.option("--batch-size", help="Samples per optimizer step."),
         click.option("--learning-rate", help="Peak learning rate."),
@@ -107,7 +108,7 @@ def _job(options: dict[str, object]) -> TrainJob:
     from worker.wire import JOB_TYPE, parse_job
 
     fields = _fields(options)
-    default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist", "model": "cnn"}
+    default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist"}
     return parse_job({**default, **fields})
 
 

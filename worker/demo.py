@@ -60,8 +60,8 @@ def _job(settings: Settings, console: Console, asked: dict[str, JsonValue]) -> T
             dataset_here("mnist", settings)
         except DatasetError as error:
             console.print(f"{error.message}; the demo goes on with scikit-learn's 1,797 digits", soft_wrap=True)
-            fields = {**DIGITS_JOB}
-    return parse_job({"type": JOB_TYPE, "model": "cnn", **fields, **asked})
+            fields = {"dataset": "digits"} if "recipe" in asked else {**DIGITS_JOB}
+    return parse_job({"type": JOB_TYPE, **fields, **asked})
 
 
 @contextmanager

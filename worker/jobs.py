@@ -40,7 +40,7 @@ def run_job(run: Run, job: TrainJob) -> TrainResult:
     """
     try:
         spec = job.spec()
-        run.started(spec)
+        run.started(job, spec)
         resources = run.resources()
         store = run.dataset(job)
         choice = run.plan(job, spec, resources, store)

@@ -50,7 +50,7 @@ def calibrate_here(job: TrainJob, settings: Settings) -> Calibrated:
 
 def dataset_here(name: str, settings: Settings) -> None:
     """Prepare a data set, downloading it where it is not there; raises `DatasetError`."""
-    job = parse_job({"type": JOB_TYPE, "dataset": name, "model": "cnn"})
+    job = parse_job({"type": JOB_TYPE, "dataset": name})
     with _run(job, settings) as run:
         run.dataset(job)
 

@@ -144,13 +144,14 @@ class Run:
         for sink in self.sinks:
             sink.emit(event, result)
 
-    def started(self, spec: TrainSpec) -> None:
+    def started(self, job: TrainJob, spec: TrainSpec) -> None:
         """Say who has taken what."""
         self.say(
             "job_started",
             {
                 "worker": self.worker,
                 "dataset": spec.dataset,
+                "recipe": job.recipe,
                 "model": spec.model,
                 "epochs": spec.epochs,
                 "batch_size": spec.batch_size,
@@ -190,7 +191,7 @@ class Run:
                 "seconds": time.perf_counter() - began,
             },
         )
-        within_samples(job, info.train_count, self.settings)
+        within_samples(job.spec(), info.train_count, self.settings)
         return info
 
     def _prepare(self, name: str) -> StoreInfo:

@@ -5,9 +5,18 @@ The JSON Schemas in `docs/schemas/` are written from these (`python -m worker.sc
 
 import json
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from calibration.finding import Confidence, Verdict
 from calibration.finding import Knob as TrialKnob
@@ -16,6 +25,7 @@ from training.errors import InvalidConfig
 from training.plan import (
     Affinity,
     Allocator,
+    Device,
     LoaderWorkers,
     MemoryFormat,
     Plan,
@@ -23,9 +33,9 @@ from training.plan import (
     PrefetchFactor,
     Threads,
 )
+from training.recipes import RECIPES, RecipeName, see_that_agrees
 from training.registry import DATASETS, MODELS, require
 from training.spec import DEFAULTS, Augmentation, TrainSpec
-    Device,
 from worker.explain import explain
 
 JOB_TYPE: Final = "preflight.train.v1"
@@ -89,6 +99,7 @@ class OwnPlan(Wire):
     allocator: Allocator | None = None
     affinity: Affinity | None = None
     compile: bool | None = None
+    device: Device | None = None
 
     def complete(self, train_spec: TrainSpec, cores: int) -> Plan:
         """Return the whole plan: what is set here, and plain torch on all cores for the rest."""
@@ -99,9 +110,8 @@ class OwnPlan(Wire):
             raise explain(error, OwnPlan.model_json_schema()) from error
 
 
-    device: Device | None = None
 class TrainJob(Wire):
-    """A request to train. `type`, `dataset` and `model` are needed; everything else has a default."""
+    """A request to train. `type` and `dataset` are needed; everything else has a default."""
 
     model_config = ConfigDict(strict=True, title="TrainJob")
 
@@ -109,7 +119,9 @@ class TrainJob(Wire):
     job_id: JobId | None = None
     """Idempotency key; RQ's job id when absent."""
     dataset: spec.Name
-    model: spec.Name
+    recipe: RecipeName | None = None
+    """What to train with, under one name: fields that it decides are left out, or have its values."""
+    model: spec.Name = DEFAULTS.model
     epochs: spec.Epochs = DEFAULTS.epochs
     batch_size: spec.BatchSize = DEFAULTS.batch_size
     optimizer: spec.Optimizer = DEFAULTS.optimizer
@@ -151,9 +163,21 @@ class TrainJob(Wire):
             raise ValueError("a job id names a directory of its own; use a name")
         return value
 
+    @model_validator(mode="after")
+    def _agrees_with_its_recipe(self) -> Self:
+        if self.recipe is not None:
+            see_that_agrees(self.recipe, {name: getattr(self, name) for name in self._given})
+        return self
+
+    @property
+    def _given(self) -> set[str]:
+        return {*SPEC_FIELDS} & self.model_fields_set
+
     def spec(self) -> TrainSpec:
-        """Return the part that decides the result."""
-        return SPEC.validate_json(self.model_dump_json(include=set(SPEC_FIELDS)))
+        """Return the part that decides the result: what is given here, the rest from the recipe or by default."""
+        rest = DEFAULTS if self.recipe is None else RECIPES[self.recipe]
+        given = self.model_dump(mode="json", include=self._given)
+        return SPEC.validate_json(json.dumps({**SPEC.dump_python(rest, mode="json"), **given}))
 
 
 SPEC = TypeAdapter(TrainSpec)
@@ -177,7 +201,7 @@ def parse_job(payload: object) -> TrainJob:
     except ValidationError as error:
         raise explain(error, TrainJob.model_json_schema()) from error
     require(DATASETS, "dataset", job.dataset)
-    require(MODELS, "model", job.model)
+    require(MODELS, "model", job.spec().model)
     return job
 
 
@@ -211,6 +235,7 @@ class JobStarted(Event):
     type: Literal["job_started"] = "job_started"
     worker: Label
     dataset: spec.Name
+    recipe: RecipeName | None = None
     model: spec.Name
     epochs: spec.Epochs
     batch_size: spec.BatchSize
@@ -252,6 +277,7 @@ class PlanFields(Event):
     loader_workers: LoaderWorkers = 0
     affinity: Affinity = "free"
     compile: bool = False
+    device: Device = "cpu"
 
 
 class CalibrationTrial(PlanFields):
@@ -277,7 +303,6 @@ class CalibrationTrial(PlanFields):
     note: Text
 
 
-    device: Device = "cpu"
 class CalibrationWinner(PlanFields):
     """The plan that the job runs under, and why."""
 

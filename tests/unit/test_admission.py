@@ -9,6 +9,7 @@ from redis import Redis
 from rq.serializers import JSONSerializer
 
 from training.errors import InvalidConfig
+from training.recipes import RECIPES
 from worker.admission import admit, within_samples
 from worker.safe_job import SafeJob
 from worker.settings import Settings, load
@@ -116,14 +117,20 @@ def test_a_job_at_the_limits_is_admitted() -> None:
     """At most means at most."""
     limits = load(max_epochs=3, max_batch_size=64, max_samples=180_000)
     job = admit(called(JOB), limits)
-    within_samples(job, 60_000, limits)
+    within_samples(job.spec(), 60_000, limits)
+
+
+def test_a_limit_holds_for_what_a_recipe_asks_for() -> None:
+    """What is bounded is what will be trained, not what the job spells out."""
+    job: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "recipe": "fast"}
+    assert refusal(called(job), max_batch_size=RECIPES["fast"].batch_size - 1).field == "batch_size"
 
 
 @pytest.mark.parametrize("most", [179_999, 59_999])
 def test_the_samples_are_counted_over_all_epochs(most: int) -> None:
     """Once the data set is known; without the setting there is no limit."""
-    within_samples(parse_job(JOB), 60_000, Settings())
+    within_samples(parse_job(JOB).spec(), 60_000, Settings())
     with pytest.raises(InvalidConfig) as caught:
-        within_samples(parse_job(JOB), 60_000, load(max_samples=most))
+        within_samples(parse_job(JOB).spec(), 60_000, load(max_samples=most))
     assert f"180000 samples of 60000 an epoch, but this worker trains on at most {most}" in caught.value.message
     assert "(PREFLIGHT_MAX_SAMPLES); ask for fewer epochs" in caught.value.message

@@ -1,0 +1,40 @@
+"""Recipes: what to train with, found by experiments, under a name. Torch-free.
+
+Chosen on the last 10,000 training samples of MNIST, held out; never on the test set. `docs/decisions.md` has the
+experiments. They fit images like MNIST's (28x28, one channel, ten classes) and can be tried on any other.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from training.errors import InvalidConfig
+from training.spec import Augmentation, TrainSpec
+
+RecipeName = Literal["fast"]
+
+RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
+    "fast": TrainSpec(dataset="mnist", model="cnn-small", batch_size=192, learning_rate=0.007, validation_samples=0),
+}
+"""`fast`: above 99.0 % of MNIST's test samples in one epoch."""
+FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "deterministic"})
+"""Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
+
+
+def see_that_agrees(name: RecipeName, given: Mapping[str, object]) -> None:
+    """Compare what the user gave beside a recipe with the recipe.
+
+    Raises:
+        InvalidConfig: a field has another value than the recipe gives it.
+    """
+    for field, value in given.items():
+        wanted = getattr(RECIPES[name], field)
+        if field not in FREE and value != wanted:
+            raise InvalidConfig(
+                f"recipe {name!r} sets {field} to {_short(wanted)}, but {field} is {_short(value)}; "
+                f"leave out either recipe or {field}",
+                field=field,
+            )
+
+
+def _short(value: object) -> str:
+    return "another" if isinstance(value, Augmentation) else ascii(value)
