@@ -11,7 +11,7 @@ TOOLS := build/tools
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types architecture schemas sbom audit bench bench-calibration faults clean
+.PHONY: help demo test check lint types architecture schemas sbom audit bench bench-speed bench-calibration import-profile faults clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -59,6 +59,13 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.writing
 	$(BIN)/python -m bench.checkpoints
 
+SPEED ?=
+bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machine's limits; SPEED="roof data" only these parts.
+	$(BIN)/python -m bench.speed $(SPEED)
+
+import-profile: $(VENV)/.dev  ## Print the slowest imports of each way in; fails when one brings what it must not.
+	$(BIN)/python -m bench.imports
+
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="grid naive" only these parts.
 	$(BIN)/python -m bench.calibration $(CALIBRATION)
@@ -89,6 +96,10 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 $(TOOLS)/.made: Makefile
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

@@ -1,0 +1,75 @@
+"""The slowest imports of each way in, and whether one of them brings what it must not.
+
+`make import-profile`. Each is a fresh interpreter under `-X importtime`; the milliseconds are a module's own, without
+what it imports. Exit code 1 when a package is there that must not be.
+"""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from bench.tables import head, row
+
+SLOWEST: Final = 10
+HEAVY: Final = ("torch", "numpy", "torchvision", "safetensors")
+REDIS: Final = ("redis", "rq")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A way in."""
+
+    name: str
+    program: str
+    without: tuple[str, ...]
+    """Packages that it must do without."""
+
+
+ENTRIES: Final = (
+    Entry("preflight --help", "from worker.cli import main; main(['--help'], standalone_mode=False)",
+          (*HEAVY, *REDIS, "pydantic")),
+    Entry("import worker.client", "import worker.client", (*HEAVY, *REDIS)),
+    Entry("preflight worker, up to its start", "import worker.service", HEAVY),
+    Entry("preflight train, up to its children", "import worker.local", HEAVY),
+    Entry("training child, up to torch", "import training.child", (*HEAVY, *REDIS)),
+    Entry("measuring child, up to torch", "import calibration.child", (*HEAVY, *REDIS)),
+    Entry("training child, torch and all",
+          "import training.fit, training.keeper, training.step, training.store",
+          ("torch._dynamo", "torch._inductor", "torchvision", "scipy", *REDIS)),
+)  # fmt: skip
+
+
+def main() -> int:
+    """Measure and print; return the exit code."""
+    intruders: list[str] = []
+    for entry in ENTRIES:
+        costs = _imports(entry.program)
+        loaded = {name for name in entry.without if name in costs}
+        intruders += [f"{entry.name} imports {name}" for name in sorted(loaded)]
+        print(f"\n## {entry.name}: {sum(costs.values()):,.0f} ms in {len(costs):,} modules\n")
+        head("module", "ms of its own")
+        for name in sorted(costs, key=lambda name: costs[name], reverse=True)[:SLOWEST]:
+            row(name, f"{costs[name]:.1f}")
+    for intruder in intruders:
+        print(f"\n{intruder}, but must not: import it where it is needed", file=sys.stderr)
+    return 1 if intruders else 0
+
+
+def _imports(program: str) -> dict[str, float]:
+    """Return module -> own milliseconds of all that `program` imports, the interpreter's start included."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-X", "importtime", "-c", program],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    costs: dict[str, float] = {}
+    for line in done.stderr.splitlines():
+        own, _, rest = line.removeprefix("import time:").partition("|")
+        if line.startswith("import time:") and own.strip().isdecimal():
+            name = rest.rpartition("|")[2].strip()
+            costs[name] = costs.get(name, 0) + int(own) / 1000
+    return costs
+
+
+if __name__ == "__main__":
+    sys.exit(main())
