@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from training.errors import ArtifactError, InvalidConfig
 from training.journal import JournalWriter
 from training.plan import Plan
 from training.prediction import Prediction
-from training.process import StopFlag, run_child
+from training.process import run_child
 from training.space import Need, see_that_it_fits
 from training.spec import TrainSpec
 
@@ -61,7 +62,7 @@ class TrainingRequest:
 REQUEST = TypeAdapter(TrainingRequest)
 
 
-def train(request: TrainingRequest, journal: JournalWriter, should_stop: StopFlag) -> None:
+def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
     """Train and save.
 
     Records `start`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `profile`, `warning` and

@@ -1,0 +1,70 @@
+"""Time to an accuracy on MNIST's test set: each recipe, the plain PyTorch example, and Lightning with our network.
+
+    python -m bench.speed accuracy [--seeds N] [--recipes NAME ...] [--no-peers]
+
+Seconds are those of training and evaluation (of ours: building the model, the epochs, the test, the artifact), the
+imports apart. A recipe is one training of a fixed length; a peer is evaluated after each epoch until it is there, and
+never sees a reading of its clock before that. The calibration is made once for each recipe and is printed beside it.
+"""
+
+import statistics
+from dataclasses import replace
+from typing import Final
+
+from bench.calibration.common import mnist, plan_in_words
+from bench.speed.common import Asked, as_json, ask, calibrated
+from bench.tables import head, judged, row, spread
+from training.recipes import RECIPES, RecipeName
+
+TARGETS: Final[dict[RecipeName, tuple[float, float]]] = {
+    "fast": (0.99, 3.0),
+}  # fmt: skip
+"""Recipe -> test accuracy and seconds that it has to reach."""
+PEERS: Final = {"plain PyTorch example": "plain", "Lightning, the network of `fast`": "lightning"}
+PEER_SEEDS: Final = 2
+PEER_EPOCHS: Final = 6
+"""Epochs after which a peer is given up."""
+TIMES: Final = 40
+"""How much faster `fast` has to be than the plain example."""
+
+
+def main(asked: Asked) -> None:
+    """Measure and print."""
+    store = str(mnist().path)
+    head("what", "test accuracy", "seconds", "seeds there", "bound", "", "calibration, once", "plan")
+    medians: dict[str, float] = {}
+    for name, (target, bound) in TARGETS.items():
+        if name in asked.recipes:
+            medians[name] = recipe(name, target, bound, asked.seeds, store)
+    if not asked.peers:
+        return
+    for title, peer in PEERS.items():
+        runs = [ask("bench.speed.peers", {"peer": peer, "seed": seed, "store": store, "target": TARGETS["fast"][0],
+                                          "epochs": PEER_EPOCHS}) for seed in range(PEER_SEEDS)]  # fmt: skip
+        there = [run["seconds"] for run in runs if run["accuracy"] >= TARGETS["fast"][0]]
+        row(title, spread([run["accuracy"] for run in runs], ".2%"), spread([run["seconds"] for run in runs], ".1f"),
+            f"{len(there)} of {len(runs)}", "", "", "", "")  # fmt: skip
+        medians[peer] = statistics.median(run["seconds"] for run in runs)
+    if "fast" in medians:
+        print()
+        for title, peer in PEERS.items():
+            times = medians[peer] / medians["fast"]
+            verdict = f" (bound {TIMES}: {judged(times >= TIMES)})" if peer == "plain" else ""
+            print(f"`fast` is {times:.0f} times as fast to 99.0 % as: {title}{verdict}")
+
+
+def recipe(name: RecipeName, target: float, bound: float, seeds: int, store: str) -> float:
+    """Train a recipe with several seeds, print its row, and return the median of its seconds."""
+    spec = RECIPES[name]
+    choice = calibrated(spec)
+    runs = []
+    for seed in range(seeds):
+        request = {**as_json(replace(spec, seed=seed), choice.plan), "store": store}
+        runs.append(ask("bench.speed.recipe", request, choice.plan))
+    accuracies, seconds = [run["accuracy"] for run in runs], [run["seconds"] for run in runs]
+    reached = statistics.median(seconds) <= bound and statistics.mean(accuracies) >= target
+    row(f"recipe `{name}`", f"{spread(accuracies, '.2%')}, mean {statistics.mean(accuracies):.3%}",
+        spread(seconds, ".2f"), f"{sum(each >= target for each in accuracies)} of {seeds}",
+        f"{target:.1%} in {bound:g} s", judged(reached), f"{choice.calibration_seconds:.1f} s",
+        plan_in_words(choice.plan))  # fmt: skip
+    return statistics.median(seconds)

@@ -1,0 +1,69 @@
+"""What the parts share: the machine in words, plans for a spec, children that answer with one line of JSON."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import JsonValue, TypeAdapter
+
+from bench.calibration.common import choose, surroundings
+from calibration.choose import Choice
+from training.plan import Plan
+from training.resources import detect
+from training.setting import environment_for
+from training.spec import TrainSpec
+from worker.settings import child_environment
+
+SPEC, PLAN = TypeAdapter(TrainSpec), TypeAdapter(Plan)
+FIGURES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of the command line."""
+
+    seeds: int
+    recipes: tuple[str, ...]
+    peers: bool
+
+
+def describe_machine() -> str:
+    """Return processor, cores, memory, versions and the day in one line."""
+    resources = detect()
+    model = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), "an unnamed processor")  # fmt: skip
+    return (
+        f"{resources.cores} core(s) of {model}, {resources.memory_bytes / 2**30:.1f} GiB, torch {version('torch')}, "
+        f"Python {sys.version_info.major}.{sys.version_info.minor}, {datetime.now(UTC):%Y-%m-%d}"
+    )
+
+
+def own_plan(spec: TrainSpec) -> Plan:
+    """Return the plan of a user who sets nothing: plain torch on all cores."""
+    return Plan(threads=len(os.sched_getaffinity(0)), micro_batch=spec.batch_size)
+
+
+def calibrated(spec: TrainSpec) -> Choice:
+    """Calibrate for a spec, from nothing."""
+    with surroundings() as around:
+        return choose(spec, own_plan(spec), around)
+
+
+def as_json(spec: TrainSpec, plan: Plan) -> dict[str, JsonValue]:
+    """Return both for a request."""
+    return {"spec": SPEC.dump_python(spec, mode="json"), "plan": PLAN.dump_python(plan, mode="json")}
+
+
+def ask(module: str, request: Mapping[str, JsonValue], plan: Plan | None = None) -> dict[str, float]:
+    """Run `python -m module REQUEST` in the setting of `plan`, and return the last line that it printed."""
+    environment = child_environment() if plan is None else environment_for(plan, child_environment())
+    printed = subprocess.run(
+        [sys.executable, "-m", module, json.dumps(request)], env=environment, stdout=subprocess.PIPE, check=True
+    ).stdout
+    return FIGURES.validate_json(printed.strip().rpartition(b"\n")[2])

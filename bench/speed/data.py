@@ -1,0 +1,119 @@
+"""The data path alone: batches gathered, augmented and normalised here, and by a DataLoader with the same augmentation.
+
+    python -m bench.speed data
+
+The DataLoader applies to one sample at a time what a user writes with torchvision, PIL and numpy; it runs with as many
+workers as there are cores, and with none. All ways take turns in one process.
+"""
+
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from PIL import Image, ImageFilter
+from torchvision import transforms
+
+from bench.calibration.common import mnist
+from bench.speed.common import Asked, own_plan
+from bench.speed.peers import loaders
+from bench.tables import head, judged, row, spread
+from training.batches import Batches
+from training.spec import DEFAULTS, Augmentation
+from training.step import prepare_process
+from training.store import Store, open_store
+
+BATCH: Final = 512
+ROUNDS: Final = 5
+BLOCK_SECONDS: Final = 2.0
+FULL: Final = Augmentation(
+    rotate_degrees=10, translate=0.1, noise_probability=0.02, dots_probability=0.3, blur_sigma=0.7,
+    erode_probability=0.2, dilate_probability=0.2,
+)  # fmt: skip
+KINDS: Final = {"none": Augmentation(), "affine": Augmentation(rotate_degrees=10, translate=0.1), "full": FULL}
+BOUND, TIMES = 150_000, 10
+
+
+class PerSample:
+    """`Augmentation` for one PIL image."""
+
+    def __init__(self, augmentation: Augmentation) -> None:
+        self._wanted = augmentation
+        shift = augmentation.translate
+        self._affine = transforms.RandomAffine(augmentation.rotate_degrees, translate=(shift, shift))
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        """Change an image."""
+        wanted = self._wanted
+        if wanted.rotate_degrees or wanted.translate:
+            image = self._affine(image)
+        draw = random.random()  # noqa: S311 - pictures are no secret
+        if draw < wanted.erode_probability:
+            image = image.filter(ImageFilter.MinFilter(wanted.morphology_kernel))
+        elif draw < wanted.erode_probability + wanted.dilate_probability:
+            image = image.filter(ImageFilter.MaxFilter(wanted.morphology_kernel))
+        if wanted.blur_sigma:
+            image = image.filter(ImageFilter.GaussianBlur(random.uniform(0, wanted.blur_sigma)))  # noqa: S311
+        if not (wanted.dots_probability or wanted.noise_probability):
+            return image
+        pixels = np.array(image)
+        if random.random() < wanted.dots_probability:  # noqa: S311
+            for _ in range(wanted.dots_count):
+                top, left = (random.randrange(side - wanted.dots_size + 1) for side in pixels.shape)  # noqa: S311
+                pixels[top : top + wanted.dots_size, left : left + wanted.dots_size] = 255
+        draws = np.random.random(pixels.shape)
+        pixels[draws < wanted.noise_probability] = 0
+        pixels[draws < wanted.noise_probability * wanted.salt_vs_pepper] = 255
+        return Image.fromarray(pixels)
+
+
+def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+    """Measure and print."""
+    plan = replace(own_plan(DEFAULTS), memory_format="channels_last", allocator="tuned")
+    prepare_process(plan)
+    store = open_store(mnist().path)
+    head("augmentation", "here, samples/s", "DataLoader, no worker", f"DataLoader, {plan.threads} workers",
+         "ratio to the quicker one", "bound", "")  # fmt: skip
+    for kind, augmentation in KINDS.items():
+        spec = replace(DEFAULTS, batch_size=BATCH, augmentation=augmentation)
+        ways = [_ours(Batches(store, spec, plan)), *(_theirs(store, augmentation, n) for n in (0, plan.threads))]
+        speeds: list[list[float]] = [[] for _ in ways]
+        for _ in range(ROUNDS):
+            for way, found in zip(ways, speeds, strict=True):
+                found.append(_speed(way))
+        ours, *theirs = speeds
+        ratios = [mine / max(others) for mine, *others in zip(ours, *theirs, strict=True)]
+        reached = statistics.median(ours) >= BOUND and statistics.median(ratios) >= TIMES
+        bound = (f"{BOUND:,}/s, {TIMES}x", judged(reached)) if kind == "full" else ("", "")
+        row(kind, *(spread(each, ",.0f") for each in speeds), spread(ratios, ".1f"), *bound)
+
+
+def _ours(batches: Batches) -> Callable[[], object]:
+    source = (batch for epoch in itertools.count() for batch in batches.of(epoch))
+    return lambda: next(source)
+
+
+def _theirs(store: Store, augmentation: Augmentation, workers: int) -> Callable[[], object]:
+    train, _ = loaders(store, BATCH, PerSample(augmentation), workers=workers)
+
+    def forever() -> Iterator[object]:
+        while True:
+            yield from train
+
+    source = forever()
+    return lambda: next(source)
+
+
+def _speed(fetch: Callable[[], object]) -> float:
+    """Return samples per second over a block; what workers have ready at its beginning is drawn first."""
+    for _ in range(5):
+        fetch()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < BLOCK_SECONDS:
+        fetch()
+        count += BATCH
+    return count / (time.perf_counter() - began)

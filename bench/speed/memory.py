@@ -1,0 +1,102 @@
+"""What training takes of memory, and whether it goes through, in real cgroups.
+
+    python -m bench.speed memory
+
+Each row is a whole `preflight train` of one epoch, calibration included, in a memory cgroup of its own. The peak is of
+anonymous memory, of all its processes together, looked at every 20 ms: what maps files the kernel can take back.
+"""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from bench.calibration.common import PREFLIGHT, mnist
+from bench.faults.means import NotHere, memory_limit
+from bench.speed.common import Asked
+from bench.tables import head, row
+from worker.settings import load, service_environment
+from worker.wire import TrainResult
+
+CASES: Final = (("cnn", 512), ("cnn", 1024), ("cnn", 2048), ("resnet18", 1024), ("resnet18", 2048))
+"""Model and MiB."""
+RESNET_VALIDATION: Final = 59_000
+"""Samples that are no training samples, so that an epoch of ResNet-18 takes seconds: memory is that of a step."""
+LOOK_EVERY: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training left."""
+
+    peak_bytes: int
+    result: TrainResult | None
+    last_words: str
+
+
+def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+    """Measure and print."""
+    mnist()
+    print(f"torch {version('torch')}\n")
+    head("model", "limit", "test accuracy", "peak of anonymous memory", "micro-batch", "samples/s")
+    for model, size in CASES:
+        try:
+            with memory_limit(size << 20) as enter:
+                trained = _train(enter, model)
+        except NotHere as error:
+            print(f"\nnot here: {error}")
+            return
+        result, peak = trained.result, mebibytes(trained.peak_bytes)
+        if result is None:
+            row(model, f"{size} MiB", f"failed: {trained.last_words}", peak, "", "")
+        else:
+            pieces = str(result.plan.micro_batch) if result.plan else ""
+            row(model, f"{size} MiB", f"{result.test_accuracy:.2%}", peak, pieces, f"{result.samples_per_s:,.0f}")
+
+
+def mebibytes(size: int) -> str:
+    """Return a size in words."""
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def _train(enter: Sequence[str], model: str) -> Trained:
+    """Train in a cgroup."""
+    options = ["--model", model, "--json", "--force-calibration"]
+    if model == "resnet18":
+        options += ["--set", f"validation_samples={RESNET_VALIDATION}", "--set", "plan.eval_batch=250"]
+    with tempfile.TemporaryDirectory(prefix="bench-memory-") as name, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*enter, PREFLIGHT, "train", *options],
+            env={**service_environment(load()), "PREFLIGHT_ARTIFACT_DIR": name, "PREFLIGHT_STATE_DIR": name},
+            stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, _anonymous(process.pid))
+            time.sleep(LOOK_EVERY)
+        output = process.stdout.read() if process.stdout else b""
+        errors.seek(0)
+        last = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+    return Trained(peak, TrainResult.model_validate_json(output) if process.returncode == 0 else None, last)
+
+
+def _anonymous(pid: int) -> int:
+    """Return the anonymous bytes of a process and all its descendants."""
+    total = 0
+    try:
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return 0
+    for process in family:
+        try:
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+        except OSError:
+            continue
+    return total

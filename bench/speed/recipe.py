@@ -1,0 +1,44 @@
+"""A process that trains one spec under one plan, as a job does; prints seconds (imports apart) and test accuracy."""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from training.child import REQUEST, train
+from training.journal import JournalWriter
+
+
+class Timed(JournalWriter):
+    """Notes when the imports are over, and what the training ends with."""
+
+    began = 0.0
+    accuracy = 0.0
+
+    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
+        """Write a record."""
+        super().write(kind, payload, durable=durable)
+        if kind == "start":
+            self.began = time.perf_counter()
+        elif kind == "done":
+            self.accuracy = float(str(payload["test_accuracy"]))
+
+
+def main() -> None:
+    """Train."""
+    asked = json.loads(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="bench-recipe-") as name:
+        directory = Path(name)
+        places = {"artifact": str(directory / "artifact"), "checkpoints": str(directory / "checkpoints")}
+        request = REQUEST.validate_json(json.dumps({**asked, **places, "facts": {}}))
+        journal = Timed(directory / "journal", "bench")
+        train(request, journal, lambda: False)
+        seconds = time.perf_counter() - journal.began
+    print(json.dumps({"seconds": seconds, "accuracy": journal.accuracy}))
+
+
+if __name__ == "__main__":
+    main()

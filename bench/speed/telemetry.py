@@ -1,0 +1,89 @@
+"""What telling costs: progress, epochs and figures from the training into Redis.
+
+    python -m bench.speed telemetry
+
+A real worker takes a real job from a real Redis. Of its processors' time, everything that is not the training child
+counts as telling: the worker, its supervisor, Redis. Of the child's time, all that the profile calls `other` does:
+reports and whatever else is not data, forward, loss, backward, optimizer or validation. That is more than telemetry,
+and no difference between two noisy runs.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import psutil
+
+from bench.calibration.common import mnist
+from bench.speed.common import Asked
+from bench.tables import head, judged, row, spread
+from training import child as training_child
+from worker.client import Client
+from worker.embedded_redis import redis_server
+from worker.settings import load, service_environment
+from worker.wire import JOB_TYPE, OwnPlan, Progress, TrainJob, TrainResult
+
+ROUNDS: Final = 5
+EPOCHS: Final = 3
+LOOK_EVERY: Final = 0.05
+BOUND: Final = 0.005
+
+
+def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+    """Measure and print."""
+    mnist()
+    shares, inside, outside, events = [], [], [], []
+    for seed in range(ROUNDS):
+        result, seconds, count = _job(seed)
+        profile = result.profile
+        if profile is None:
+            raise RuntimeError("the job has no profile")
+        inside.append(profile.other_s / profile.total_s)
+        outside.append(seconds / (profile.total_s * len(os.sched_getaffinity(0))))
+        shares.append(inside[-1] + outside[-1])
+        events.append(count)
+    head(f"{EPOCHS} epochs of cnn", "in the training", "beside it", "together", "events", "bound", "")
+    figures = [spread(each, ".2%") for each in (inside, outside, shares)]
+    row("share of the time", *figures, spread(events, ".0f"), f"{BOUND:.1%}",
+        judged(sorted(shares)[ROUNDS // 2] <= BOUND))  # fmt: skip
+
+
+def _job(seed: int) -> tuple[TrainResult, float, int]:
+    """Run a job; return its result, the processor seconds of all others while it trained, and its progress events."""
+    plan = OwnPlan(precision="bfloat16", memory_format="channels_last", allocator="tuned")
+    job = TrainJob(
+        type=JOB_TYPE, dataset="mnist", epochs=EPOCHS, seed=seed, calibrate=False, profile=True, plan=plan
+    )  # fmt: skip
+    with redis_server() as url, tempfile.TemporaryDirectory(prefix="bench-telemetry-") as name:
+        environment = {**service_environment(load(redis_url=url)), "PREFLIGHT_ARTIFACT_DIR": name,
+                       "PREFLIGHT_STATE_DIR": name}  # fmt: skip
+        client = Client(url)
+        job_id = client.enqueue(job).job_id
+        worker = subprocess.Popen([sys.executable, "-P", "-m", "worker.cli", "worker", "--burst"], env=environment,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        began, used = 0.0, 0.0
+        while worker.poll() is None:
+            family = list(_family())
+            if any(training_child.MODULE in command for _, command in family):
+                now = sum(seconds for seconds, command in family if training_child.MODULE not in command)
+                began = began or now
+                used = now - began
+            time.sleep(LOOK_EVERY)
+        result = client.result(job_id)
+        if result is None:
+            raise RuntimeError(f"the job did not finish: {client.status(job_id)}")
+        return result, used, sum(isinstance(event, Progress) for event in client.events(job_id))
+
+
+def _family() -> Iterator[tuple[float, list[str]]]:
+    """Yield processor seconds and command line of the Redis server, the worker and all below it."""
+    for process in psutil.Process().children(recursive=True):
+        try:
+            times = process.cpu_times()
+            yield times.user + times.system, process.cmdline()
+        except psutil.Error:
+            continue
