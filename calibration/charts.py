@@ -4,6 +4,7 @@ Across, everything is in percent and down in pixels, so that a chart is as wide 
 """
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -41,7 +42,7 @@ class Scale:
     def share(self, value: float) -> float:
         """Return where `value` lies between the ends, from 0 to 1."""
         low, at, high = self._at(self.low), self._at(value), self._at(self.high)
-        return min(1.0, max(0.0, (at - low) / (high - low)))
+        return min(1.0, max(0.0, (at - low) / (high - low))) if high > low else 0.5
 
     def holds(self, value: float) -> bool:
         """Whether `value` lies between the ends."""
@@ -58,6 +59,8 @@ class Scale:
                     return found
             return found[:: math.ceil(len(found) / most)]
         rough = (self.high - self.low) / max(1, most - 1)
+        if rough < sys.float_info.min:  # one value, or values that no float can tell apart
+            return [self.low]
         magnitude = 10.0 ** math.floor(math.log10(rough))
         step = next(magnitude * digit for digit in (1, 2, 5, 10) if magnitude * digit >= rough * 0.999)
         first = math.ceil(self.low / step - 1e-9)

@@ -24,6 +24,10 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of mallopt(3), from glibc's malloc.h."""
 
 
+Make = Callable[[str, tuple[int, int, int], int], nn.Module]
+"""Returns a fresh model by its name, for an image shape (channels, height, width) and a number of classes."""
+
+
 def tune_allocator() -> bool:
     """Keep large tensors in the heap instead of mapping and page-faulting them anew at each step.
 
@@ -77,8 +81,10 @@ def _prepare_gpu(computing: Computing) -> None:
 class TrainStep:
     """A model and its optimizer, advanced one effective batch at a time."""
 
-    def __init__(self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int) -> None:
-        """Build the model from the spec's seed.
+    def __init__(
+        self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int, make: Make = build
+    ) -> None:
+        """Build the model from the spec's seed; `make` finds it by its name.
 
         Raises:
             InvalidConfig: the model does not suit the images, or there is no such device.
@@ -92,7 +98,7 @@ class TrainStep:
         self.computing = decide(plan, find_gpu() if on_gpu else None, deterministic=spec.deterministic)
         if on_gpu:
             _prepare_gpu(self.computing)
-        self.model = build(spec.model, shape, classes).to(self.device)
+        self.model = make(spec.model, shape, classes).to(self.device)
         if plan.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from odd_findings import MIB, OWN, SMALLER, finding, many_trials, memory_fit, nothing_beaten, own_trial, trials
 
 from calibration import charts, figures
+from calibration.charts import Scale
 from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial, Verdict
 from calibration.markup import Markup, tag
 from calibration.report import render
@@ -347,3 +348,10 @@ def test_no_finding_is_too_odd_to_be_drawn(found: Finding, title: str) -> None:
     page = render(found, title=title, facts={})
     Page(page)
     assert inside(page)
+
+
+def test_values_that_no_float_can_tell_apart_have_one_tick() -> None:
+    """Such as the least there is, whose neighbours cannot be a little less."""
+    scale = Scale(5e-324, 5e-324, log=True)
+    assert scale.ticks() == [5e-324]
+    assert scale.share(5e-324) == 0.5

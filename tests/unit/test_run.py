@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import structlog
 from pydantic import JsonValue
 
 from training.journal import Record
@@ -44,6 +45,12 @@ def said(tmp_path: Path, kind: str, payload: dict[str, JsonValue]) -> AnyEvent:
     run._pass_on(Record(1, kind, 1.0, payload))
     (event,) = kept.events
     return event
+
+
+@pytest.fixture(autouse=True)
+def log_to_stdout() -> None:
+    """Whatever another test of this process has configured."""
+    structlog.reset_defaults()
 
 
 def test_a_comparison_shows_both_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
