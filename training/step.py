@@ -82,9 +82,9 @@ class TrainStep:
     """A model and its optimizer, advanced one effective batch at a time."""
 
     def __init__(
-        self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int, make: Make = build
+        self, spec: TrainSpec, plan: Plan, shape: tuple[int, int, int], classes: int, make: Make | None = None
     ) -> None:
-        """Build the model from the spec's seed; `make` finds it by its name.
+        """Build the model from the spec's seed, by `make` where it is not a registered one.
 
         Raises:
             InvalidConfig: the model does not suit the images, or there is no such device.
@@ -98,7 +98,7 @@ class TrainStep:
         self.computing = decide(plan, find_gpu() if on_gpu else None, deterministic=spec.deterministic)
         if on_gpu:
             _prepare_gpu(self.computing)
-        self.model = make(spec.model, shape, classes).to(self.device)
+        self.model = (make or build)(spec.model, shape, classes).to(self.device)
         if plan.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
