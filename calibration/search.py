@@ -74,6 +74,8 @@ STEADY_SECONDS: Final = 0.4
 """For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
 STEADY_STEPS: Final = 2
 """Least steps of that, of a slow model."""
+MARGIN: Final = 0.04
+"""Share of the budget that is left then: asking and answering take time, too."""
 STEADY_BLOCKS: Final = 4
 """Blocks that they are told in, so that a disturbance within them does not outweigh the blocks of the confirmation."""
 AGREEING: Final = 0.10
@@ -599,7 +601,8 @@ class _Search:
         """
         known, whole = self.evidence[plan], self.cut == self.task.batch_size
         step_s, blocks = known.step_s, len(known.blocks)
-        affordable = int((self.budget - self.lab.now()) / step_s) - (not whole)  # a step that warms up
+        left_s = (1 - MARGIN) * self.budget - self.lab.now()
+        affordable = int(left_s / step_s) - (not whole)  # a step that warms up
         steps = min(affordable, max(STEADY_STEPS, int(STEADY_SECONDS / step_s)))
         if steps < STEADY_STEPS:
             self.complete &= whole
