@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -22,6 +23,8 @@ from worker.settings import child_environment
 
 SPEC, PLAN = TypeAdapter(TrainSpec), TypeAdapter(Plan)
 FIGURES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, float])
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,11 @@ def calibrated(spec: TrainSpec) -> Choice:
 def as_json(spec: TrainSpec, plan: Plan) -> dict[str, JsonValue]:
     """Return both for a request."""
     return {"spec": SPEC.dump_python(spec, mode="json"), "plan": PLAN.dump_python(plan, mode="json")}
+
+
+def from_json(value: JsonValue, kind: TypeAdapter[Kind]) -> Kind:
+    """Return what a request says of a spec or a plan."""
+    return kind.validate_json(json.dumps(value))
 
 
 def ask(module: str, request: Mapping[str, JsonValue], plan: Plan | None = None) -> dict[str, float]:

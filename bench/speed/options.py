@@ -70,7 +70,7 @@ def measure() -> None:
     import torch
     from torch import Tensor
 
-    from bench.speed.common import PLAN, SPEC
+    from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure import Contender
     from training.batches import normalise
     from training.keyed import shuffle
@@ -78,7 +78,7 @@ def measure() -> None:
     from training.store import open_store
 
     asked = json.loads(sys.argv[1])
-    spec, plan = SPEC.validate_python(asked["spec"]), PLAN.validate_python(asked["plan"])
+    spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)
     prepare_process(plan)
     store = open_store(Path(asked["store"]))
 

@@ -55,13 +55,13 @@ def measure() -> None:
     from torch.nn import functional as F
     from torch.utils.flop_counter import FlopCounterMode
 
-    from bench.speed.common import PLAN, SPEC
+    from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure import Contender
     from training.step import prepare_process
     from training.store import open_store
 
     asked = json.loads(sys.argv[1])
-    spec, plan = SPEC.validate_python(asked["spec"]), PLAN.validate_python(asked["plan"])
+    spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)
     prepare_process(plan)
     work: dict[str, tuple[float, Callable[[], object]]] = {}
     for channels, side in SHAPES:

@@ -5,11 +5,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
-
+from bench.speed.common import PLAN, SPEC, from_json
 from calibration.measure import Contender
-from training.plan import Plan
-from training.spec import TrainSpec
 from training.step import prepare_process
 from training.store import open_store
 
@@ -19,8 +16,8 @@ WARM_UP: Final = 3
 def main() -> None:
     """Measure."""
     asked = json.loads(sys.argv[1])
-    spec = TypeAdapter(TrainSpec).validate_json(json.dumps(asked["spec"]))
-    plan = TypeAdapter(Plan).validate_json(json.dumps(asked["plan"]))
+    spec = from_json(asked["spec"], SPEC)
+    plan = from_json(asked["plan"], PLAN)
     prepare_process(plan)
     contender = Contender(spec, plan, open_store(Path(asked["store"])))
     contender.run(WARM_UP)
