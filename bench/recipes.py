@@ -5,7 +5,6 @@ those of the training steps and of one evaluation, on this machine and with othe
 """
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -15,11 +14,11 @@ from typing import Final
 from torch import nn
 
 from bench.calibration.common import mnist
+from bench.speed.common import quick_plan
 from bench.tables import head, row, spread
 from training.batches import Batches
 from training.evaluate import evaluate
 from training.models import build
-from training.plan import Plan
 from training.recipes import RECIPES
 from training.spec import DEFAULTS, Augmentation, TrainSpec
 from training.step import TrainStep, prepare_process
@@ -83,7 +82,7 @@ def network(layers: Layers, shape: tuple[int, int, int], classes: int) -> nn.Mod
 def train(candidate: Candidate, seed: int, store: Store) -> tuple[float, float, int]:
     """Return the share of the held-out samples that is recognized, the seconds, and the number of parameters."""
     spec = replace(candidate.spec, seed=seed, validation_samples=HELD_OUT)
-    plan = _plan(spec)
+    plan = quick_plan(spec)
 
     def make(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
         return network(candidate.layers, shape, classes) if candidate.layers else build(name, shape, classes)
@@ -100,13 +99,6 @@ def train(candidate: Candidate, seed: int, store: Store) -> tuple[float, float, 
     return score.accuracy, time.perf_counter() - began, sum(each.numel() for each in step.parameters)
 
 
-def _plan(spec: TrainSpec) -> Plan:
-    return Plan(
-        threads=len(os.sched_getaffinity(0)), micro_batch=spec.batch_size, precision="bfloat16",
-        memory_format="channels_last", allocator="tuned",
-    )  # fmt: skip
-
-
 def main() -> None:
     """Train every candidate with every seed, and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.recipes", description=__doc__)
@@ -114,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     asked = parser.parse_args()
     chosen = [name for name in CANDIDATES if not asked.names or any(part in name for part in asked.names)]
-    prepare_process(_plan(DEFAULTS))
+    prepare_process(quick_plan(DEFAULTS))
     store = open_store(mnist().path)
     found = {name: list[tuple[float, float, int]]() for name in chosen}
     for seed in range(asked.seeds):

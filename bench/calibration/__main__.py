@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.calibration import grid, kills, naive, prediction, seconds
 from bench.calibration.common import Asked
+from bench.parts import add_parts, run_parts, see_that_known
 
 PARTS: Final[dict[str, Callable[[Asked], bool]]] = {
     "seconds": seconds.main,
@@ -22,23 +23,15 @@ PARTS: Final[dict[str, Callable[[Asked], bool]]] = {
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m bench.calibration", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
+    add_parts(parser, PARTS)
     parser.add_argument("--kills", type=int, default=200, metavar="N", help="calibrations that are struck")
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="trainings whose prediction is checked")
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="kills at the same time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     options = parser.parse_args()
-    unknown = [part for part in options.parts if part not in PARTS]
-    if unknown:
-        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    see_that_known(parser, options.parts, PARTS)
     asked = Asked(kills=options.kills, runs=options.runs, parallel=options.parallel, seed=options.seed)
-    sound = True
-    for part in options.parts or PARTS:
-        began = time.monotonic()
-        print(f"\n## {part}\n", flush=True)
-        sound &= PARTS[part](asked)
-        print(f"\n({part} took {time.monotonic() - began:.0f} s)", flush=True)
-    return 0 if sound else 1
+    return 0 if all(run_parts(PARTS, options.parts, asked)) else 1
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -50,6 +50,11 @@ def describe_machine() -> str:
 def own_plan(spec: TrainSpec) -> Plan:
     """Return the plan of a user who sets nothing: plain torch on all cores."""
     return Plan(threads=len(os.sched_getaffinity(0)), micro_batch=spec.batch_size)
+
+
+def quick_plan(spec: TrainSpec) -> Plan:
+    """Return the plan that wins on most processors with bfloat16, for what is measured without a calibration."""
+    return replace(own_plan(spec), precision="bfloat16", memory_format="channels_last", allocator="tuned")
 
 
 def calibrated(spec: TrainSpec) -> Choice:

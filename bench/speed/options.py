@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.calibration.common import mnist
-from bench.speed.common import Asked, as_json, ask, own_plan
+from bench.speed.common import Asked, as_json, ask, quick_plan
 from bench.tables import head, row, spread
 from training.plan import Plan
 from training.spec import DEFAULTS
@@ -49,7 +49,7 @@ DECIDED: Final = {
 def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
     spec = DEFAULTS
-    plan = replace(own_plan(spec), precision="bfloat16", memory_format="channels_last", allocator="tuned")
+    plan = quick_plan(spec)
     found = ask("bench.speed.options", {**as_json(spec, plan), "store": str(mnist().path)}, plan)
     head("variant", "samples/s", "against the plain step", "here")
     for name, decided in DECIDED.items():

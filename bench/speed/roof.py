@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.calibration.common import mnist
-from bench.speed.common import Asked, as_json, ask, own_plan
+from bench.speed.common import Asked, as_json, ask, quick_plan
 from bench.tables import head, judged, row, spread
 from training.spec import DEFAULTS
 
@@ -34,7 +34,7 @@ BOUND: Final = 0.75
 def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
     spec = replace(DEFAULTS, batch_size=BATCH)
-    plan = replace(own_plan(spec), precision="bfloat16", memory_format="channels_last", allocator="tuned")
+    plan = quick_plan(spec)
     found = ask("bench.speed.roof", {**as_json(spec, plan), "store": str(mnist().path)}, plan)
     names = sorted({name.rpartition("/")[0] for name in found})
     series = {name: [found[f"{name}/{number}"] for number in range(ROUNDS)] for name in names}
