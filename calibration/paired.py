@@ -48,18 +48,20 @@ def compare(pairs: Sequence[tuple[Seconds, Seconds]]) -> Comparison:
     return Comparison(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)), len(pairs))
 
 
-def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
-    """Return the seconds of a step and the ends of their 95 % interval, blocks resampled before their steps.
+def typical(blocks: Sequence[Seconds]) -> float:
+    """Return the median of the blocks' median steps: a disturbance lasts for some blocks, whatever their length."""
+    return statistics.median(statistics.median(block) for block in blocks)
 
-    It is the median of the blocks' medians: a disturbance lasts for some blocks, whatever their length.
-    """
+
+def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
+    """Return the typical seconds of a step and the ends of their 95 % interval, blocks resampled before their steps."""
     random = Random(0)  # noqa: S311 - dice
 
     def drawn() -> float:
         chosen = random.choices(blocks, k=len(blocks))
         return statistics.median(_resampled_median(random, block) for block in chosen)
 
-    centre = statistics.median(statistics.median(block) for block in blocks)
+    centre = typical(blocks)
     low, high = _interval([drawn() for _ in range(RESAMPLES)])
     return centre, min(low, centre), max(high, centre)
 

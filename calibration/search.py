@@ -18,7 +18,7 @@ from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryF
 from calibration.lab import Broken, Laboratory, Lost
 from calibration.memory import ENOUGH, Explorer, Memory
 from calibration.orders import Measured
-from calibration.paired import Comparison, compare, slowest, step_interval
+from calibration.paired import Comparison, compare, slowest, step_interval, typical
 from calibration.space import COMPILE_SECONDS, KNOBS, MAIN, TURNS, Known, Skipped, Space
 from training.plan import Plan
 from training.prediction import Prediction
@@ -205,11 +205,6 @@ def _shares(steps: int, blocks: int) -> list[int]:
     """Return how many steps each block has; none has none."""
     counts = [steps * (turn + 1) // blocks - steps * turn // blocks for turn in range(blocks)]
     return [count for count in counts if count]
-
-
-def _typical(blocks: Sequence[Sequence[float]]) -> float:
-    """Return the median of the blocks' median steps."""
-    return statistics.median(statistics.median(block) for block in blocks)
 
 
 class _Search:
@@ -618,7 +613,7 @@ class _Search:
             self.complete, self.evidence[plan] = False, known
             return
         self._verify(plan, memory)
-        if whole and abs(math.log(_typical(self.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
+        if whole and abs(math.log(typical(self.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
             self.disturbed = True
 
     def _of_epochs(self, one: Plan, other: Plan, steps: Comparison) -> Comparison:

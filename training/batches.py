@@ -107,7 +107,7 @@ class Batches:
             build_loader(
                 StoreDataset(store.info.path, spec, plan.memory_format),
                 KeyedOrder(self._order),
-                DataLoaderConfig.of(plan, spec.batch_size, pin_memory=plan.device == "cuda"),
+                DataLoaderConfig.of(plan, spec.batch_size),
             )
             if plan.loader_workers
             else None

@@ -33,8 +33,6 @@ class Computing:
     """Whether gradients are scaled, as those of float16 underflow."""
     benchmark: bool = False
     """Whether cuDNN tries its algorithms; all batches have one shape, and another algorithm gives other last bits."""
-    pin_memory: bool = False
-    """Whether loaded batches are page-locked, so that they are copied while the step before them computes."""
     memory_fraction: float | None = None
 
 
@@ -60,6 +58,5 @@ def decide(plan: Plan, gpu: Gpu | None, *, deterministic: bool) -> Computing:
         dtype=plan.precision if not half else "float32" if deterministic else "float16",
         scaled=half and not deterministic,
         benchmark=not deterministic,
-        pin_memory=plan.loader_workers > 0,
         memory_fraction=MEMORY_FRACTION,
     )

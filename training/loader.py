@@ -39,10 +39,10 @@ class DataLoaderConfig:
             raise ValueError("prefetch_factor and persistent_workers need num_workers of at least 1")
 
     @classmethod
-    def of(cls, plan: Plan, batch_size: int, *, pin_memory: bool = False) -> "DataLoaderConfig":
+    def of(cls, plan: Plan, batch_size: int) -> "DataLoaderConfig":
         """Return the configuration under a plan."""
         return cls(
-            batch_size=batch_size, num_workers=plan.loader_workers, pin_memory=pin_memory,
+            batch_size=batch_size, num_workers=plan.loader_workers, pin_memory=plan.device == "cuda",
             persistent_workers=plan.loader_workers > 0, prefetch_factor=plan.prefetch_factor,
         )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """Loading by processes: its configuration."""
 
+from dataclasses import replace
+
 import pytest
 
 from training.loader import DataLoaderConfig
@@ -16,9 +18,15 @@ def test_a_plan_with_workers_has_them_persist_and_prefetch() -> None:
 
 def test_a_plan_without_workers_sets_nothing_that_needs_one() -> None:
     """torch would refuse it."""
-    config = DataLoaderConfig.of(Plan(threads=2, micro_batch=64), 64, pin_memory=True)
+    config = DataLoaderConfig.of(Plan(threads=2, micro_batch=64), 64)
     assert (config.num_workers, config.persistent_workers, config.prefetch_factor) == (0, False, None)
-    assert config.pin_memory
+
+
+def test_batches_for_a_gpu_are_page_locked() -> None:
+    """On a CPU that would be a copy for nothing."""
+    plan = Plan(threads=2, micro_batch=64, loader_workers=2)
+    assert DataLoaderConfig.of(replace(plan, device="cuda"), 64).pin_memory
+    assert not DataLoaderConfig.of(plan, 64).pin_memory
 
 
 def test_prefetching_and_persistence_need_a_worker() -> None:
