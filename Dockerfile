@@ -1,4 +1,4 @@
-# One image for every role: `preflight worker` unless told otherwise.
+# One image, the role by its command: `worker` unless told otherwise, `serve` for the page, any other of `preflight`.
 #   docker build -t preflight .
 # Stages, from what changes least to what changes most; a change of code rebuilds the last two small layers only.
 
@@ -6,12 +6,15 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 # What to install, cut out of pyproject.toml, so that an edit elsewhere in it does not reinstall torch.
 FROM ${BASE_IMAGE} AS requirements
+# Optional parts of this project, as pyproject.toml names them; `onnx` and `mlflow` are left to those who want them.
+ARG EXTRAS="train report web s3"
 WORKDIR /requirements
 # The * lets the build go on, unpinned, where there is no constraints.txt.
 COPY pyproject.toml constraints.txt* ./
-RUN python -c "import tomllib; \
+RUN python -c "import os, tomllib; \
     pyproject = tomllib.load(open('pyproject.toml', 'rb')); project = pyproject['project']; \
-    wanted = project['dependencies'] + project['optional-dependencies']['train']; \
+    extras = [project['optional-dependencies'][name] for name in os.environ['EXTRAS'].split()]; \
+    wanted = sum(extras, project['dependencies']); \
     print(*(line for line in wanted if not line.startswith('torch')), sep='\n', file=open('base.txt', 'w')); \
     print(*pyproject['build-system']['requires'], sep='\n', file=open('build.txt', 'w'))" \
  && touch constraints.txt \
@@ -37,10 +40,14 @@ COPY --from=requirements /requirements/base.txt /requirements/base-constraints.t
 RUN pip --python /venv/bin/python install --no-cache-dir -r /requirements/base.txt \
       -c /requirements/base-constraints.txt $TORCH_PACKAGES
 # A fifth of torch is its own tests and C++ headers. torch_shm_manager must stay: `import torch` looks for it.
-RUN cd "$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch" \
- && rm -rf test include share \
- && find bin -type f ! -name torch_shm_manager -delete \
- && /venv/bin/python -Pc 'import torch'
+# Others bring their tests, too, and botocore a description of each service of AWS.
+RUN cd "$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+ && rm -rf torch/test torch/include torch/share \
+ && find torch/bin -type f ! -name torch_shm_manager -delete \
+ && find . -type d -name tests -prune -exec rm -rf {} + \
+ && { [ ! -d botocore ] || find botocore/data -mindepth 1 -maxdepth 1 -type d \
+      ! -name s3 ! -name sts ! -name 'sso*' -exec rm -rf {} +; } \
+ && /venv/bin/python -Pc 'import torch, numpy, torch.fx.experimental.symbolic_shapes'
 
 # This project's wheel.
 FROM ${BASE_IMAGE} AS wheel
@@ -62,10 +69,14 @@ FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="preflight" \
       org.opencontainers.image.description="Trains digit recognizers on CPU from a Redis queue, as fast as the container allows." \
       org.opencontainers.image.licenses="MIT"
+# Another allocator, which calibration tries where it finds it. Empty: none.
+ARG ALLOCATOR=libtcmalloc-minimal4
+RUN [ -z "$ALLOCATOR" ] || { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$ALLOCATOR" \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/*; }
 # No VOLUME: Railway refuses a Dockerfile that declares one. A named volume mounted here takes over the owner.
 # The official image comes without bytecode of the standard library, and this user could not keep any.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin preflight \
- && install -d -o 10001 -g 10001 /data /data/datasets /data/artifacts /data/cache /data/state \
+ && install -d -o 10001 -g 10001 /run/preflight /data /data/datasets /data/artifacts /data/cache /data/state \
  && python -m compileall -q -x '/(test|tests|idlelib|lib2to3|ensurepip|site-packages)/' "$(python -c 'import os; print(os.path.dirname(os.__file__))')"
 COPY --from=dependencies /venv /venv
 COPY --from=package /package/venv /venv
@@ -78,6 +89,9 @@ ENV PATH=/venv/bin:$PATH \
     PREFLIGHT_STATE_DIR=/data/state
 WORKDIR /data
 USER 10001:10001
+EXPOSE 8000
 STOPSIGNAL SIGTERM
+# A look takes a Python's start, so it comes seldom; orchestrators that have probes of their own ask the same.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=2 CMD ["preflight", "health"]
 ENTRYPOINT ["preflight"]
 CMD ["worker"]

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds the image, starts docker-compose.yml under a project name of its own, has the worker train one job that is
-# enqueued from outside it, and takes everything down again, volumes too. Exit code 0: the job was trained.
+# Builds the image, starts docker-compose.yml under a project name of its own, enqueues one job over HTTP as a user of
+# this host would, and takes everything down again, volumes too. Exit code 0: the job was trained.
 #   deploy/smoke.sh [--no-build]
 #     DOCKER               the docker command, seen from the repository's root (docker)
 #     PREFLIGHT_HOST_DATA  a directory of this host with MNIST in it; otherwise the worker downloads it
-#     SMOKE_JOB            options of `preflight enqueue` (--dataset mnist --model cnn)
+#     SMOKE_JOB            its fields ("dataset": "mnist", "model": "cnn")
 #     SMOKE_TIMEOUT        seconds that the job may take (600)
+#     PREFLIGHT_PORT       of this host's loopback, for the web service (8000)
 #   and whatever docker-compose.yml reads: TORCH_INDEX_URL, TORCH_PACKAGES, PREFLIGHT_MEMORY, PREFLIGHT_CPUS ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,9 +17,14 @@ case "${1-}" in
   *) sed -n '2,/^set/{/^#/p}' "$0" >&2; exit 2 ;;
 esac
 docker=${DOCKER:-docker}
-read -ra job <<<"${SMOKE_JOB:---dataset mnist --model cnn}"
+fields=${SMOKE_JOB:-'"dataset": "mnist", "model": "cnn"'}
+jobs=http://127.0.0.1:${PREFLIGHT_PORT:-8000}/v1/jobs
 compose() { "$docker" compose -p preflight-smoke "$@"; }
-output=$(mktemp)
+ask() { curl --silent --max-time 10 -H "authorization: Bearer $token" -H "content-type: application/json" "$@"; }
+accepted() {
+  token=$(compose exec -T web cat /run/preflight/api_token 2>/dev/null) || return 1
+  ask --fail --output /dev/null --data "{\"type\": \"preflight.train.v1\", \"job_id\": \"smoke\", $fields}" "$jobs"
+}
 
 finish() {
   status=$?
@@ -28,7 +34,6 @@ finish() {
     compose logs worker 2>&1 | tail -n 40 >&2 || true
   fi
   compose down -v >/dev/null 2>&1 || { echo "smoke: compose down failed" >&2; status=1; }
-  rm -f "$output"
   exit "$status"
 }
 trap finish EXIT
@@ -38,17 +43,22 @@ trap 'exit 143' TERM
 [ -z "$build" ] || compose build
 started=$SECONDS
 compose up -d
-# depends_on waits for this already; not every engine that takes the file knows the condition.
-for _ in $(seq 30); do
-  [[ $(compose exec -T redis redis-cli ping 2>/dev/null) == *PONG* ]] && break
-  sleep 1
+# depends_on waits for Redis already; not every engine that takes the file knows the condition.
+until accepted; do
+  [ $((SECONDS - started)) -lt 120 ] || { echo "smoke: no job was accepted within 120 s" >&2; exit 1; }
+  sleep 0.2
 done
-
-timeout "${SMOKE_TIMEOUT:-600}" "$docker" compose -p preflight-smoke run --rm -T --no-deps worker \
-  enqueue "${job[@]}" --wait | tee "$output"
-accuracy=$(sed -n 's/.*test accuracy \([0-9.]*%\).*/\1/p' "$output")
-if [ -z "$accuracy" ]; then
-  echo "smoke: the job ended without a test accuracy" >&2
+echo "smoke: accepted $((SECONDS - started)) s after compose up"
+state=queued
+while [[ $state == *queued* || $state == *running* ]]; do
+  [ $((SECONDS - started)) -lt "${SMOKE_TIMEOUT:-600}" ] || { echo "smoke: still $state" >&2; exit 1; }
+  sleep 1
+  answer=$(ask "$jobs/smoke") || continue
+  state=$(sed -n 's/.*"status": *"\([a-z]*\)".*/\1/p' <<<"$answer" | head -n 1)
+done
+accuracy=$(sed -n 's/.*"test_accuracy": *\([0-9.]*\).*/\1/p' <<<"$answer" | head -n 1)
+if [ "$state" != finished ] || [ -z "$accuracy" ]; then
+  echo "smoke: the job is $state: $answer" >&2
   exit 1
 fi
 echo "smoke: ok, test accuracy $accuracy, $((SECONDS - started)) s after compose up"

@@ -1,10 +1,17 @@
 #!/bin/sh
 # Print users.acl with the hash of each password in its place: deploy/redis/users.sh > /etc/redis/users.acl
 # A password comes from PRODUCER_PASSWORD, VIEWER_PASSWORD or WORKER_PASSWORD, or from the file that
-# PRODUCER_PASSWORD_FILE and the like name. No password appears in the output or in a process list.
+# PRODUCER_PASSWORD_FILE and the like name. WEB_PASSWORD, or its file, adds web.acl, for Redis 7 and later.
+# No password appears in the output or in a process list.
 set -eu
-users=$(cat "$(dirname "$0")/users.acl")
-for name in PRODUCER VIEWER WORKER; do
+here=$(dirname "$0")
+users=$(cat "$here/users.acl")
+names="PRODUCER VIEWER WORKER"
+if [ -n "${WEB_PASSWORD-}${WEB_PASSWORD_FILE-}" ]; then
+    users=$(cat "$here/users.acl" "$here/web.acl")
+    names="$names WEB"
+fi
+for name in $names; do
     eval "password=\${${name}_PASSWORD-} file=\${${name}_PASSWORD_FILE-}"
     if [ -z "$password" ] && [ -n "$file" ]; then
         password=$(cat "$file")
