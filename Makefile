@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# uv takes far less time than pip for torch and its like, which is most of what the first `make` takes.
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 # PyTorch's CPU builds: 190 MB instead of gigabytes of CUDA. Asked once, briefly; `make TORCH_INDEX_URL= ...` skips it.
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH_INDEX_TIMEOUT ?= 5
@@ -11,7 +13,7 @@ TOOLS := build/tools
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types architecture schemas sbom audit bench bench-speed bench-calibration import-profile faults clean
+.PHONY: help demo test test-all check lint types architecture schemas docs sbom audit bench bench-speed bench-calibration import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -19,10 +21,14 @@ help:  ## List the commands.
 demo: $(VENV)/.demo  ## Train on real digits: a Redis, a worker and a job of its own.
 	@$(BIN)/preflight demo
 
-test: $(VENV)/.dev  ## Run all tests against a real Redis, with coverage.
+test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
+	$(BIN)/pytest tests/acceptance -m "not slow" --hypothesis-profile "the same each time"
+	$(BIN)/pytest tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
+
+test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and count what they cover: watched, each import of torch takes a third longer.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
-	$(BIN)/coverage run -m pytest tests/unit tests/integration --numprocesses 2 --dist loadfile
+	$(BIN)/coverage run -m pytest tests/unit tests/integration --numprocesses 2 --dist worksteal
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -38,8 +44,11 @@ types: $(VENV)/.dev
 architecture: $(VENV)/.dev
 	$(BIN)/pytest -q tests/unit/test_architecture.py
 
-schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire.py.
+schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire.py and the routes.
 	$(BIN)/python -m worker.schemas
+
+docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/settings.py.
+	$(BIN)/python -m worker.settings_doc
 
 sbom: $(VENV)/.demo $(TOOLS)/.made  ## Write build/sbom.json: what a worker consists of, as CycloneDX.
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python
@@ -58,6 +67,8 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.parity
 	$(BIN)/python -m bench.writing
 	$(BIN)/python -m bench.checkpoints
+	$(BIN)/python -m bench.report
+	$(BIN)/python -m bench.web
 
 SPEED ?=
 bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machine's limits; SPEED="roof data" only these parts.
@@ -75,22 +86,28 @@ FAULTS ?= --parallel 2 --stock
 faults: $(VENV)/.dev  ## Try real faults, on stock RQ too; ROUNDS=200 draws as many, FAULTS= sets other options.
 	$(BIN)/python -m bench.faults --rounds $(ROUNDS) $(FAULTS)
 
+DOCKER ?= docker
+CONTAINERS ?=
+containers: $(VENV)/.dev  ## Try real containers, on the MNIST in PREFLIGHT_HOST_DATA=; CONTAINERS="limits scale" only these parts.
+	DOCKER=$(DOCKER) $(BIN)/python -m bench.containers $(CONTAINERS)
+
 clean:  ## Remove .venv and caches.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
 
 # --- installation; a stamp is older than what it was made from when something has to be installed again
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt uv
 	@if [ -n "$(TORCH_INDEX_URL)" ] && $(BIN)/python -c "import urllib.request as u; \
 	  u.urlopen('$(TORCH_INDEX_URL)/torch/', timeout=$(TORCH_INDEX_TIMEOUT))" 2>/dev/null; \
 	then echo "torch from $(TORCH_INDEX_URL)"; \
-	  $(BIN)/pip install --quiet -c constraints.txt --index-url $(TORCH_INDEX_URL) torch torchvision; \
+	  $(INSTALL) --default-index $(TORCH_INDEX_URL) torch torchvision; \
 	else echo "torch from the default index (PyTorch's CPU index is not reachable)"; \
-	  $(BIN)/pip install --quiet -c constraints.txt torch torchvision; fi
+	  $(INSTALL) torch torchvision; fi
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,demo]'
+	$(INSTALL) -e '.[train,demo]'
 	@touch $@
 
 $(TOOLS)/.made: Makefile
@@ -99,9 +116,10 @@ $(TOOLS)/.made: Makefile
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	$(INSTALL) -e '.[bench]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,demo,dev]'
+$(VENV)/.dev: $(VENV)/.demo tests/system.sh
+	$(INSTALL) -e '.[train,demo,dev]'
+	@tests/system.sh
 	@touch $@

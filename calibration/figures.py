@@ -15,7 +15,9 @@ _BYTES: Final = ((1023.5 * 2**20, 2.0**30, "GiB"), (0.0, 2.0**20, "MiB"))
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """Return `value` with three significant digits, or with so many decimals."""
+    """Return `value` with three significant digits, or with so many decimals; ∞ for what no float can hold."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.1e}"
     return f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
@@ -32,7 +34,7 @@ def seconds_between(value: float, low: float, high: float) -> tuple[str, str]:
     size, unit = _unit(value)
     half = (high - low) / 2 / size
     decimals = _decimals(value / size)
-    if half > 0:
+    if 0 < half < math.inf:
         decimals = min(decimals, max(0, math.ceil(-math.log10(half))))
     return f"{number(value / size, decimals)}{THIN}{unit}", _between(low / size, high / size, decimals)
 
@@ -53,6 +55,11 @@ def size(value: float) -> str:
     return f"{number(value / divisor)}{THIN}{unit}"
 
 
+def share(value: float) -> str:
+    """Return a share in percent: 99.14 %."""
+    return f"{100 * value:.2f}{THIN}%"
+
+
 def counted(count: int, noun: str) -> str:
     """Return 1 trial, 2 trials."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -70,9 +77,11 @@ def _unit(value: float) -> tuple[float, str]:
 
 
 def _decimals(value: float) -> int:
-    """Return the decimals that three significant digits take."""
+    """Return the decimals that three significant digits take; none for nothing, and for what no float can hold."""
+    if not value or math.isinf(value):
+        return 0
     power = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 0.9996 is 1.00
-    return min(6, max(0, 2 - power)) if value else 0
+    return min(6, max(0, 2 - power))
 
 
 def _ratio_decimals(value: float) -> int:

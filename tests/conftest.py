@@ -16,7 +16,15 @@ from training.store import StoreInfo
 pytest_plugins = ("services",)
 
 hypothesis.settings.register_profile("no deadlines", deadline=None)  # a busy machine is no bug
+hypothesis.settings.register_profile(
+    "the same each time", parent=hypothesis.settings.get_profile("no deadlines"), derandomize=True
+)
 hypothesis.settings.load_profile("no deadlines")
+
+# A report takes seconds: those tests that are about it have it made.
+os.environ.setdefault("PREFLIGHT_REPORT", "off")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+"""Tests run beside each other: two threads that spin while they wait for each other are slowed many times by that."""
 
 ROOM = 8192
 """Bytes that fit on `small_disk`."""

@@ -1,5 +1,6 @@
 """The picture of a calibration: whole, safe and true, whatever was found."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -261,6 +262,7 @@ def test_the_same_finding_makes_the_same_page() -> None:
         (figures.size(1010 * MIB), "1,010 MiB"), (figures.size(1659 * MIB), "1.62 GiB"), (figures.size(0.0), "0 MiB"),
         (figures.ratio(1.0), "1.00x"), (figures.ratio(12.34), "12.3x"), (figures.ratio(0.0123), "0.0123x"),
         (figures.number(12_345.6), "12,346"), (figures.number(1e300), "1.0e+300"), (figures.number(0.0), "0"),
+        (figures.ratio(math.inf), "∞x"), (figures.number(-math.inf), "-∞"), (figures.seconds(1e308), "2.8e+304 h"),
         (figures.counted(1, "pair"), "1 pair"), (figures.counted(1200, "pair"), "1,200 pairs"),
     ],
 )  # fmt: skip
