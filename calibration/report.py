@@ -4,7 +4,7 @@ What was found comes first, then what it rests on. Every figure of the finding i
 said in words, and what a colour tells a shape tells too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,41 +17,47 @@ from calibration.report_trials import MEANING, SHAPES, compared, everything, giv
 from calibration.search import GAIN
 
 STYLE: Final = Path(__file__).parent / "report.css"
-POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def render(finding: Finding, *, title: str, facts: Mapping[str, str]) -> str:
     """Return the page: `title` says what was calibrated, `facts` what is known of the container."""
+    return page(f"Calibration of {title}", _headline(finding, title), *sections(finding, facts))
+
+
+def sections(finding: Finding, facts: Mapping[str, str]) -> Sequence[Markup]:
+    """Return the parts of the page below its headline, to stand on that of a run too."""
     rows = list(rows_of(finding))
-    body = join(
-        charts.shapes(),
-        tag(
-            "main",
-            _headline(finding, title),
-            _section("The prediction", _prediction(finding)),
-            _section("The plan", _plans(finding)),
-            _section("Confirmation", _confirmation(finding)),
-            _section("Every trial", trials(rows)),
-            _section("The path of the search", path(finding, rows)),
-            _section("Given up, and why", given_up(rows)),
-            _section("Memory against micro-batch", memory(finding)),
-            _section("This container", _pairs("What is known of the container", facts)),
-            _section("The calibration itself", _pairs("What it took", _effort(finding))),
-            _section("Every figure", everything(finding, rows)),
-        ),
+    return (
+        section("The prediction", _prediction(finding)),
+        section("The plan", _plans(finding)),
+        section("Confirmation", _confirmation(finding)),
+        section("Every trial", trials(rows)),
+        section("The path of the search", path(finding, rows)),
+        section("Given up, and why", given_up(rows)),
+        section("Memory against micro-batch", memory(finding)),
+        section("This container", _pairs("What is known of the container", facts)),
+        section("The calibration itself", _pairs("What it took", _effort(finding))),
+        section("Every figure", everything(finding, rows)),
     )
+
+
+def page(title: str, *parts: Markup, style: str = "") -> str:
+    """Return a whole page of `parts`, with the marks that charts refer to, and `style` after the style of all pages."""
     head = join(
         Markup('<meta charset="utf-8">'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark">'),
-        tag("title", f"Calibration of {title}"),
-        tag("style", Markup(STYLE.read_text(encoding="utf-8"))),
+        tag("title", title),
+        tag("style", Markup(STYLE.read_text(encoding="utf-8") + style)),
     )
+    body = join(charts.shapes(), tag("main", *parts))
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _section(heading: str, *parts: str) -> Markup:
+def section(heading: str, *parts: str) -> Markup:
+    """Return a part of a page."""
     return tag("section", tag("h2", heading), *parts)
 
 
@@ -63,13 +69,13 @@ def _headline(finding: Finding, title: str) -> Markup:
     return tag(
         "header",
         tag("p", "Calibration of ", tag("bdi", title), class_="eyebrow"),
-        tag("h1", _winner(finding)),
+        tag("h1", winner(finding)),
         tag("p", tag("strong", predicted), f" an epoch predicted ({interval})", class_="lead"),
         tag("p", tag("strong", f"Confidence {finding.confidence}."), " ", finding.why),
     )
 
 
-def _winner(finding: Finding) -> str:
+def winner(finding: Finding) -> str:
     """Return the outcome as a sentence."""
     confirmed, own = finding.confirmation, _own_epoch_s(finding)
     if finding.plan == finding.baseline:

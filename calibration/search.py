@@ -569,8 +569,9 @@ class _Search:
             self.evidence[best] = Evidence(suspect.step_s, [])  # the best of many was lucky, too
             taken = self._pairs(self.own, best, CONFIRMING_PAIRS, CONFIRMING)
             comparison, noise = compare(taken), self.noise
-            if comparison.low <= GAIN < comparison.ratio and self.lab.now() < self.budget:
-                taken += self._pairs(self.own, best, CONFIRMING_PAIRS, CONFIRMING)  # it is probable, and not proven
+            left = min(CONFIRMING, 1 - MARGIN - self.lab.now() / self.budget)
+            if comparison.low <= GAIN < comparison.ratio and left > 0:
+                taken += self._pairs(self.own, best, CONFIRMING_PAIRS, left)  # it is probable, and not proven
                 comparison, noise = compare(taken), noise or self.noise
             self._gauge(best)
             self._validate(best)

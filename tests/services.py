@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from redis import Redis
 
+from bench.faults.machines import RedisServer
 from worker.client import Client
 from worker.embedded_redis import redis_server
 from worker.settings import Settings, service_environment
@@ -63,6 +64,17 @@ def client(settings: Settings) -> Client:
 def connection(settings: Settings) -> Redis:
     """A plain connection to the test's Redis."""
     return Redis.from_url(settings.redis_url, decode_responses=True)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A redis-server of the test's own that can be stopped, killed, started again and emptied."""
+    (tmp_path / "redis").mkdir()
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.go_on()
+    server.kill()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +142,7 @@ def new_environment(directory: Path, *requirements: str) -> Path:
 def digits_job(**fields: object) -> TrainJob:
     """Return a job that trains in about a second; on one thread, because two starve beside other processes."""
     return TrainJob.model_validate(
-        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn", "batch_size": 32, "calibrate": False,
+        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn-small", "batch_size": 32, "calibrate": False,
          "plan": {"threads": 1}}
         | fields
     )  # fmt: skip

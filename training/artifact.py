@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,33 +31,36 @@ class Artifact:
     model_sha256: str
 
 
-def save(directory: Path, model: bytes, facts: Mapping[str, JsonValue]) -> Artifact:
-    """Write serialized weights and a manifest of `facts` plus the sha256 into `directory`.
+def save(
+    directory: Path, model: bytes, facts: Mapping[str, JsonValue], beside: Mapping[str, bytes] | None = None
+) -> Artifact:
+    """Write serialized weights, the files `beside` them, and a manifest of `facts` plus each sha256 into `directory`.
 
-    The manifest comes last: where it is, the model it names is whole.
+    The manifest comes last: where it is, the files it names are whole.
 
     Raises:
         ArtifactError: the directory cannot be written.
     """
-    digest = hashlib.sha256(model).hexdigest()
-    manifest = json.dumps({"v": MANIFEST_VERSION, **facts, "sha256": {MODEL: digest}}, indent=2, sort_keys=True)
+    files = {MODEL: model, **(beside or {})}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = json.dumps({"v": MANIFEST_VERSION, **facts, "sha256": digests}, indent=2, sort_keys=True)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         vouching = directory / MANIFEST
-        with (
-            staged(directory / MODEL, (model,)) as put_model,
-            staged(vouching, (manifest.encode(), b"\n")) as vouch,
-        ):
-            # Both are on disk; an earlier model's manifest must not be seen beside the new model.
+        with ExitStack() as stack:
+            put = [stack.enter_context(staged(directory / name, (content,))) for name, content in files.items()]
+            vouch = stack.enter_context(staged(vouching, (manifest.encode(), b"\n")))
+            # All are on disk; an earlier model's manifest must not be seen beside the new model.
             vouching.unlink(missing_ok=True)
-            put_model()
+            for commit in put:
+                commit()
             vouch()
     except OSError as error:
         raise ArtifactError(
             f"the model could not be written to {directory}: {error.strerror}; "
             "free space there or set PREFLIGHT_ARTIFACT_DIR to a writable directory"
         ) from error
-    return Artifact(directory=directory, model_sha256=digest)
+    return Artifact(directory=directory, model_sha256=digests[MODEL])
 
 
 def publish(staged: Path, directory: Path) -> None:

@@ -16,19 +16,25 @@ from training.artifact import Artifact, save
 from training.checkpoint import held_bytes
 from training.errors import ArtifactError, InvalidConfig
 from training.journal import JournalWriter
+from training.picture import filled
 from training.plan import Plan
 from training.prediction import Prediction
+from training.predictions import PREDICTIONS, prediction_bytes, serialized
 from training.process import run_child
 from training.space import Need, see_that_it_fits
 from training.spec import TrainSpec
+from training.trained import INPUT, ModelInput
 
 if TYPE_CHECKING:
     from training.fit import Fitted
     from training.step import TrainStep
+    from training.store import Store
 
 MODULE = "training.child"
 OVERHEAD: Final = 1 << 20
 """Bytes that a manifest or the description of a checkpoint takes at most on any sensible training."""
+LOOKED_AT: Final = 1000
+"""Training images of which it is measured how they are filled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -81,7 +87,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
     _see_that_allowed(step, request.max_parameters)
-    _make_room(step, request)
+    _make_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
     with Keeper(
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
@@ -104,7 +110,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         profile = laps.profile(course.position - first)
         journal.write("profile", profile)
         metrics["profile"] = profile
-    artifact = _save(request, step, fitted, metrics)
+    artifact = _save(request, step, store, fitted, metrics)
     journal.write(
         "done",
         {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256},
@@ -122,10 +128,10 @@ def _see_that_allowed(step: "TrainStep", most: int | None) -> None:
         )
 
 
-def _make_room(step: "TrainStep", request: TrainingRequest) -> None:
-    """Make the directory of the checkpoints, and see that they and the model will fit on disk."""
+def _make_room(step: "TrainStep", request: TrainingRequest, predictions: int) -> None:
+    """Make the directory of the checkpoints, and see that they, the model and its `predictions` will fit on disk."""
     artifact = Need(
-        what="the model", directory=request.artifact, bytes=step.model_bytes() + OVERHEAD,
+        what="the model", directory=request.artifact, bytes=step.model_bytes() + predictions + OVERHEAD,
         setting="PREFLIGHT_ARTIFACT_DIR",
     )  # fmt: skip
     if request.checkpoints is None:
@@ -145,14 +151,22 @@ def _make_room(step: "TrainStep", request: TrainingRequest) -> None:
         ) from error
 
 
-def _save(request: TrainingRequest, step: "TrainStep", fitted: "Fitted", metrics: dict[str, JsonValue]) -> Artifact:
+def _save(
+    request: TrainingRequest, step: "TrainStep", store: "Store", fitted: "Fitted", metrics: dict[str, JsonValue]
+) -> Artifact:
     from safetensors.torch import save as serialize
 
+    info = store.info
+    reads = ModelInput(
+        shape=info.shape, classes=info.classes, mean=info.mean, std=info.std,
+        filled=filled(store.train_images[:LOOKED_AT].numpy()),
+    )  # fmt: skip
     facts: dict[str, JsonValue] = {
         **request.facts,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "spec": asdict(request.spec),
         "plan": asdict(request.plan),
+        INPUT: asdict(reads),
         "metrics": metrics,
         "history": [asdict(epoch) for epoch in fitted.epochs],
         "versions": {
@@ -162,7 +176,9 @@ def _save(request: TrainingRequest, step: "TrainStep", fitted: "Fitted", metrics
             "safetensors": version("safetensors"),
         },
     }
-    return save(request.artifact, serialize(step.best), facts)
+    kept = fitted.probabilities
+    beside = {} if kept is None else {PREDICTIONS: serialized(kept, store.test_labels)}
+    return save(request.artifact, serialize(step.best), facts, beside)
 
 
 if __name__ == "__main__":

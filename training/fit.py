@@ -20,6 +20,7 @@ from training.journal import Report
 from training.keeper import Keeper
 from training.noise import Machine
 from training.prediction import Prediction
+from training.predictions import room
 from training.reality import Reality
 from training.resources import MemoryUse
 from training.spec import TrainSpec
@@ -39,6 +40,8 @@ class Fitted:
     best_epoch: int
     stopped_early: bool
     test: Score
+    probabilities: Tensor | None
+    """What the best weights say of each test sample, float32 [N, classes]; None where that would be too much."""
 
     @property
     def train_seconds(self) -> float:
@@ -68,9 +71,13 @@ def fit(
     batches = Batches(store, spec, step.plan)
     machine = Machine()
     reality = Reality(prediction, step.plan, report, machine, gauge)
-    adapter = Adapter(step, report, prediction, machine, MemoryUse())
+    memory = MemoryUse()
+    adapter = Adapter(step, report, prediction, machine, memory)
 
     def window_done(window: Window) -> None:
+        used = memory.bytes()
+        figures = window.close(step.take_hits())
+        report.write("progress", {**figures, "used_memory_mb": None if used is None else used >> 20})
         reality.window(course.epoch + 1, window.seconds, window.step_seconds)
         changed = adapter.window(len(window.step_seconds), window.seconds)
         if changed is not None:
@@ -78,7 +85,7 @@ def fit(
 
     while not course.over(spec):
         reality.begin_epoch(course.step)
-        _train_epoch(step, batches, report, should_stop, course, keeper, window_done)
+        _train_epoch(step, batches, should_stop, course, keeper, window_done)
         began = time.perf_counter()
         step.lap("other")
         score = _validate(step, store, course)
@@ -101,24 +108,24 @@ def fit(
             keeper.keep(course)
         step.lap("other")
     step.restore_best()
-    test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std)
+    probabilities = room(info.test_count, info.classes)
+    test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
     _see_that_finite("test", test.loss, course.best_epoch * course.steps, spec)
     return Fitted(
         epochs=tuple(course.history), best_epoch=course.best_epoch,
-        stopped_early=course.epoch < spec.epochs, test=test,
+        stopped_early=course.epoch < spec.epochs, test=test, probabilities=probabilities,
     )  # fmt: skip
 
 
 def _train_epoch(
     step: TrainStep,
     batches: Batches,
-    report: Report,
     should_stop: Callable[[], bool],
     course: Course,
     keeper: Keeper,
     window_done: Callable[["Window"], None],
 ) -> None:
-    """Run what is left of the epoch under way; `window_done` hears of each window that was closed."""
+    """Run what is left of the epoch under way; `window_done` closes each window that is due."""
     steps = step.spec.epochs * course.steps
     window = Window(step, course)
     for images, labels in batches.of(course.epoch, course.step):
@@ -128,7 +135,6 @@ def _train_epoch(
             keeper.keep_now(window.settled())
             raise Cancelled(f"stopped after step {course.position} of {steps}, as asked")
         if window.due():
-            report.write("progress", window.close(step.take_hits()))
             window_done(window)
         if keeper.due():
             keeper.keep(window.settled())

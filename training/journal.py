@@ -10,6 +10,8 @@ import json
 import os
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -117,6 +119,15 @@ class JournalWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def read_runs(path: Path) -> Iterator[Record]:
+    """Yield the whole records of every run in a file, in order; none where there is no file."""
+    with suppress(OSError), path.open("rb") as file:
+        while line := file.readline(LONGEST_LINE):
+            record = decode(line, None)
+            if record is not None:
+                yield record
 
 
 class JournalReader:

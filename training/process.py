@@ -119,7 +119,7 @@ class Child:
             OSError: the directory cannot be written, or no process can be started.
         """
         self.module = module
-        self._name = name or module.replace(".", "-")
+        self._name = name or file_name(module)
         self._ending: Ending | None = None
         with ExitStack() as stack:
             self._enclosure = stack.enter_context(Enclosure()) if enclosure is None else enclosure
@@ -221,6 +221,11 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return  # nothing is left of it
+
+
+def file_name(module: str) -> str:
+    """Return what the files of a child of `module` begin with."""
+    return module.replace(".", "-")
 
 
 def follow(child: Child, tick: Callable[[], None], interval: float = POLL_SECONDS) -> Iterator[Record]:

@@ -92,9 +92,13 @@ class MemoryUse:
         self._limit = detect(root, mem_total=mem_total).memory_bytes
         self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
 
+    def bytes(self) -> int | None:
+        """Return the working set; None: not readable."""
+        return _working_set(Files(self._root), self._cgroup)
+
     def share(self) -> float | None:
         """Return the working set as a share of the limit, 0..1; None: not readable."""
-        used = _working_set(Files(self._root), self._cgroup)
+        used = self.bytes()
         return None if used is None else used / self._limit
 
 

@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -210,6 +211,23 @@ def open_store(path: Path) -> Store:
                 test_images=file.get_tensor("test_images"),
                 test_labels=file.get_tensor("test_labels"),
             )
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, f"safetensors says {error}") from error
+
+
+def read_test_images(path: Path, samples: Sequence[int]) -> npt.NDArray[np.uint8]:
+    """Return the test images [n, C, H, W] with these numbers, n >= 1, and read no other; without torch.
+
+    Raises:
+        DatasetError: the store cannot be read.
+    """
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            images = file.get_slice("test_images")
+            return np.concatenate([images[sample : sample + 1] for sample in samples])
     except (OSError, SafetensorError) as error:
         raise _damaged(path, f"safetensors says {error}") from error
 

@@ -9,18 +9,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, TypeVar, get_args
 
 import click
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
     from redis import Redis
+    from rich.console import Console
 
     from worker.client import Client
+    from worker.completion import Kind
     from worker.local import Calibrated
     from worker.settings import Settings
-    from worker.wire import TrainJob
+    from worker.wire import AnyEvent, TrainJob
 
 BAD_INPUT: Final = 2
 FAILURE: Final = 1
@@ -73,13 +75,26 @@ def main(debug: bool) -> None:
     """Train digit recognizers from a Redis queue, as fast as the container allows."""
 
 
+def _completing(kind: Kind) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what completes a word by names of some kind."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, word: str) -> list[str]:
+        from worker.completion import names
+
+        return names(kind, word)
+
+    return complete
+
+
 def _job_options(function: Callable[P, T]) -> Callable[P, T]:
     """Add the options that describe a job; values are checked by the wire format, so all errors sound alike."""
     options = [
         click.option("--file", "file", type=click.Path(dir_okay=False), help="Read the job from JSON; '-': stdin."),
-        click.option("--dataset", help="mnist, fashion-mnist, kmnist, emnist, qmnist, digits or your own."),
-        click.option("--recipe", help="fast: model, epochs and all else that decides the accuracy."),
-        click.option("--model", help="cnn, cnn-small, resnet18 or your own."),
+        click.option("--dataset", shell_complete=_completing("datasets"),
+                     help="mnist, fashion-mnist, kmnist, emnist, qmnist, digits or your own."),
+        click.option("--recipe", shell_complete=_completing("recipes"),
+                     help="fast: model, epochs and all else that decides the accuracy."),
+        click.option("--model", shell_complete=_completing("models"), help="cnn, cnn-small, resnet18 or your own."),
         click.option("--epochs", help="Passes over the training samples."),
         click.option("--batch-size", help="Samples per optimizer step."),
         click.option("--learning-rate", help="Peak learning rate."),
@@ -97,6 +112,7 @@ def _job_options(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--profile", is_flag=True, default=None, help="Measure what each phase of a step takes."),
         click.option("--trace", is_flag=True, default=None,
                      help="Leave a trace of a few steps beside the model, for Perfetto or Chrome."),
+        click.option("--onnx", is_flag=True, default=None, help="Leave the model as ONNX, too."),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
@@ -204,6 +220,22 @@ def worker(burst: bool) -> None:
 
 
 @main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; '::' is every one.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Where to listen; PORT, or 8000, when absent.")
+def serve(host: str, port: int | None) -> None:
+    """Serve the page, jobs, events and metrics over HTTP."""
+    from training.installed import require_packages
+    from worker import logs
+
+    settings = _settings()
+    require_packages(("fastapi", "uvicorn", "prometheus_client"), "the web service needs it", "web")
+    logs.configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
+    from worker.web.serve import serve as serve_http
+
+    serve_http(settings, host, port)
+
+
+@main.command()
 @_job_options
 @click.option("--wait", is_flag=True, help="Watch it to its end; the exit code is the job's.")
 @click.option("--ensure", is_flag=True, help="Keep it in the outbox until it has ended; see `resubmit`.")
@@ -229,35 +261,80 @@ def resubmit() -> None:
 
 
 @main.command()
-@click.argument("job_id", metavar="JOB")
-def watch(job_id: str) -> None:
-    """Follow a job to its end; the exit code is the job's."""
-    _watch(_settings(), job_id)
+@click.argument("job_id", metavar="JOB", shell_complete=_completing("jobs"))
+@click.option("--plain", is_flag=True, help="One line an event, as where standard output is no terminal.")
+def watch(job_id: str, plain: bool) -> None:
+    """Follow a job to its end; the exit code is the job's. Ctrl-C leaves it alone."""
+    _watch(_settings(), job_id, plain=plain)
 
 
-def _watch(settings: Settings, job_id: str) -> None:
-    from worker.view import describe, outcome
+def _watch(settings: Settings, job_id: str, *, plain: bool = False) -> NoReturn:
+    from worker.view import outcome
+    from worker.wire import LAST
 
     client = _client(settings)
     if client.status(job_id).status == "unknown":
         from training.errors import InvalidConfig
 
         raise InvalidConfig(f"job {job_id!r} is not known; `preflight jobs` lists those that are", field="job_id")
-    last = None
-    for last in client.events(job_id):
-        line = describe(last)
-        if line:
-            click.echo(line)
+    console = None if plain else _terminal()
+    try:
+        last = _watch_live(client, job_id, console) if console else _watch_lines(client, job_id)
+        if last is None or last.type not in LAST:
+            click.echo(f"{job_id} is {client.status(job_id).status}, and has said no more", err=True)
+    except KeyboardInterrupt:
+        click.echo(f"{job_id} goes on; `preflight watch` shows it again, `preflight cancel` stops it", err=True)
+        raise SystemExit(INTERRUPTED) from None
     raise SystemExit(outcome(last))
+
+
+def _terminal() -> Console | None:
+    """Return the terminal, where there is one that can show a job live and the extra `cli` is installed."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        from worker.live import terminal
+    except ImportError:
+        return None
+    return terminal()
+
+
+def _watch_live(client: Client, job_id: str, console: Console) -> AnyEvent | None:
+    from worker.live import watch
+
+    return watch(client, job_id, console)
+
+
+def _watch_lines(client: Client, job_id: str) -> AnyEvent | None:
+    """Print a job's events as they come, and return the last one."""
+    from worker.client import Silence
+    from worker.view import describe
+
+    last, away = None, False
+    for said in client.follow(job_id):
+        if not isinstance(said, Silence):
+            last, line = said, describe(said)
+            if line:
+                click.echo(line)
+        elif said.trouble is None:
+            away = False
+        elif not away:
+            away = True
+            click.echo(f"waiting for Redis, which {said.trouble}", err=True)
+    return last
 
 
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def jobs(as_json: bool) -> None:
-    """List the jobs that Redis still knows, oldest first."""
+@click.option("--status", "statuses", metavar="STATUS,...", shell_complete=_completing("statuses"),
+              help="Only these: queued, running, finished, failed, cancelled.")  # fmt: skip
+@click.option("--limit", metavar="N", help="Only the newest N.")
+def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
+    """List the jobs that Redis still knows, newest last."""
     from worker.view import table
 
-    states = _client(_settings()).jobs()
+    wanted, most = _statuses(statuses), _most(limit)
+    states = [state for state in _client(_settings()).jobs() if not wanted or state.status in wanted][-most:]
     if as_json:
         for state in states:
             click.echo(state.model_dump_json(exclude_none=True))
@@ -265,8 +342,34 @@ def jobs(as_json: bool) -> None:
         click.echo(table(states))
 
 
+def _statuses(text: str | None) -> frozenset[str]:
+    """Return the statuses in a list of them; none where there is no list. Raises `InvalidConfig`."""
+    from training.errors import InvalidConfig
+    from training.registry import nearest
+    from worker.wire import Status
+
+    known: list[str] = [*get_args(Status)]
+    wanted = frozenset() if text is None else frozenset(part.strip() for part in text.split(","))
+    for name in sorted(wanted.difference(known)):
+        raise InvalidConfig(
+            f"--status {name!r} is not known{nearest(name, known)}; use some of {', '.join(known)}", field="status"
+        )
+    return wanted
+
+
+def _most(text: str | None) -> int:
+    """Return how many to list; 0: all. Raises `InvalidConfig`."""
+    from training.errors import InvalidConfig
+
+    if text is None:
+        return 0
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise InvalidConfig(f"--limit is {text[:60]!r}, but must be a whole number of at least 1", field="limit")
+    return int(text)
+
+
 @main.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=_completing("jobs that go on"))
 def cancel(job_id: str) -> None:
     """Stop a job: at once in the queue, within a step when it runs."""
     from training.errors import InvalidConfig
@@ -333,6 +436,56 @@ def train(as_json: bool, **options: object) -> None:
         click.echo(result.model_dump_json())
     else:
         click.echo(summary(result))
+
+
+@main.command()
+@click.argument("model", metavar="JOB|DIR")
+def upload(model: str) -> None:
+    """Send a finished model to where PREFLIGHT_ARTIFACT_URL and PREFLIGHT_MLFLOW_URI say."""
+    from worker.local import upload_here
+
+    for where in upload_here(model, _settings()):
+        click.echo(where)
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with all probabilities.")
+def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
+    """Say what a trained model sees in pictures.
+
+    MODEL is the directory of an artifact, the model in it, or an exported .onnx file. IMAGE is PNG or JPEG of any size,
+    dark on light or light on dark; it is centred as MNIST's images are.
+    """
+    from worker.predict import Refused, predict_here
+    from worker.quarantine import printable
+
+    refused = False
+    for answer in predict_here(model, images):
+        if isinstance(answer, Refused):
+            refused = True
+            click.echo(f"preflight: {printable(answer.why)}", err=True)
+        elif as_json:
+            click.echo(answer.model_dump_json())
+        else:
+            click.echo(f"{answer.label:3}  {answer.confidence:6.1%}  {printable(answer.image)}")
+    raise SystemExit(BAD_INPUT if refused else 0)
+
+
+@main.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--onnx", "target", type=click.Path(path_type=Path), metavar="FILE", help="Default: beside the model.")
+def export(artifact: Path, target: Path | None) -> None:
+    """Write the model of an artifact as ONNX, and hold it against the model on the whole test set.
+
+    It reads `images`, uint8 [N, C, H, W] with 0 for background and 255 for ink, and returns `probabilities`.
+    """
+    from worker.onnx import export_here
+
+    settings = _settings()
+    _log_to_stderr(settings)
+    click.echo(export_here(artifact, target, settings))
 
 
 @main.command()
@@ -474,6 +627,23 @@ def doctor(as_json: bool) -> None:
         else:
             click.echo(f"{finding.status:4}  {finding.name:18}  {finding.detail}")
     raise SystemExit(FAILURE if failed else 0)
+
+
+@main.command()
+def health() -> None:
+    """Say whether the worker or the web service of this container lives; exit code 1: not."""
+    from worker.health import look
+
+    click.echo(look(_settings()))
+
+
+@main.command()
+@click.argument("shell", metavar="bash|zsh|fish", shell_complete=_completing("shells"))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands, job ids and names: eval "$(preflight completion bash)"."""
+    from worker.completion import script
+
+    click.echo(script(main, shell))
 
 
 @main.command()

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from pydantic import JsonValue, ValidationError
 
 from worker import keys
+from worker.answers import text, texts
 from worker.outbox import Outbox
 from worker.publish import publish
 from worker.signing import sign
@@ -44,16 +46,18 @@ if TYPE_CHECKING:
     from redis import Redis
     from rq import Queue
     from rq.job import Job
+    from rq.registry import BaseRegistry
 
 RETRIES: Final = 2
 """How often RQ runs a job again whose supervisor died."""
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks for new events."""
 QUIET: Final = 5.0
-"""Seconds without an event after which it is asked whether the job goes on at all."""
+"""Seconds without an event after which it is asked whether the job goes on at all; and those without an answer of
+Redis's after which it counts as away."""
 DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 PAGE: Final = 1000
-"""Most events read at once."""
+"""Most events, or states of jobs, read at once."""
 
 FROM_RQ: Final[dict[str, Status]] = {
     "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued",
@@ -61,6 +65,13 @@ FROM_RQ: Final[dict[str, Status]] = {
     "canceled": "cancelled",
 }  # fmt: skip
 """RQ's word -> ours, for a job that no worker has spoken about yet."""
+OURS: Final = tuple(JobState.model_fields)
+"""Fields that are read of a job's state."""
+RQS: Final = ("status", "enqueued_at")
+"""Fields that are read of RQ's hash of a job."""
+
+Words = tuple[dict[str, str], dict[str, str]]
+"""What the worker and what RQ say of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,14 @@ class Handle:
     """False: a job of this id was there already, and nothing was enqueued."""
     waiting: bool = False
     """Redis was away: the job waits in the outbox for `Client.resubmit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A moment in which nothing was heard of a job."""
+
+    trouble: str | None = None
+    """What is the matter with Redis, behind its name: `cannot be reached`; None: it answers, and has nothing new."""
 
 
 class Client:
@@ -90,12 +109,16 @@ class Client:
         """
         # rq and redis take 0.2 s to import: whoever only builds jobs shall not wait for them.
         from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
         from rq import Queue
         from rq.serializers import JSONSerializer
 
         from worker.rq_job import AnyIdJob
 
         self._redis: Redis = Redis.from_url(redis_url)
+        # Who follows a job tries again himself, and redis-py's own tries would leave him without a word for seconds.
+        self._follower: Redis = Redis.from_url(redis_url, retry=Retry(NoBackoff(), 0), socket_timeout=QUIET)
         self._queue: Queue = Queue(queue, connection=self._redis, job_class=AnyIdJob, serializer=JSONSerializer)
         self._signing_key = signing_key
         self._outbox = Outbox(outbox or Path(DEFAULT_OUTBOX).expanduser())
@@ -168,34 +191,30 @@ class Client:
         """Return the latest of everything about a job; status `unknown` where Redis knows nothing of it.
 
         What others have put into the job's keys and cannot be read is passed over.
+
+        Raises:
+            redis.exceptions.NoPermissionError: this user may enqueue, but not look.
         """
-        known = {name: value for name, value in self._hash(keys.state(job_id)).items() if name in JobState.model_fields}
-        rq_status: Status = self._rq_status(job_id) or "unknown"
-        own_status = known.get("status", rq_status)
-        # A supervisor that was killed cannot say so, and none knows that its job will be run again.
-        outdated = (own_status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
-        if outdated or own_status not in get_args(Status):
-            own_status = rq_status
-        try:
-            return JobState.model_validate({**known, "job_id": job_id, "status": own_status})
-        except ValidationError:
-            return JobState.model_validate({"job_id": job_id, "status": own_status})
+        return _state(job_id, *self._words(self._redis, [job_id])[0])
 
-    def _rq_status(self, job_id: str) -> Status | None:
-        """Return RQ's word on a job; None where it has none."""
-        return FROM_RQ.get(self._hash(self._queue.job_class.key_for(job_id), "status").get("status", ""))
+    def _words(self, connection: Redis, ids: Sequence[str]) -> list[Words]:
+        """Return what is said of each job, in a round trip for many of them."""
+        from redis.exceptions import NoPermissionError
 
-    def _hash(self, key: str, *fields: str) -> dict[str, str]:
-        """Return the hash at `key`, or those `fields` of it; empty where there is none, or something else."""
-        from redis.exceptions import ResponseError
-
-        try:
-            if fields:
-                values = zip(fields, self._redis.hmget(key, fields), strict=True)
-                return {name: _text(value) for name, value in values if value is not None}
-            return _decoded(self._redis.hgetall(key))
-        except ResponseError:
-            return {}
+        found: list[Words] = []
+        for first in range(0, len(ids), PAGE):
+            pipe = connection.pipeline(transaction=False)
+            for job_id in ids[first : first + PAGE]:
+                pipe.hmget(keys.state(job_id), OURS)
+                pipe.hmget(self._queue.job_class.key_for(job_id), RQS)
+            answers: list[object] = pipe.execute(raise_on_error=False)
+            for answer in answers:
+                if isinstance(answer, NoPermissionError):
+                    raise answer
+            found += [
+                (_named(OURS, own), _named(RQS, rqs)) for own, rqs in zip(answers[::2], answers[1::2], strict=True)
+            ]
+        return found
 
     def result(self, job_id: str) -> TrainResult | None:
         """Return the result of a finished job, None for any other."""
@@ -203,42 +222,84 @@ class Client:
         return TrainResult.model_validate_json(stored) if stored is not None else None
 
     def events(self, job_id: str, *, after: str = "0", timeout: float | None = None) -> Iterator[AnyEvent]:
-        """Yield a job's events as they come, until it has ended.
+        """Yield a job's events as they come, until it has ended; where Redis is away, once it is back.
 
         Args:
             job_id: which job.
             after: id of the stream record to go on after; `0` begins at the oldest that is kept.
             timeout: seconds without any event after which the iteration ends; None waits for ever.
         """
+        for said in self.follow(job_id, after=after, timeout=timeout):
+            if not isinstance(said, Silence):
+                yield said
+
+    def follow(self, job_id: str, *, after: str = "0", timeout: float | None = None) -> Iterator[AnyEvent | Silence]:
+        """Yield what `events` does, and several times a second that nothing was heard, so that a watcher can go on.
+
+        No event comes twice, though a Redis that lost its data is told all of them again.
+
+        Raises:
+            redis.exceptions.RedisError: waiting would not help: the password is refused, or a key is somebody else's.
+        """
+        from redis.exceptions import ConnectionError, TimeoutError
+
+        from worker.patience import HOPELESS, condition
+
         heard, over = time.monotonic(), False
+        last: dict[int, AnyEvent] = {}
         while timeout is None or time.monotonic() - heard < timeout:
-            records = self._records(job_id, after)
+            try:
+                records = self._records(job_id, after)
+                # Without a last event: killed, expired, or of a version that is not read here.
+                quiet = over or time.monotonic() - heard > QUIET
+                ended = quiet and not records and not self._resubmitted(job_id) and not self.goes_on(job_id)
+                if ended:  # it may have said so between the two looks
+                    records = self._records(job_id, after)
+            except HOPELESS:
+                raise
+            except (ConnectionError, TimeoutError) as error:
+                yield Silence(condition(error))
+                time.sleep(LOOK_EVERY)
+                continue
             for record_id, fields in records:
                 after, heard = record_id, time.monotonic()
                 event = _decode(fields)
-                if event is not None:
-                    over = event.type in LAST
+                if event is not None and not _repeats(event, last.get(event.attempt)):
+                    over, last[event.attempt] = event.type in LAST, event
                     yield event
-            # Without a last event: killed, expired, or of a version that is not read here.
-            over = over or time.monotonic() - heard > QUIET
-            if over and not records and not self._resubmitted(job_id) and not self._goes_on(job_id):
-                # It may have ended between the two looks.
-                yield from (event for _, fields in self._records(job_id, after) if (event := _decode(fields)))
+            if ended:
                 return
+            if not records:
+                yield Silence()
+                time.sleep(LOOK_EVERY)
 
     def _records(self, job_id: str, after: str) -> list[tuple[str, dict[str, str]]]:
-        """Return the stream records behind `after`; when there are none, after a moment's wait."""
-        records = self._redis.xrange(keys.events(job_id), min=f"({after}", count=PAGE) or []
-        if not records:
-            time.sleep(LOOK_EVERY)
-        return [(_text(record_id), _decoded(fields)) for record_id, fields in records]
+        """Return the stream records behind `after`."""
+        records = self._follower.xrange(keys.events(job_id), min=f"({after}", count=PAGE) or []
+        return [(text(record_id), texts(fields or {})) for record_id, fields in records]
 
-    def _goes_on(self, job_id: str) -> bool:
+    def turning_points(self, job_id: str) -> list[AnyEvent]:
+        """Return what is kept of a job however long it is, oldest first."""
+        records = self._follower.xrange(keys.lifecycle(job_id), count=PAGE) or []
+        return [event for _, fields in records if (event := _decode(texts(fields or {}))) is not None]
+
+    def goes_on(self, job_id: str) -> bool:
         """Whether more is to be expected of the job: it waits, runs, or is run again after a failure.
 
         RQ decides on a retry a moment after the job has said that it failed, so its word counts where it has one.
         """
-        return (self._rq_status(job_id) or self.status(job_id).status) in ("queued", "running")
+        own, rqs = self._words(self._follower, [job_id])[0]
+        return (_rq_status(rqs) or _state(job_id, own, rqs).status) in ("queued", "running")
+
+    def position(self, job_id: str) -> int | None:
+        """Return how many jobs stand before this one in the queue; None where it does not wait there."""
+        from redis.exceptions import ResponseError
+
+        try:
+            found = self._follower.lpos(self._queue.key, job_id)
+        except ResponseError:  # another type, or not for this user
+            return None
+        return found if isinstance(found, int) else None
 
     def cancel(self, job_id: str) -> bool:
         """Ask a job to stop: taken from the queue at once, or stopped within a step when it runs.
@@ -267,19 +328,26 @@ class Client:
             self._redis.delete(keys.cancel(job_id))
 
     def jobs(self) -> list[JobState]:
-        """Return the state of every job that RQ still knows, oldest first."""
-        registries = (
-            self._queue.started_job_registry,
-            self._queue.finished_job_registry,
-            self._queue.failed_job_registry,
-            self._queue.canceled_job_registry,
-        )
-        # Read as they are: RQ's own reading changes the queue, and stumbles over what is no text.
-        entries = [entry for registry in registries for entry in self._redis.zrange(registry.key, 0, -1)]
-        entries += self._redis.lrange(self._queue.key, 0, -1)
-        ids = dict.fromkeys(_text(entry).partition(":")[0] for entry in entries)  # of those that run, `id:execution`
-        states = [self.status(job_id) for job_id in ids if is_job_id(job_id)]
+        """Return the state of every job that RQ still knows, in the order in which they were last heard of."""
+        ids = self.ids()
+        states = [_state(job_id, *words) for job_id, words in zip(ids, self._words(self._redis, ids), strict=True)]
         return sorted(states, key=lambda state: state.updated_at or time.time())
+
+    def ids(self, *, going_on: bool = False) -> list[str]:
+        """Return the id of every job that RQ still knows, or of those only that run or wait."""
+        registries: list[BaseRegistry] = [self._queue.started_job_registry]
+        if not going_on:
+            registries += [
+                self._queue.finished_job_registry, self._queue.failed_job_registry, self._queue.canceled_job_registry,
+            ]  # fmt: skip
+        # Read as they are: RQ's own reading changes the queue, and stumbles over what is no text.
+        pipe = self._redis.pipeline(transaction=False)
+        for registry in registries:
+            pipe.zrange(registry.key, 0, -1)
+        pipe.lrange(self._queue.key, 0, -1)
+        entries = [text(entry) for answer in pipe.execute() for entry in answer]
+        found = dict.fromkeys(entry.partition(":")[0] for entry in entries)  # of those that run, `id:execution`
+        return [job_id for job_id in found if is_job_id(job_id)]
 
     def _rq_job(self, job_id: str) -> Job | None:
         try:
@@ -292,6 +360,38 @@ class Client:
         publish(self._redis, event, ttl=STATE_TTL)
 
 
+def _state(job_id: str, own: dict[str, str], rqs: dict[str, str]) -> JobState:
+    """Return what is known of a job from its own state and from RQ's hash; `unknown` where that is nothing."""
+    rq_status: Status = _rq_status(rqs) or "unknown"
+    status = own.get("status", rq_status)
+    # A supervisor that was killed cannot say so, and none knows that its job will be run again.
+    outdated = (status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
+    if outdated or status not in get_args(Status):
+        status = rq_status
+    try:
+        return JobState.model_validate({"updated_at": _seconds(rqs), **own, "job_id": job_id, "status": status})
+    except ValidationError:
+        return JobState.model_validate({"job_id": job_id, "status": status})
+
+
+def _rq_status(rqs: dict[str, str]) -> Status | None:
+    """Return RQ's word on a job; None where it has none."""
+    return FROM_RQ.get(rqs.get("status", ""))
+
+
+def _seconds(rqs: dict[str, str]) -> float | None:
+    """Return when RQ took the job, as seconds since the epoch; None where it does not say."""
+    try:
+        return datetime.fromisoformat(rqs["enqueued_at"]).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _repeats(event: AnyEvent, last: AnyEvent | None) -> bool:
+    """Whether an event was heard before the `last` one of its attempt: an emptied Redis is told all of them again."""
+    return last is not None and 0 < event.seq <= last.seq and event.ts <= last.ts
+
+
 def _decode(fields: dict[str, str]) -> AnyEvent | None:
     """Return the event in a stream record; None for one of a newer version or from somebody else."""
     try:
@@ -300,10 +400,8 @@ def _decode(fields: dict[str, str]) -> AnyEvent | None:
         return None
 
 
-def _text(value: object) -> str:
-    """Return what Redis sent as text; RQ needs a connection that decodes nothing."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _decoded(fields: Mapping[bytes | str, bytes | str] | None) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in (fields or {}).items()}
+def _named(names: Sequence[str], values: object) -> dict[str, str]:
+    """Return the fields of a hash that are set; none where there is no hash, something else, or no right to read it."""
+    if not isinstance(values, list):
+        return {}
+    return {name: text(value) for name, value in zip(names, values, strict=True) if value is not None}

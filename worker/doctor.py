@@ -17,6 +17,7 @@ from training.errors import PreflightError
 from training.prepare import available
 from training.registry import DATASETS, MODELS, names
 from training.resources import detect
+from worker.exports import exports, see_that_usable
 from worker.settings import Settings
 
 LEAST_TORCH = (2, 10)
@@ -51,6 +52,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
     for name in ("data_dir", "artifact_dir", "cache_dir", "state_dir"):
         yield _directory(name, getattr(settings, name))
     yield _data(settings)
+    yield from _exports(settings)
     yield Finding("registered", "ok", f"data sets {', '.join(names(DATASETS))}; models {', '.join(names(MODELS))}")
 
 
@@ -116,6 +118,18 @@ def _directory(name: str, path: Path) -> Finding:
         advice = "nothing can be downloaded into it" if read_only_is_fine else f"set PREFLIGHT_{name.upper()}"
         return Finding(name, status, f"{path} cannot be written ({error.strerror}); {advice}")
     return Finding(name, "ok", f"{path} can be written" + ("" if path.exists() else ", and will be made"))
+
+
+def _exports(settings: Settings) -> Iterator[Finding]:
+    for export in exports(settings):
+        try:
+            see_that_usable(export)
+        except PreflightError as error:
+            yield Finding("exports", "fail", error.message)
+        else:
+            yield Finding("exports", "ok", f"models also go to {export.where}")
+    if settings.tensorboard_dir is not None:
+        yield _directory("tensorboard_dir", settings.tensorboard_dir)
 
 
 def _data(settings: Settings) -> Finding:

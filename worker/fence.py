@@ -57,6 +57,8 @@ class Entry:
     """The job's result, which is stored with this event."""
     meta: str | None
     """RQ's `job.meta` from now on."""
+    totals: Mapping[str, float]
+    """What it adds to the totals of all jobs."""
 
 
 ENTRY = TypeAdapter(Entry)
@@ -171,7 +173,7 @@ class Fence:
         answer = self._publish(
             keys=[
                 keys.fence(job_id), keys.events(job_id), keys.lifecycle(job_id), keys.state(job_id),
-                keys.result(job_id), rq_job_key,
+                keys.result(job_id), rq_job_key, keys.TOTALS,
             ],
             args=[
                 self._owner, self.attempt, json.dumps(before), self._ttl, kept,

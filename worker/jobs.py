@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from rq.job import Job
 
 from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError, TimedOut
+from training.installed import require_onnx_packages
 from training.plan import Plan
 from worker import keys
 from worker.fence import Fence, Superseded
@@ -20,6 +21,7 @@ from worker.run import Interrupted, Run
 from worker.settings import Settings
 from worker.sinks import LogSink, RedisSink
 from worker.spool import Spool
+from worker.tensorboard import drawing
 from worker.wire import TrainJob, TrainResult, is_job_id
 
 BEAT_EVERY: Final = 0.25
@@ -41,13 +43,14 @@ def run_job(run: Run, job: TrainJob) -> TrainResult:
     try:
         spec = job.spec()
         run.started(job, spec)
+        if job.onnx:
+            require_onnx_packages()
         resources = run.resources()
         store = run.dataset(job)
         choice = run.plan(job, spec, resources, store)
         return run.training(job, spec, choice, resources, store)
     except Cancelled as error:
-        run.say("job_cancelled", {"message": error.message})
-        return TrainResult(job_id=run.job_id, attempt=run.attempt, status="cancelled")
+        return run.cancelled(error)
     except PreflightError as error:
         raise run.failed(error) from error
     except (Interrupted, Superseded, RedisError):
@@ -106,7 +109,7 @@ def execute(
         worker=worker,
         job_id=job_id,
         attempt=fence.attempt,
-        sinks=(LogSink(job_id, fence.attempt), published),
+        sinks=(LogSink(job_id, fence.attempt), published, *drawing(settings, job, job_id, fence.attempt)),
         places=where,
         watch=watch,
         keeper=RedisKeeper(connection, job_id, settings.state_ttl, watch.pulse),
@@ -127,6 +130,8 @@ def _outcome(run: Run, job: TrainJob, told_before: Callable[[], TrainResult | No
     """Return the result of an earlier attempt, else of this one."""
     try:
         return told_before() or run.adopted(job.spec()) or run_job(run, job)
+    except Cancelled as error:  # while an adopted model was sent elsewhere
+        return run.cancelled(error)
     except PreflightError as error:
         return error
     except Interrupted:

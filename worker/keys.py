@@ -5,6 +5,9 @@ from typing import Final
 QUARANTINE: Final = "preflight:quarantine"
 """Hash of what was taken out of the queue because it cannot be a job: id -> JSON of the reason."""
 
+TOTALS: Final = "preflight:totals"
+"""Hash of counters over all jobs: name -> number; see `worker.totals`."""
+
 
 def events(job_id: str) -> str:
     """Stream of everything that happens to a job; capped."""

@@ -40,12 +40,16 @@ TROUBLE: Final[dict[type[RedisError], str]] = {
 """Error of redis-py -> what Redis does, the special ones first."""
 
 
+def condition(error: RedisError) -> str:
+    """Return what Redis does, to be said behind its name."""
+    if "OOM command not allowed" in str(error):  # from a script it comes as a plain error
+        return TROUBLE[OutOfMemoryError]
+    return next((name for kind, name in TROUBLE.items() if isinstance(error, kind)), "refuses")
+
+
 def trouble(error: RedisError) -> str:
     """Return what is the matter with Redis, for a log line."""
-    what = next((name for kind, name in TROUBLE.items() if isinstance(error, kind)), "refuses")
-    if "OOM command not allowed" in str(error):  # from a script it comes as a plain error
-        what = TROUBLE[OutOfMemoryError]
-    return f"Redis {what}: {error}"
+    return f"Redis {condition(error)}: {error}"
 
 
 def spoiled(error: RedisError) -> bool:

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,6 +23,11 @@ class Presence:
         self._file, unnamed = tempfile.mkstemp(prefix=UNNAMED, dir=self._path.parent)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         Path(unnamed).rename(self._path)
+
+    def beat(self) -> None:
+        """Give a sign of life; see `worker.health`. A disk that does not take it makes the worker look dead."""
+        with suppress(OSError):
+            os.utime(self._file)
 
     def dead_before(self) -> frozenset[str]:
         """Return the names of the workers of this disk that have died, once: their locks are removed."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from worker import keys
+from worker.totals import counted
 from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, PlanAdapted, PredictionChecked, TrainingProfile, flatten
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def folded(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the state hash that an event, flattened to `record`, sets."""
     state = {name: value for name, value in latest(event, record).items() if name not in IN_EVERY_EVENT}
     state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
+    if event.type == "job_started":
+        state["started_at"] = record["ts"]
     if event.type in STATUS:
         state["status"] = STATUS[event.type]
     return state
@@ -63,6 +66,8 @@ def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_
     if event.type in LIFECYCLE:
         pipe.xadd(keys.lifecycle(job_id), _fields(record))
     pipe.hset(keys.state(job_id), mapping=_fields(folded(event, record)))
+    for name, amount in counted(event, began=None).items():
+        pipe.hincrbyfloat(keys.TOTALS, name, amount)
     for key in (keys.events, keys.lifecycle, keys.state):
         pipe.expire(key(job_id), ttl)
     pipe.execute()

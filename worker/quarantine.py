@@ -11,6 +11,7 @@ from rq import Queue
 from rq.job import Job
 
 from worker import keys
+from worker.answers import text
 from worker.wire import LONGEST_TEXT, STATE_TTL, Seconds, Text
 
 MOST: Final = 10_000
@@ -96,7 +97,7 @@ def put(connection: Redis, queue: Queue, job_id: bytes | str, reason: str, *, tt
 
 def entries(connection: Redis) -> dict[str, Entry]:
     """Return what is in quarantine by its name, oldest first."""
-    found = {_text(name): _entry(_text(stored)) for name, stored in connection.hscan_iter(keys.QUARANTINE, count=PAGE)}
+    found = {text(name): _entry(text(stored)) for name, stored in connection.hscan_iter(keys.QUARANTINE, count=PAGE)}
     return dict(sorted(found.items(), key=lambda item: item[1].at))
 
 
@@ -106,7 +107,7 @@ def drop(connection: Redis, name: str) -> bool:
         return False
     if CUT not in name:
         key = _job_key(unquote_to_bytes(name))
-        if _text(connection.type(key)) == "hash":
+        if text(connection.type(key)) == "hash":
             connection.unlink(key)
     return True
 
@@ -137,7 +138,3 @@ def _entry(stored: str) -> Entry:
         return Entry.model_validate_json(stored)
     except ValidationError:
         return Entry(reason="this entry was not written by preflight", at=0, queue="")
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

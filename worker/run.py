@@ -1,6 +1,7 @@
 """One execution of a job: the stages it goes through, each supervised from here, and what is said on the way."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,12 +14,13 @@ from calibration.cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
 from calibration.finding import Finding
 from training import child as training_child
-from training import prepare_child
+from training import onnx_child, prepare_child
 from training.artifact import publish, read_manifest
 from training.checkpoint import Found, candidates
 from training.child import TrainingRequest
-from training.errors import Cancelled, ChildKilled, OutOfMemory, PreflightError
+from training.errors import Cancelled, ChildFailed, ChildKilled, OutOfMemory, PreflightError
 from training.journal import Record
+from training.onnx_child import ONNX, OnnxRequest
 from training.plan import Plan
 from training.prediction import Prediction
 from training.prepare import prepared
@@ -28,8 +30,12 @@ from training.resources import Resources, detect
 from training.setting import environment_for
 from training.spec import TrainSpec
 from training.store import StoreInfo, read_info
+from worker import report, report_child
 from worker.admission import within_samples
+from worker.explained import facts
+from worker.exports import ExportRequest, exports
 from worker.places import Places
+from worker.report import REPORT, Losses, ReportRequest
 from worker.settings import Settings, child_environment
 from worker.sinks import Sink
 from worker.wire import EVENT, LONGEST_TEXT, CalibrationTrial, TrainJob, TrainResult
@@ -129,6 +135,8 @@ class Run:
     seq: int = field(default=0, init=False)
     saved: int = field(default=0, init=False)
     """Checkpoints made in this run."""
+    losses: Losses = field(default_factory=Losses, init=False)
+    """Of the training, for the report."""
 
     def say(self, kind: str, fields: dict[str, JsonValue], result: TrainResult | None = None) -> None:
         """Send an event of type `kind` to every sink, the job's result with the one that finishes it."""
@@ -157,6 +165,11 @@ class Run:
                 "batch_size": spec.batch_size,
             },
         )
+
+    def cancelled(self, error: Cancelled) -> TrainResult:
+        """Say that the job was stopped on request, and return its result."""
+        self.say("job_cancelled", {"message": error.message})
+        return TrainResult(job_id=self.job_id, attempt=self.attempt, status="cancelled")
 
     def failed(self, error: PreflightError) -> PreflightError:
         """Say that the job failed, and return the error to raise."""
@@ -295,6 +308,7 @@ class Run:
             PreflightError: whatever else the child recorded.
         """
         plan, halvings, deaths = choice.plan, 0, 0
+        began = time.monotonic()
         while True:
             saved = self.saved
             try:
@@ -318,9 +332,27 @@ class Run:
                 if deaths == MOST_DEATHS:
                     raise
                 self.say("warning", {"message": f"{error.message}; going on from the last checkpoint"})
+        training_s = time.monotonic() - began
+        figures = {**done, "artifact": str(self.places.artifact), "predicted_epoch_s": choice.predicted_epoch_s}
+        if job.onnx and self._as_onnx(plan, store):
+            figures["onnx"] = str(self.places.artifact / ONNX)
+        if self._reported(
+            ReportRequest(
+                job_id=self.job_id,
+                artifact=self.places.staged,
+                store=store.path,
+                why=choice.why,
+                facts=facts(choice, spec, resources),
+                finding=choice.finding,
+                prediction=choice.prediction if plan == choice.plan else None,
+                calibration_s=choice.calibration_seconds + choice.import_seconds,
+                training_s=training_s,
+                losses=tuple(self.losses.points),
+            )
+        ):
+            figures["report"] = str(self.places.artifact / REPORT)
         self.watch.certain()
         publish(self.places.staged, self.places.artifact)
-        figures = {**done, "artifact": str(self.places.artifact), "predicted_epoch_s": choice.predicted_epoch_s}
         return self._finished(figures, plan)
 
     def _train(
@@ -336,7 +368,7 @@ class Run:
                 "prefetch_factor": plan.prefetch_factor,
             },
         )
-        facts: dict[str, JsonValue] = {
+        kept: dict[str, JsonValue] = {
             "job_id": self.job_id,
             "attempt": self.attempt,
             "resources": container(resources),
@@ -345,7 +377,7 @@ class Run:
             "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},
         }
         request = TrainingRequest(
-            spec=spec, plan=plan, store=store.path, facts=facts, artifact=self.places.staged,
+            spec=spec, plan=plan, store=store.path, facts=kept, artifact=self.places.staged,
             checkpoints=self.places.attempt, checkpoint_seconds=self.settings.checkpoint_seconds,
             resume=tuple(found.path for found in self._found(spec, store)),
             max_parameters=self.settings.max_parameters,
@@ -354,12 +386,57 @@ class Run:
         body = training_child.REQUEST.dump_json(request)
         return self._converse(training_child.MODULE, body, environment_for(plan, child_environment()))
 
-    def _converse(self, module: str, body: bytes, environment: Mapping[str, str]) -> dict[str, JsonValue]:
-        """Run a child, pass on what it says, and return what it is done with."""
+    def _as_onnx(self, plan: Plan, store: StoreInfo) -> bool:
+        """Leave the staged model as ONNX beside it; returns whether it is there."""
+        artifact = self.places.staged
+        request = OnnxRequest(artifact=artifact, target=artifact / ONNX, store=store.path, threads=plan.threads)
+        body = onnx_child.REQUEST.dump_json(request)
+        return self._added(ONNX, onnx_child.MODULE, body, child_environment())
+
+    def _reported(self, request: ReportRequest) -> bool:
+        """Leave a page about the run beside the staged model; returns whether it is there."""
+        if self.settings.report == "off":
+            return False
+        lacking = report.missing()
+        if lacking is not None:
+            self.say("warning", {"message": lacking})
+            return False
+        # matplotlib looks through all fonts once, and remembers here what it found.
+        environment = {**child_environment(), "MPLCONFIGDIR": str(self.settings.cache_dir / "matplotlib")}
+        body = report.REQUEST.dump_json(request)
+        return self._added(REPORT, report_child.MODULE, body, environment, seconds=report.LONGEST)
+
+    def _added(
+        self, name: str, module: str, body: bytes, environment: Mapping[str, str], seconds: float = math.inf
+    ) -> bool:
+        """Run a child that adds `name` to a trained model; that it fails is a warning, and the model is none the worse.
+
+        What interrupts it (a redeploy, a cancellation) ends the run as in training: all epochs are in a checkpoint.
+        """
+        try:
+            self._converse(module, body, environment, seconds)
+        except Cancelled:
+            raise
+        except (PreflightError, OSError) as error:
+            self.say("warning", {"message": f"there is no {name}: {error}"})
+            return False
+        return True
+
+    def _converse(
+        self, module: str, body: bytes, environment: Mapping[str, str], seconds: float = math.inf
+    ) -> dict[str, JsonValue]:
+        """Run a child for at most so many seconds, pass on what it says, and return what it is done with."""
+        deadline = time.monotonic() + seconds
+
+        def look() -> None:
+            self.watch.look()
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"the {module} process took longer than {seconds:g} s")
+
         worthwhile = False
         with Child(module, body, self.places.attempt, environment) as child:
             try:
-                for record in follow(child, self.watch.look):
+                for record in follow(child, look):
                     if record.kind == "done":
                         return record.payload
                     worthwhile |= record.kind == "progress"
@@ -375,6 +452,7 @@ class Run:
         payload = record.payload
         match record.kind:
             case "progress":
+                self.losses.hear(payload)
                 self.say("progress", payload)
             case "epoch":
                 self.say("epoch_done", payload)
@@ -416,6 +494,8 @@ class Run:
                 figures = {
                     **metrics, "artifact": str(self.places.artifact), "model_sha256": digest,
                     "predicted_epoch_s": manifest.get("predicted_epoch_s"),
+                    **{kind: str(path) for kind, path in (("report", self.places.artifact / REPORT),
+                                                          ("onnx", self.places.artifact / ONNX)) if path.is_file()},
                 }  # fmt: skip
                 try:
                     return self._finished(figures, PLAN.validate_json(json.dumps(plan)))
@@ -423,11 +503,38 @@ class Run:
                     return None  # of another version
         return None
 
+    def _exported(self) -> dict[str, JsonValue]:
+        """Send the published model wherever else it shall be, and return what that adds to the result.
+
+        The job is finished with or without: a place that does not take the model is a warning.
+
+        Raises:
+            Cancelled, Interrupted, Superseded: as the watch finds; an attempt that adopts the model sends it again.
+        """
+        added: dict[str, JsonValue] = {}
+        request = ExportRequest(job_id=self.job_id, artifact=self.places.artifact, job=self.places.job)
+        for export in exports(self.settings):
+            self.watch.certain()
+            try:
+                added |= export.send(request, self.places.attempt, self.watch.look)
+            except Cancelled:
+                raise
+            except PreflightError as error:
+                message = (
+                    f"the model was not sent to {export.where} ({error.message}); it is kept in "
+                    f"{self.places.artifact}, and `preflight upload {self.job_id}` sends it"
+                )
+                self.say("warning", {"message": message})
+        return added
+
     def _finished(self, figures: dict[str, JsonValue], plan: Plan) -> TrainResult:
         result = TrainResult.model_validate(
             {**figures, "job_id": self.job_id, "attempt": self.attempt, "status": "finished", "plan": plan}
         )
-        self.say("training_done", {name: value for name, value in figures.items() if name != "profile"}, result)
+        added = self._exported()
+        result = result.model_copy(update=added)
+        told = {name: value for name, value in {**figures, **added}.items() if name != "profile"}
+        self.say("training_done", told, result)
         return result
 
 

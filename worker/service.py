@@ -30,6 +30,7 @@ from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
+from rq.worker import WorkerStatus
 
 from training.errors import InvalidConfig, PreflightError, TimedOut
 from training.installed import require_training_packages
@@ -37,6 +38,7 @@ from training.process import die_with_parent
 from training.resources import detect
 from worker import keys, logs
 from worker.admission import admit
+from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
 from worker.jobs import effective_id
 from worker.patience import HOPELESS, LONGEST_PAUSE, T, insist, trouble
@@ -71,8 +73,23 @@ WRITTEN: Final = {
 """Directories that every job writes to, and what sets them."""
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
 """How the ssl module says that the other side is not who it should be."""
+ADVICE: Final = "set REDIS_URL or start Redis"
+ADVICE_UNSET: Final = "REDIS_URL is not set: set it, or start Redis there"
 SOCKET_TIMEOUT: Final = 5
 """Seconds for which an answer of Redis is waited for; longer than `TAKE_WITHIN`."""
+
+
+CLOCKS_APART: Final = 60.0
+"""Seconds between this host's clock and Redis's from which on a worker warns: what it tells has wrong times."""
+CLOCKS_FAR_APART: Final = 3600.0
+"""Seconds from which on it does not start: it would take another's checkpoints for old and remove them, and refuse
+certificates."""
+
+
+class ClockSkew(PreflightError):
+    """The clocks of this host and of Redis are hours apart."""
+
+    reason = "clock_skew"
 
 
 class RedisUnreachable(PreflightError):
@@ -101,6 +118,7 @@ class PreflightWorker(Worker):
         self._settings = settings
         self._own_pid = os.getpid()
         self._told = Told()
+        self._presence: Presence | None = None
         self._log = structlog.get_logger("preflight")
         self._reaper = Reaper(connection, queue, self._put_away)
         # Read between other things and not by RQ's thread: a fork beside a thread may find its locks taken for ever.
@@ -117,6 +135,7 @@ class PreflightWorker(Worker):
         """
         for number in STOPS:
             signal.signal(number, self._hear)
+        self._presence = presence
         try:
             self._insist(self._enter, "sign on")
             dead = presence.dead_before()
@@ -143,7 +162,16 @@ class PreflightWorker(Worker):
             return
 
     def _insist(self, action: Callable[[], T], what: str) -> T:
-        return insist(action, what, self._told.look)
+        return insist(action, what, self._look)
+
+    def _look(self) -> None:
+        self._beat()
+        self._told.look()
+
+    def _beat(self) -> None:
+        """Show those who look at this container that this process goes on, whether Redis is there or not."""
+        if self._presence is not None:
+            self._presence.beat()
 
     def _enter(self) -> None:
         Worker.register_birth(self)
@@ -176,8 +204,11 @@ class PreflightWorker(Worker):
         """Return the next job that is let in; None when told to stop, or with `burst` when there is none."""
         pause = 0.1
         while not self._told():
+            self._beat()
             try:
                 self._show_life()
+                if self.get_state() != WorkerStatus.IDLE:
+                    self.set_state(WorkerStatus.IDLE)  # RQ's own loop does so; a job makes it busy
                 self._hear_commands()
                 if self._reaper.due():
                     self._reaper.look()
@@ -202,6 +233,7 @@ class PreflightWorker(Worker):
         if not self.connection.exists(self.key):
             self._log.warning("redis_lost_its_data", detail="signing on again; jobs that waited there are gone")
             Worker.register_birth(self)
+            self.set_state(self.get_state())
         self.heartbeat()
 
     def _next_id(self, burst: bool) -> bytes | None:
@@ -287,14 +319,15 @@ class PreflightWorker(Worker):
             if time.monotonic() < beat_at:
                 continue
             beat_at = time.monotonic() + MONITOR_EVERY
-            in_touch = self._beat(job)
+            self._beat()
+            in_touch = self._tell_of(job)
             over = 0 < (job.timeout or 0) < time.monotonic() - began - HARD_TIMEOUT
             if over and in_touch:  # without Redis it may be waiting to tell its result
                 self._signal_horse(signal.SIGKILL)
                 os.waitpid(pid, 0)
                 return "timeout"
 
-    def _beat(self, job: SafeJob) -> bool:
+    def _tell_of(self, job: SafeJob) -> bool:
         """Tell RQ's tools that worker and job live; returns whether Redis took it."""
         try:
             self._show_life()
@@ -316,7 +349,7 @@ class PreflightWorker(Worker):
                 take_back(self.connection, taken.job_id, place, lease=seen["lease"])
 
         try:
-            insist(put_back, "put the job back", self._told.look)
+            self._insist(put_back, "put the job back")
         except Interrupted:
             self._log.warning("job_left_behind", job_id=taken.job_id, detail="the next worker takes it back")
 
@@ -368,6 +401,7 @@ def connect(settings: Settings) -> Redis:
 
     Raises:
         RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, or is too old.
+        ClockSkew: its clock and ours are hours apart.
     """
     log = structlog.get_logger("preflight")
     # Without redis-py's own retries: they would run a script or move a job twice, and try a refused password again.
@@ -378,7 +412,7 @@ def connect(settings: Settings) -> Redis:
     deadline, pause = time.monotonic() + settings.redis_wait, 0.1
     while True:
         try:
-            found = str(connection.info("server")["redis_version"])
+            server = connection.info("server")
             break
         except RedisError as error:
             refused = isinstance(error, HOPELESS) or any(sign in str(error) for sign in BAD_CERTIFICATE)
@@ -386,34 +420,53 @@ def connect(settings: Settings) -> Redis:
                 raise RedisUnreachable(
                     f"Redis at {settings.safe_redis_url} "
                     f"{'cannot be used' if refused else f'did not answer for {settings.redis_wait:g} s'}"
-                    f" ({settings.scrubbed(str(error))}); set REDIS_URL or start Redis"
+                    f" ({settings.scrubbed(str(error))}); "
+                    f"{ADVICE if 'redis_url' in settings.model_fields_set else ADVICE_UNSET}"
                 ) from error
             log.warning("redis_unreachable", url=settings.safe_redis_url, retry_in_s=pause)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+    found = str(server["redis_version"])
     if tuple(int(part) for part in found.split(".")[:2]) < LEAST_REDIS:
         least = ".".join(map(str, LEAST_REDIS))
         raise RedisUnreachable(
             f"Redis at {settings.safe_redis_url} is {found}, but must be {least} or newer; update it"
         )
+    if "server_time_usec" in server:  # not everything that speaks Redis's protocol says it
+        _compare_clocks(time.time() - float(server["server_time_usec"]) / 1e6, settings)
     return connection
+
+
+def _compare_clocks(ahead: float, settings: Settings) -> None:
+    """Say when this host's clock is `ahead` of Redis's, or behind it, by much; raises `ClockSkew` by how much."""
+    if abs(ahead) < CLOCKS_APART:
+        return
+    said = f"this host's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} that of Redis"
+    if abs(ahead) < CLOCKS_FAR_APART:
+        structlog.get_logger("preflight").warning("clock_skew", detail=f"{said}; set both by NTP")
+        return
+    raise ClockSkew(f"{said} at {settings.safe_redis_url}, but may differ by {CLOCKS_FAR_APART:.0f} s; set both by NTP")
 
 
 def serve(settings: Settings, *, burst: bool = False) -> None:
     """Take jobs until a signal says otherwise; with `burst`, until the queue is empty.
 
     Raises:
-        MissingPackage: the training packages are not installed, so every job would fail.
+        MissingPackage: the training packages are not installed, so every job would fail; or what speaks to such a URL.
         ArtifactError: a directory cannot be written, so every job would fail.
+        InvalidConfig: a URL that models shall also go to means nothing.
         RedisUnreachable: Redis did not answer, or no longer lets this worker in.
+        ClockSkew: this host's clock and Redis's are hours apart.
     """
     logs.configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
     log = structlog.get_logger("preflight")
     require_training_packages()
     for directory, variable in WRITTEN.items():
         see_that_writable(getattr(settings, directory), variable)
-    forget_old(settings)
+    for export in exports(settings):
+        see_that_usable(export)
     connection = connect(settings)
+    forget_old(settings)  # by the clock, which has been compared
     queue = SafeQueue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
     worker = PreflightWorker(queue, connection, settings)
     log.info(

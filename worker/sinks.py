@@ -13,6 +13,7 @@ from worker.fence import Entry, Fence
 from worker.patience import spoiled, trouble
 from worker.publish import STATUS, folded, latest
 from worker.spool import Spool, Spooled
+from worker.totals import counted
 from worker.wire import LIFECYCLE, AnyEvent, JobFailed, JobState, JobWarning, TrainResult, flatten
 
 RETRY_EVERY: Final = 1.0
@@ -76,6 +77,8 @@ class RedisSink:
         self._overflown = False
         self._taken: dict[int, int] = {}
         """Attempt -> seq of its last event that Redis has."""
+        self._began: dict[int, float] = {}
+        """Attempt -> when it did, seconds since the epoch."""
         self._retry_at = 0.0
         self._log = structlog.get_logger("preflight")
 
@@ -146,6 +149,8 @@ class RedisSink:
 
     def _entry(self, spooled: Spooled) -> Entry:
         event, record = spooled.event, flatten(spooled.event)
+        if event.type == "job_started":
+            self._began[event.attempt] = event.ts
         fields = event.model_dump(mode="json", exclude={"v", "seq", "job_id", "ts", "type"}, exclude_none=True)
         if event.type == "job_started":  # nothing of an earlier attempt shall look like this one's
             self._meta = {name: value for name, value in self._meta.items() if name not in JobState.model_fields}
@@ -161,6 +166,7 @@ class RedisSink:
             first=event.type == "job_started",
             result=None if spooled.result is None else spooled.result.model_dump_json(),
             meta=json.dumps(self._meta),
+            totals=counted(event, self._began.get(event.attempt)),
         )
 
 

@@ -13,6 +13,7 @@ from calibration.finding import Finding, Trial
 from training.laps import PHASES
 from training.plan import Plan
 from training.prediction import Prediction
+from worker.quarantine import printable
 from worker.wire import (
     AnyEvent,
     CalibrationTrial,
@@ -47,8 +48,13 @@ FINDING = TypeAdapter(Finding)
 PLAN = TypeAdapter(Plan)
 
 
-def describe(event: AnyEvent | JobWarning) -> str | None:
-    """Return the event as one line, or None for one that a person can do without."""
+def describe(event: AnyEvent) -> str | None:
+    """Return the event as one line that no terminal acts on, or None for one that a person can do without."""
+    line = _line(event)
+    return None if line is None else printable(line)
+
+
+def _line(event: AnyEvent) -> str | None:
     match event:
         case JobStarted():
             return (
@@ -92,7 +98,7 @@ def describe(event: AnyEvent | JobWarning) -> str | None:
         case TrainingDone():
             return (
                 f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s, "
-                f"model in {event.artifact}"
+                f"model in {event.artifact}{f' and {event.artifact_url}' if event.artifact_url else ''}"
             )
         case JobFailed():
             return f"failed    {event.reason}: {event.message}"
@@ -142,6 +148,9 @@ def summary(result: TrainResult) -> str:
             f"epoch          predicted {expected}, measured {result.measured_epoch_s:.2f} s",
             f"plan           {plan_line(result.plan) if result.plan else ''}",
             f"model          {result.artifact}",
+            *([f"uploaded       {result.artifact_url}"] if result.artifact_url else []),
+            *([f"onnx           {result.onnx}"] if result.onnx else []),
+            *([f"report         {result.report}"] if result.report else []),
             *(["", profile_table(result.profile)] if result.profile else []),
         ]
     )
@@ -165,7 +174,8 @@ def table(states: Sequence[JobState]) -> str:
     """Return jobs as aligned columns."""
     if not states:
         return "no jobs"
-    return columns([("JOB", "STATUS", "AGE", "EPOCH", "ACCURACY", "WHY"), *(_row(state) for state in states)])
+    head = ("JOB", "STATUS", "AGE", "TOOK", "EPOCH", "ACCURACY", "WHY")
+    return columns([head, *(_row(state, time.time()) for state in states)])
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> str:
@@ -176,13 +186,22 @@ def columns(rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-def _row(state: JobState) -> tuple[str, str, str, str, str, str]:
-    age = "" if state.updated_at is None else f"{max(0.0, time.time() - state.updated_at):.0f}s"
+def _row(state: JobState, now: float) -> tuple[str, ...]:
+    """Return a job's cells: its age since it was last heard of, and how long its newest attempt took until then."""
+    age = "" if state.updated_at is None else ago(now - state.updated_at)
     epoch = "" if state.epoch is None else f"{state.epoch}/{state.epochs or '?'}"
     accuracy = state.test_accuracy if state.test_accuracy is not None else state.val_acc
     return (
-        state.job_id, state.status, age, epoch, "" if accuracy is None else f"{accuracy:.2%}", state.reason or "",
+        state.job_id, state.status, age, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
+        printable(state.reason or ""),
     )  # fmt: skip
+
+
+def _took(state: JobState, now: float) -> str:
+    if state.started_at is None:
+        return ""
+    until = now if state.status == "running" else state.updated_at or now
+    return ago(until - state.started_at)
 
 
 def choice_as_text(choice: Choice) -> str:

@@ -38,6 +38,8 @@ from training.registry import DATASETS, MODELS, require
 from training.spec import DEFAULTS, Augmentation, TrainSpec
 from worker.explain import explain
 
+CONTRACT: Final = "1"
+"""Version of all that follows, and of the routes under /v1: they are added to, and nothing is taken away."""
 JOB_TYPE: Final = "preflight.train.v1"
 FUNCTION: Final = "worker.jobs.train"
 """The one function that a queue may name."""
@@ -81,6 +83,13 @@ class Wire(BaseModel):
     """Base of everything on the wire."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _says_what_it_is(schema: dict[str, JsonValue]) -> None:
+    """Have a schema require what others tell records apart by; it has a default for those who write them here."""
+    properties, required = schema["properties"], schema.get("required", [])
+    if isinstance(properties, dict) and isinstance(required, list):
+        schema["required"] = [*(name for name in ("v", "type") if name in properties), *required]
 
 
 class OwnPlan(Wire):
@@ -154,6 +163,8 @@ class TrainJob(Wire):
     """Measure what each phase of a step takes."""
     trace: bool = False
     """Leave a trace of a few steps beside the model, for Perfetto or Chrome."""
+    onnx: bool = False
+    """Leave the model as `model.onnx`, too, held against the other on the whole test set."""
     plan: OwnPlan = OwnPlan()
 
     @field_validator("job_id")
@@ -190,6 +201,18 @@ def parse_job(payload: object) -> TrainJob:
     Raises:
         InvalidConfig: it is too large, malformed, out of bounds, or names what is not registered.
     """
+    job = read_job(payload)
+    require(DATASETS, "dataset", job.dataset)
+    require(MODELS, "model", job.spec().model)
+    return job
+
+
+def read_job(payload: object) -> TrainJob:
+    """Return the job in `payload`, whose data set and model may be registered elsewhere only.
+
+    Raises:
+        InvalidConfig: it is too large, malformed or out of bounds.
+    """
     if not isinstance(payload, dict):
         raise InvalidConfig(f"the job is a {type(payload).__name__}, but must be an object; send a TrainJob")
     text = encode_job(payload)
@@ -197,12 +220,9 @@ def parse_job(payload: object) -> TrainJob:
         kind = ascii(payload.get("type"))[:80]
         raise InvalidConfig(f"type is {kind}, but this version reads {JOB_TYPE!r}; set it", field="type")
     try:
-        job = TrainJob.model_validate_json(text)
+        return TrainJob.model_validate_json(text)
     except ValidationError as error:
         raise explain(error, TrainJob.model_json_schema()) from error
-    require(DATASETS, "dataset", job.dataset)
-    require(MODELS, "model", job.spec().model)
-    return job
 
 
 def encode_job(payload: dict[str, JsonValue]) -> str:
@@ -218,6 +238,8 @@ def encode_job(payload: dict[str, JsonValue]) -> str:
 
 class Event(Wire):
     """Base of everything that is said about a job while it runs."""
+
+    model_config = ConfigDict(json_schema_extra=_says_what_it_is)
 
     v: Version = 1
     seq: Count
@@ -356,6 +378,8 @@ class Progress(Event):
     samples_per_s: Rate
     eta_s: Seconds
     """Seconds of training left, at this speed."""
+    used_memory_mb: Count | None = None
+    """MiB that the container's processes use, without what the kernel could take back; null: not readable."""
 
 
 class EpochDone(Event):
@@ -490,7 +514,13 @@ class TrainingDone(Event):
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds
     artifact: Text
+    artifact_url: Text | None = None
+    """Where the model also is."""
     model_sha256: Sha256
+    report: Text | None = None
+    """The page about the run; null: none was made."""
+    onnx: Text | None = None
+    """The model as ONNX, for a job that asked for it."""
 
 
 class JobFailed(Event):
@@ -567,6 +597,8 @@ def unflatten(fields: dict[str, str]) -> AnyEvent:
 class TrainResult(Wire):
     """What the job's function returns, and `preflight train --json` prints."""
 
+    model_config = ConfigDict(json_schema_extra=_says_what_it_is)
+
     type: Literal["preflight.result.v1"] = "preflight.result.v1"
     job_id: JobId
     attempt: Count
@@ -584,7 +616,13 @@ class TrainResult(Wire):
     """For a job with `profile`."""
     plan: Plan | None = None
     artifact: Text | None = None
+    artifact_url: Text | None = None
+    """Where the model also is; null where it was not uploaded."""
     model_sha256: Sha256 | None = None
+    report: Text | None = None
+    """The page about the run; null: none was made."""
+    onnx: Text | None = None
+    """The model as ONNX; null: it was not asked for, or refused."""
 
 
 Status = Literal["queued", "running", "finished", "failed", "cancelled", "unknown"]
@@ -596,7 +634,10 @@ class JobState(Wire):
     job_id: JobId
     status: Status
     attempt: Count | None = None
+    started_at: Seconds | None = None
+    """When the newest attempt began, seconds since the epoch."""
     updated_at: Seconds | None = None
+    """When it was last heard of; of a job that waits, when it was enqueued."""
     worker: Label | None = None
     dataset: Label | None = None
     model: Label | None = None
@@ -606,11 +647,17 @@ class JobState(Wire):
     val_acc: Share | None = None
     samples_per_s: Rate | None = None
     eta_s: Seconds | None = None
+    memory_mb: Count | None = None
+    """What the container allows, MiB."""
+    used_memory_mb: Count | None = None
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
     test_accuracy: Share | None = None
     artifact: Text | None = None
+    artifact_url: Text | None = None
     model_sha256: Sha256 | None = None
+    report: Text | None = None
+    onnx: Text | None = None
     reason: Label | None = None
     field: Text | None = None
     message: Text | None = None

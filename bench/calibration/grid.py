@@ -4,7 +4,8 @@
 
 The grid is allocator x precision x memory format x threads, around the plan that was just chosen, which is one of its
 rows. Each plan is measured in blocks, plan after plan, round after round, each round in the opposite order of the one
-before. After the first round only those go on that were not far slower than the best of it. The best row of many was
+before. After the first round only those go on that were not far slower than the best of it; a plan that is hopeless
+already on 32 samples is not measured on whole batches at all. The best row of many was
 lucky, too: the ratio errs against the choice.
 """
 
@@ -30,6 +31,11 @@ from training.spec import DEFAULTS
 ROUNDS: Final = {"cnn": 12, "resnet18": 6}
 BLOCK_SECONDS: Final = 0.3
 """Of a plan in a round; one step where that takes longer."""
+LOOK: Final = 32
+"""Samples of the first step of a plan of which nothing is known."""
+HOPELESS: Final = 6.0
+"""How much slower than the best so far such a step may be, sample by sample, to be followed by whole ones: far more
+than what a small batch costs. Without instructions for bfloat16 a plan takes minutes for a whole one."""
 GOES_ON: Final = 1.25
 """How much slower than the best of the first round a plan may be to be measured again."""
 BOUND: Final = 0.95
@@ -74,7 +80,7 @@ def examine(model: str, around: Surroundings) -> None:
     rows = [Row(plan) for plan in grid(chosen, around.resources)]
     mine = next(one for one in rows if one.plan == chosen)
     with Lab(spec, around.store.path, around.directory, around.environment, nothing) as lab:
-        measure(lab, rows, mine, ROUNDS[model])
+        measure(lab, rows, mine, spec.batch_size, ROUNDS[model])
     show(model, spec.batch_size, rows, mine)
 
 
@@ -92,23 +98,27 @@ def grid(chosen: Plan, resources: Resources) -> list[Plan]:
     ]
 
 
-def measure(lab: Laboratory, rows: Sequence[Row], mine: Row, rounds: int) -> None:
+def measure(lab: Laboratory, rows: Sequence[Row], mine: Row, batch_size: int, rounds: int) -> None:
     """Measure round after round; the chosen plan and all that are near the best see every one of them."""
     going = list(rows)
     for number in range(rounds):
         for one in reversed(going) if number % 2 else going:
             try:
-                one.blocks.append(block(lab, one))
+                one.blocks.append(block(lab, one, batch_size, min(other.step_s for other in rows)))
             except (Lost, Broken) as error:
                 one.failure = str(error)
         best = min(one.step_s for one in rows)
         going = [one for one in going if one is mine or (not one.failure and one.step_s <= GOES_ON * best)]
 
 
-def block(lab: Laboratory, one: Row) -> Sequence[float]:
+def block(lab: Laboratory, one: Row, batch_size: int, best_s: float) -> Sequence[float]:
     """Measure a plan for a while; what was measured in between has filled the caches and taken its place in memory."""
     step_s = one.step_s
     if not one.blocks:  # nothing is known of its speed
+        samples = min(LOOK, batch_size)
+        look = lab.measure(one.plan, 1, settle=0, warm_up=1, samples=samples).times(batch_size / samples).seconds
+        if look[0] >= HOPELESS * best_s:
+            return look
         first = lab.measure(one.plan, 1, settle=0, warm_up=1).seconds
         if first[0] >= BLOCK_SECONDS:
             return first

@@ -30,6 +30,7 @@ def environment(tmp_path: Path, cache_dir: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_train_reaches_98_9_percent_on_mnist(environment: dict[str, str], mnist_dir: Path) -> None:
     """`preflight train --dataset mnist --model cnn --json`: one object, one epoch, and a model that is that good."""
     done = subprocess.run(
@@ -53,6 +54,7 @@ def test_train_reaches_98_9_percent_on_mnist(environment: dict[str, str], mnist_
     assert (Path(result["artifact"]) / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_profile_says_where_the_time_went(environment: dict[str, str]) -> None:
     """As a table, in the manifest, and as a trace beside the model; its phases add up to the time of the epochs."""
     job = [PREFLIGHT, "train", "--dataset", "digits", "--no-calibrate", "--epochs", "2", "--profile"]
@@ -72,6 +74,7 @@ def test_a_profile_says_where_the_time_went(environment: dict[str, str]) -> None
     assert [line.split()[0] for line in shown.splitlines()[-10:]] == ["PHASE", *phases, "all"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_the_plans_rarer_knobs_train_too(environment: dict[str, str]) -> None:
     """torch.compile, loader workers, micro-batches, one thread: another way to the same accuracy."""
@@ -88,6 +91,7 @@ def test_the_plans_rarer_knobs_train_too(environment: dict[str, str]) -> None:
     assert result["test_accuracy"] >= 0.9
 
 
+@pytest.mark.slow
 def test_calibrate_prints_the_plan_and_why(environment: dict[str, str]) -> None:
     """As text and as one JSON object; the first trial is the user's own plan, and the second call is a cache hit."""
     command = [PREFLIGHT, "calibrate", "--dataset", "digits", "--set", "plan.threads=1", "--calibration-samples", "4"]
@@ -120,6 +124,7 @@ def test_the_demo_trains_mnist(environment: dict[str, str], mnist_dir: Path) -> 
     assert accuracy >= 98.9
 
 
+@pytest.mark.slow
 def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
     """Without data and network it says so in one sentence, and trains on scikit-learn's digits.
 
@@ -139,11 +144,9 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("redis ", signal.SIGINT),
-        ("enqueued", signal.SIGTERM),
+        ("redis ", signal.SIGTERM),
         ("trial ", signal.SIGINT),
-        ("plan ", signal.SIGTERM),
-        ("epoch ", signal.SIGINT),
+        pytest.param("epoch ", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_demo_leaves_nothing(
@@ -159,14 +162,18 @@ def test_an_interrupted_demo_leaves_nothing(
         )
     seen: dict[int, psutil.Process] = {}
     deadline = time.monotonic() + 60
-    while moment not in log.read_text():
-        assert demo.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
+    try:
+        while moment not in log.read_text():
+            assert demo.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            seen |= {process.pid: process for process in descendants(demo.pid)}
+            time.sleep(0.02)
         seen |= {process.pid: process for process in descendants(demo.pid)}
-        time.sleep(0.02)
-    seen |= {process.pid: process for process in descendants(demo.pid)}
-    demo.send_signal(number)
-    assert demo.wait(30) == 130
+        demo.send_signal(number)
+        assert demo.wait(30) == 130
+    finally:
+        if demo.poll() is None:
+            demo.terminate()  # where SIGINT is ignored, as behind a shell's `&`, it would train for ever
     assert "interrupted" in log.read_text()
     _, alive = psutil.wait_procs(list(seen.values()), timeout=10)
     assert alive == []
@@ -179,6 +186,7 @@ def descendants(pid: int) -> Iterator[psutil.Process]:
         return
 
 
+@pytest.mark.slow
 def test_enqueue_watch_jobs_cancel(environment: dict[str, str], redis_url: str, tmp_path: Path) -> None:
     """A job's whole life through the commands, each with the exit code of its outcome."""
     from redis import Redis

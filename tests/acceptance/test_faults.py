@@ -32,6 +32,7 @@ def service() -> Iterator[Preflight]:
         yield service
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 def test_it_is_survived(service: Preflight, name: str) -> None:
     """One round of the fault, at a moment drawn from its name: the same in every run."""
@@ -42,6 +43,7 @@ def test_it_is_survived(service: Preflight, name: str) -> None:
     assert verdict.problems == (), f"{name}, {verdict.moment}"
 
 
+@pytest.mark.slow
 def test_hostile_hashes_harm_nobody(service: Preflight) -> None:
     """A hundred of the thousand."""
     run: Run[PreflightScene] = alone(hostile_hashes(2))

@@ -87,6 +87,7 @@ def test_a_deterministic_training_is_only_compared(digits_store: StoreInfo, tmp_
     assert "adapted" not in kinds
 
 
+@pytest.mark.slow
 def test_being_compared_changes_no_weight(digits_store: StoreInfo, tmp_path: Path) -> None:
     """A deterministic training ends with the same weights, bit for bit, with and without a prediction."""
     spec = dataclasses.replace(SPEC, deterministic=True, epochs=2)

@@ -34,6 +34,8 @@ from training.resources import Resources
 from training.spec import TrainSpec
 from training.store import StoreInfo
 
+pytestmark = pytest.mark.slow  # whole calibrations, one after the other
+
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32, epochs=10_000)
 """Of many epochs, so that a share of the training's time is no bound on a slow machine."""
 OWN = Plan(threads=1, micro_batch=32, eval_batch=100)

@@ -20,7 +20,7 @@ from training.process import Child, follow
 from training.spec import TrainSpec
 from training.store import StoreInfo
 
-SPEC = TrainSpec(dataset="digits", model="cnn", epochs=8, batch_size=32, deterministic=True)
+SPEC = TrainSpec(dataset="digits", model="cnn-small", epochs=8, batch_size=32, deterministic=True)
 PLAN = Plan(threads=1, micro_batch=32, memory_format="channels_last")
 STEPS = 1350 // 32
 
@@ -69,6 +69,7 @@ def position(record: Record) -> int:
     raise AssertionError(record)
 
 
+@pytest.mark.slow  # tests/acceptance/test_faults.py kills training children, too
 def test_killed_twice_it_ends_with_the_same_model(job: Job, tmp_path: Path) -> None:
     """SIGKILL after a checkpoint, two times over: each attempt goes on, and the model is the undisturbed one's."""
     other = Job(tmp_path / "undisturbed", job.store)
@@ -117,7 +118,9 @@ def test_a_finished_model_is_whole_where_it_is_published(job: Job) -> None:
     publish(job.directory / "staged" / "1", place)
     manifest = read_manifest(place)
     assert manifest is not None
-    assert (manifest["job_id"], manifest["sha256"]) == ("a job", {"model.safetensors": done.payload["model_sha256"]})
+    digests = manifest["sha256"]
+    assert isinstance(digests, dict)
+    assert (manifest["job_id"], digests["model.safetensors"]) == ("a job", done.payload["model_sha256"])
     assert not (job.directory / "staged" / "1").exists()
 
 
@@ -155,11 +158,11 @@ def refusal(job: Job, request: TrainingRequest) -> PreflightError:
 
 def test_a_model_with_too_many_parameters_is_refused(job: Job) -> None:
     """The message has the count, the bound and the setting."""
-    error = refusal(job, replace(job.request(1), max_parameters=100_000))
+    error = refusal(job, replace(job.request(1), max_parameters=20_000))
     assert isinstance(error, InvalidConfig)
     assert error.field == "model"
     assert error.message == (
-        "model 'cnn' has 135,146 parameters, but at most 100,000 are allowed here; "
+        "model 'cnn-small' has 47,450 parameters, but at most 20,000 are allowed here; "
         "use a smaller model or raise PREFLIGHT_MAX_PARAMETERS"
     )
 
@@ -220,6 +223,7 @@ def test_a_read_only_disk_is_refused_before_training(job: Job, mounted: Mount, w
     )
 
 
+@pytest.mark.slow
 def test_what_lies_there_already_makes_room(job: Job, mounted: Mount) -> None:
     """A disk with room for three checkpoints and no more is no reason to refuse to go on from two of them."""
     disk = replace(job, directory=mounted("size=10m"), seconds=3600.0)

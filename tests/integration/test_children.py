@@ -34,6 +34,7 @@ from training.errors import (
 from training.journal import JournalReader, Record
 from training.models import build
 from training.plan import Plan
+from training.predictions import PREDICTIONS, read
 from training.prepare_child import PrepareRequest
 from training.process import ENVELOPE, Child, Envelope, follow, raise_failure
 from training.spec import TrainSpec
@@ -105,7 +106,10 @@ def test_a_training_child_trains_reports_and_leaves_its_model(digits_store: Stor
     digest = hashlib.sha256((tmp_path / "model" / MODEL).read_bytes()).hexdigest()
     assert (done["artifact"], done["model_sha256"]) == (str(tmp_path / "model"), digest)
     manifest = json.loads((tmp_path / "model" / MANIFEST).read_text())
-    assert manifest["sha256"] == {MODEL: digest}
+    assert manifest["sha256"][MODEL] == digest
+    probabilities, labels = read(tmp_path / "model" / PREDICTIONS)
+    assert labels.tolist() == store.test_labels.tolist()
+    assert torch.allclose(torch.from_numpy(probabilities), logits.softmax(1), atol=1e-4)
     assert {**manifest["metrics"], "artifact": str(tmp_path / "model"), "model_sha256": digest} == done
     assert (manifest["job_id"], manifest["history"]) == ("a job", epochs)
     assert manifest["spec"] == dataclasses.asdict(SPEC)

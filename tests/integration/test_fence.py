@@ -30,6 +30,7 @@ from worker.fence import (
 from worker.publish import folded
 from worker.safe_job import SafeJob
 from worker.settings import Settings
+from worker.totals import counted
 from worker.wire import LIFECYCLE, AnyEvent, JobStarted, Progress, TrainingDone, TrainResult, flatten
 
 TTL = 1000
@@ -107,7 +108,7 @@ def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None)
     return Entry(
         attempt=said.attempt, seq=said.seq, fields=list(itertools.chain(*record.items())),
         state=list(itertools.chain(*folded(said, record).items())), lifecycle=said.type in LIFECYCLE,
-        first=said.type == "job_started", result=result, meta=meta,
+        first=said.type == "job_started", result=result, meta=meta, totals=counted(said, began=None),
     )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from training.plan import Plan
 from training.spec import TrainSpec
 from training.store import StoreInfo
 
+pytestmark = pytest.mark.slow  # processes that hang, die or answer nonsense, one after the other
+
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
 OWN = Plan(threads=1, micro_batch=32, eval_batch=100)
 TUNED = replace(OWN, allocator="tuned")

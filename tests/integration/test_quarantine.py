@@ -128,7 +128,7 @@ rest: st.SearchStrategy[Fields] = st.dictionaries(names | st.binary(max_size=9),
 ids = st.sampled_from(["A.b-c_9", "..", "", "a:b", "a b", "a\n", "x" * 65, "../a", "é", b"\xff", b"a"]) | st.binary()
 
 
-@hypothesis_settings(max_examples=1000)
+@hypothesis_settings(max_examples=500)
 @given(job_id=st.just("a") | ids, stored=rest, data=st.none() | data)
 @example("a", {}, zlib.compress(b"[" * 10**8))
 @example("a", {"timeout": b"9" * 300_000}, PAYLOAD)
@@ -138,7 +138,7 @@ def test_any_hash_is_a_job_or_poison(redis_url: str, job_id: bytes | str, stored
     see_what_becomes_of(redis_url, job_id, stored if data is None else {**stored, "data": data}, None)
 
 
-@hypothesis_settings(max_examples=2000)
+@hypothesis_settings(max_examples=500)
 @given(call=calls, stored=rest, key=st.none() | st.just("sixteen letters!"))
 def test_any_call_is_a_job_or_refused(redis_url: str, call: object, stored: Fields, key: str | None) -> None:
     """Whatever its function, arguments and keywords are."""

@@ -2,8 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -397,15 +396,6 @@ def test_no_bytes_stay_or_stop_the_watcher(redis_url: str, started: list[bytes],
     assert watch.unsettled == []
     real = any(entry.partition(b":")[0] == b"j" for entry in started) or b"j" in between
     assert watch.waiting == (["j"] if real else [])
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    (tmp_path / "redis").mkdir()
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 def test_what_was_seen_before_redis_went_away_counts_no_more(server: RedisServer, clock: Clock) -> None:

@@ -15,16 +15,6 @@ from worker.settings import Settings
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A redis-server that can be killed, started again and emptied."""
-    (tmp_path / "redis").mkdir()
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
 def proxy(server: RedisServer, tmp_path: Path) -> Iterator[Proxy]:
     """A way to it that can be cut."""
     proxy = Proxy(tmp_path / "proxy.sock", server.path)
@@ -56,6 +46,7 @@ def test_redis_cut_across_the_end(proxy: Proxy, client: Client, settings: Settin
     assert (settings.artifact_dir / "job" / "manifest.json").exists()
 
 
+@pytest.mark.slow  # tests/acceptance/test_faults.py empties Redis, too
 def test_redis_comes_back_empty(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
     """The running job ends with all its events; a queued one is enqueued again from the outbox; both are said."""
     client.enqueue(long_job("running"), ensure=True)

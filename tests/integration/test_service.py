@@ -4,9 +4,11 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -17,10 +19,14 @@ from rq import Callback, Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
+from structlog.testing import capture_logs
 
+from bench.faults.machines import RedisServer
 from training.artifact import MANIFEST, MODEL
 from worker import keys, quarantine
 from worker.client import Client
+from worker.presence import DIRECTORY
+from worker.service import ClockSkew, connect
 from worker.settings import Settings
 from worker.wire import (
     CheckpointSaved,
@@ -196,6 +202,7 @@ def test_an_id_is_trained_once(settings: Settings, client: Client, start_worker:
     assert client.status("once").attempt == 1
 
 
+@pytest.mark.slow
 def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, start_worker: StartWorker) -> None:
     """Two jobs of the same spec and plan end with the same weights."""
     for job_id in ("a", "b"):
@@ -291,9 +298,10 @@ def test_a_corrupt_file_is_named(
     assert "train-images-idx3-ubyte" in (state.message or "")
 
 
+@pytest.mark.slow  # tests/acceptance/test_faults.py kills training children, too
 def test_a_killed_training_child_goes_on_from_its_checkpoint(client: Client, start_worker: StartWorker) -> None:
     """SIGKILL of the child is said with its signal, and the same attempt trains on from the last checkpoint."""
-    client.enqueue(digits_job(job_id="victim", epochs=40))
+    client.enqueue(digits_job(job_id="victim", epochs=20))
     worker = start_worker("--burst")
     resumed, warned, killed = [], [], False
     for event in client.events("victim", timeout=60):
@@ -344,16 +352,17 @@ def test_a_job_that_kills_its_supervisor_again_and_again_is_put_away(
 
 
 def test_rq_sees_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """`rq info` shows both."""
+    """`rq info` shows both, and that the worker is idle once its job has ended."""
     worker = start_worker()
     client.enqueue(digits_job(job_id="seen"))
     wait_for(client, "seen")
-    info = subprocess.run(
-        [str(Path(sys.executable).parent / "rq"), "info", "--url", settings.redis_url, "--raw"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert f"queue {settings.queue}" in info
-    assert str(worker.process.pid) in info
+
+    def info() -> list[str]:
+        command = [str(Path(sys.executable).parent / "rq"), "info", "--url", settings.redis_url, "--raw"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    wait_until(lambda: any(str(worker.process.pid) in line and "idle" in line for line in info()))
+    assert any(line.startswith(f"queue {settings.queue}") for line in info())
 
 
 def test_sigterm_stops_an_idle_worker(client: Client, settings: Settings, start_worker: StartWorker) -> None:
@@ -376,6 +385,66 @@ def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_pat
     assert "did not answer for 1.5 s" in output
     assert output.count("redis_unreachable") >= 2
     assert "Traceback" not in output
+
+
+def test_it_says_that_no_redis_was_named(start_worker: StartWorker) -> None:
+    """Without REDIS_URL it looks at the usual place, and says that nothing was set."""
+    nothing = {"PREFLIGHT_REDIS_URL": "", "REDIS_URL": "", "PREFLIGHT_REDIS_WAIT": "0"}
+    with closing(socket.socket()) as usual:
+        if usual.connect_ex(("localhost", 6379)) == 0:
+            pytest.skip("there is a Redis where it looks")
+    worker = start_worker(environment=nothing)
+    assert worker.wait() == 1
+    assert worker.output().splitlines()[-1].endswith("; REDIS_URL is not set: set it, or start Redis there")
+
+
+@pytest.mark.parametrize("ahead", [7200, -7200])
+def test_clocks_that_are_hours_apart_are_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    """A worker would take others' checkpoints for old; minutes are worth a warning. The clock is the only fake."""
+    if "server_time_usec" not in connect(settings).info("server"):
+        pytest.skip("this Redis does not say what time it is")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + ahead)
+    with pytest.raises(ClockSkew, match=f"clock is 7[12]..? s {'ahead of' if ahead > 0 else 'behind'} that of Redis"):
+        connect(settings)
+    monkeypatch.setattr(time, "time", lambda: now() + ahead / 60)
+    with capture_logs() as logged:
+        connect(settings)
+    assert [line["event"] for line in logged] == ["clock_skew"]
+
+
+def test_signs_of_life_go_on_through_idleness_a_job_and_a_redis_that_is_away(
+    server: RedisServer, settings: Settings, start_worker: StartWorker
+) -> None:
+    """What `preflight health` looks at."""
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url})
+    lock = only_lock(settings)
+
+    def beats() -> None:
+        before = lock.stat().st_mtime_ns
+        wait_until(lambda: lock.stat().st_mtime_ns > before)
+
+    beats()
+    Client(server.url).enqueue(digits_job(job_id="long", epochs=10_000))
+    assert wait_for(Client(server.url), "long", "running").status == "running", worker.output()
+    beats()
+    server.kill()
+    beats()
+    beats()
+
+
+def only_lock(settings: Settings) -> Path:
+    """Return the lock of the one worker, once it has named it."""
+    directory = settings.state_dir / DIRECTORY
+
+    def named() -> list[Path]:
+        return [path for path in directory.glob("*") if not path.name.startswith(".")] if directory.is_dir() else []
+
+    wait_until(lambda: bool(named()))
+    (lock,) = named()
+    return lock
 
 
 def test_a_wrong_password_is_fatal_at_once(start_worker: StartWorker) -> None:

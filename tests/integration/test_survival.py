@@ -20,7 +20,7 @@ FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
 
 def long_job(job_id: str, **fields: object) -> TrainJob:
     """Return a deterministic job of some seconds."""
-    return digits_job(job_id=job_id, epochs=25, deterministic=True, plan={"threads": 1}, **fields)
+    return digits_job(job_id=job_id, epochs=12, deterministic=True, plan={"threads": 1}, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,7 @@ def test_sigterm_puts_a_running_job_to_the_front(
     assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> None:
     """Without patience: exit code 1, no process left, the job back in its queue, and nothing lost."""
     sha = expected_sha(client, start_worker, undisturbed)
@@ -106,6 +107,7 @@ def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undis
     assert client.status("job").model_sha256 == sha
 
 
+@pytest.mark.slow
 def test_sigterm_during_calibration(client: Client, start_worker: StartWorker) -> None:
     """A job that is still being calibrated goes back at once, too."""
     client.enqueue(digits_job(job_id="job", calibrate=True, force_calibration=True, epochs=3))
@@ -120,6 +122,7 @@ def test_sigterm_during_calibration(client: Client, start_worker: StartWorker) -
     assert client.status("job").status == "finished"
 
 
+@pytest.mark.slow  # tests/acceptance/test_faults.py has a worker stopped and woken, too
 def test_a_stopped_attempt_that_wakes_up_can_write_nothing(
     client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
 ) -> None:

@@ -36,6 +36,13 @@ def test_the_manifest_vouches_for_the_model(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o644}
 
 
+def test_what_lies_beside_the_model_is_vouched_for_too(tmp_path: Path) -> None:
+    """It is whole where the manifest is, which has its sha256."""
+    save(tmp_path, b"weights", FACTS, {"more": b"and more"})
+    assert contents(tmp_path).keys() == {MODEL, MANIFEST, "more"}
+    assert json.loads(contents(tmp_path)[MANIFEST])["sha256"]["more"] == hashlib.sha256(b"and more").hexdigest()
+
+
 def test_saving_again_replaces_both(tmp_path: Path) -> None:
     """A job that is run again leaves its second model and the manifest of that."""
     save(tmp_path, b"first", FACTS)

@@ -45,7 +45,7 @@ from training.store import Store, StoreInfo, checksum, open_store
 
 TRAIN, HELD_OUT, TEST = 128, 32, 32
 SPEC = TrainSpec(
-    dataset="digits", model="cnn", epochs=3, batch_size=32, validation_samples=HELD_OUT, deterministic=True
+    dataset="digits", model="cnn-small", epochs=3, batch_size=32, validation_samples=HELD_OUT, deterministic=True
 )
 PLAN = Plan(threads=1, micro_batch=32)
 STEPS = 12
@@ -168,19 +168,22 @@ def assert_same(some: Outcome, other: Outcome) -> None:
 
 
 LAST = Plan(threads=1, micro_batch=32, precision="bfloat16", memory_format="channels_last")
+FLOAT32 = replace(LAST, precision="float32")
 SGD = replace(SPEC, optimizer="sgd", learning_rate=0.05)
 VARIANTS = {
     "adamw": (SPEC, PLAN),
     "sgd, in bfloat16 and channels_last": (SGD, LAST),
     "adamw, in channels_last, accumulated and augmented": (
         replace(SPEC, augmentation=EVERYTHING, gradient_clip=1.0),
-        replace(LAST, precision="float32", micro_batch=12),
+        replace(FLOAT32, micro_batch=12),
     ),
     "sgd without momentum or validation": (replace(SGD, momentum=0.0, validation_samples=0), PLAN),
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "bfloat16" in name else ()) for name in VARIANTS]
+)
 def test_wherever_it_is_interrupted_it_ends_the_same(job: Job, name: str) -> None:
     """Stopped after each of its steps in turn, a deterministic training ends with the undisturbed one's weights."""
     spec, plan = VARIANTS[name]
@@ -196,9 +199,14 @@ def test_wherever_it_is_interrupted_it_ends_the_same(job: Job, name: str) -> Non
         assert resumed.steps == undisturbed.steps - steps
 
 
-@pytest.mark.parametrize(("spec", "plan"), [(SPEC, LAST), (SGD, PLAN)], ids=["adamw", "sgd"])
+@pytest.mark.parametrize(
+    ("spec", "plan"), [(SPEC, FLOAT32), pytest.param(SGD, PLAN, marks=pytest.mark.slow)], ids=["adamw", "sgd"]
+)
 def test_a_large_network_ends_the_same(job: Job, spec: TrainSpec, plan: Plan) -> None:
-    """resnet18, stopped after its first step and at its last: weights of every shape get their state back."""
+    """resnet18, stopped after its first step and at its last: weights of every shape get their state back.
+
+    Not in bfloat16: a processor without instructions for it takes minutes.
+    """
     job = replace(job, spec=replace(spec, model="resnet18", epochs=1), plan=replace(plan, micro_batch=16))
     undisturbed = job.elsewhere("undisturbed").run()
     job.interrupted(1, 1)
@@ -268,7 +276,7 @@ def dropping(shape, classes):
 """
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_random_numbers_go_on_where_they_were(job: Job, install_package: Callable[..., None], workers: int) -> None:
     """A network with dropout ends the same, with a loader process too, which does not meddle with torch's numbers."""
     install_package("preflight.models", {"dropping": "dropping:dropping"}, "dropping", DROPOUT)
@@ -623,16 +631,16 @@ def test_what_the_child_finds_damaged_it_passes_over_too(two: Job) -> None:
         done = fit(step, two.store, records, lambda: False, course, keeper)
     assert records.kinds[:3] == ["warning", "warning", "resumed"]
     assert "cannot be read" in str(records.payloads[0])
-    assert "its weights are not those of model 'cnn'" in str(records.payloads[1])
+    assert "its weights are not those of model 'cnn-small'" in str(records.payloads[1])
     assert_same(Outcome(step.model.state_dict(), list(done.epochs), records, 0), undisturbed)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("model/0.0.weight", None, "its weights are not those of model 'cnn'"),
-        ("best/0.0.weight", None, "its weights are not those of model 'cnn'"),
-        ("model/0.0.weight", torch.zeros(3), "its weights are not those of model 'cnn'"),
+        ("model/0.0.weight", None, "its weights are not those of model 'cnn-small'"),
+        ("best/0.0.weight", None, "its weights are not those of model 'cnn-small'"),
+        ("model/0.0.weight", torch.zeros(3), "its weights are not those of model 'cnn-small'"),
         ("optimizer/99/exp_avg", torch.zeros(3), "the optimizer has no parameter 99"),
         ("optimizer/x/exp_avg", torch.zeros(3), "the optimizer has no parameter x"),
         ("optimizer/0/exp_avg", torch.zeros(3), "exp_avg of parameter 0 is of another shape"),

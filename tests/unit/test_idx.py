@@ -25,6 +25,7 @@ def arrays_of(dtype: str) -> st.SearchStrategy[npt.NDArray[np.generic]]:
 
 
 THREE_LABELS = b"\0\0\x08\x01" + struct.pack(">I", 3) + b"\x01\x02\x03"
+PACKED = gzip.compress(THREE_LABELS, mtime=0)
 
 
 def encoded(array: npt.NDArray[np.generic]) -> bytes:
@@ -124,12 +125,13 @@ def test_each_defect_of_a_raw_file_is_named(tmp_path: Path, data: bytes, says: s
     "data",
     [
         THREE_LABELS,
-        gzip.compress(THREE_LABELS)[:-1],
-        gzip.compress(THREE_LABELS)[:-9],
-        gzip.compress(THREE_LABELS)[:5],
-        gzip.compress(THREE_LABELS)[:-8] + bytes(8),
-        gzip.compress(THREE_LABELS) + b"garbage",
+        PACKED[:-1],
+        PACKED[:-9],
+        PACKED[:5],
+        PACKED[:-8] + bytes(8),
+        PACKED + b"garbage",
     ],
+    ids=["not gzip", "end cut", "checksum cut", "header cut", "checksum zeroed", "garbage after"],
 )
 def test_each_defect_of_a_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
     """Not gzip at all, truncated anywhere, a wrong checksum, something after the end."""

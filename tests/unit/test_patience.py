@@ -1,6 +1,6 @@
 """Waiting for Redis: it ends when Redis is there, when waiting is in vain, and when something else ends it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,16 +49,6 @@ def connected(url: str) -> Redis:
 def nowhere(tmp_path: Path) -> Redis:
     """A Redis that is not there."""
     return connected(f"unix://{tmp_path}/none")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    (tmp_path / "redis").mkdir()
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.go_on()
-    server.kill()
 
 
 def test_what_redis_answers_is_returned(connection: Redis) -> None:

@@ -6,10 +6,11 @@ import traceback
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from training.errors import InvalidConfig
 from worker.doctor import examine
-from worker.settings import child_environment, load, service_environment, without_password
+from worker.settings import child_environment, export_environment, load, service_environment, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +52,9 @@ def test_our_own_redis_variable_goes_before_the_platforms(monkeypatch: pytest.Mo
         ("REDIS_URL", "localhost:6379", "REDIS_URL is 'localhost:6379': must begin with redis://"),
         ("PREFLIGHT_MAX_EPOCHS", "0", "PREFLIGHT_MAX_EPOCHS is '0', but must be"),
         ("PREFLIGHT_MAX_SAMPLES", "many", "PREFLIGHT_MAX_SAMPLES is 'many', but must be"),
+        ("PREFLIGHT_ARTIFACT_URL", "models", "PREFLIGHT_ARTIFACT_URL is 'models': must be a URL such as s3://bucket"),
+        ("PREFLIGHT_ARTIFACT_URL", "s3://b/p?key=x", "PREFLIGHT_ARTIFACT_URL is '***': must be a URL such as s3://"),
+        ("PREFLIGHT_MLFLOW_URI", "http://[::1", "PREFLIGHT_MLFLOW_URI is '***': must be a URL such as s3://"),
         ("PREFLIGHT_SIGNING_KEY", "hunter2", "PREFLIGHT_SIGNING_KEY is '***': must have at least 16 characters"),
     ],
 )
@@ -125,8 +129,9 @@ def test_passwords_are_not_shown(url: str, shown: str) -> None:
 def test_a_text_is_scrubbed_of_every_secret(url: str) -> None:
     """The password as it is and as the URL spells it, and the signing key, also in quotes and in JSON."""
     key = 'a "key" of\nsixteen, ü'
-    settings = load(redis_url=url, signing_key=key)
-    said = f"{url} p@ss/wd p%40ss%2Fwd {key} {key!r} {key!a} {json.dumps(key)} {key.encode()!r}"
+    places = {"artifact_url": "ftp://u:models-pwd@h/p", "mlflow_uri": "http://u:runs-pwd@h"}
+    settings = load(redis_url=url, signing_key=key, **places)
+    said = f"{url} p@ss/wd p%40ss%2Fwd {key} {key!r} {key!a} {json.dumps(key)} {key.encode()!r} models-pwd runs-pwd"
     text = settings.scrubbed(said)
     assert "wd" not in text
     assert "sixteen" not in text
@@ -158,9 +163,12 @@ def test_children_do_not_see_the_services_secrets(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("REDIS_URL", "redis://:secret@host")
     monkeypatch.setenv("PREFLIGHT_QUEUE", "q")
     monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "sixteen letters!")
+    monkeypatch.setenv("PREFLIGHT_ARTIFACT_URL", "s3://other")
     environment = child_environment()
     assert not [name for name in environment if name.startswith(("REDIS_", "PREFLIGHT_"))]
     assert "PATH" in environment
+    sending = export_environment(load(artifact_url="s3://bucket"), "artifact_url")
+    assert {**environment, "PREFLIGHT_ARTIFACT_URL": "s3://bucket"} == sending
 
 
 def test_a_command_finds_the_same_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -174,3 +182,87 @@ def test_a_command_finds_the_same_settings_again(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(name, value)
     assert load() == settings
     assert settings.max_epochs is None
+
+
+def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Docker and Kubernetes mount them: the password goes into the URL, escaped; nothing shows any of them."""
+    secrets = {"password": "p@ss/w:rd word", "key": "sixteen letters!", "token": "a token that is long"}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(f"{secret}\n")
+    monkeypatch.setenv("REDIS_URL", "redis://worker@redis:6379/0")
+    monkeypatch.setenv("REDIS_PASSWORD_FILE", str(tmp_path / "password"))
+    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", str(tmp_path / "token"))
+    settings = load()
+    with Redis.from_url(settings.redis_url) as connection:
+        options = connection.connection_pool.connection_kwargs
+    assert (options["username"], options["password"], options["host"]) == ("worker", secrets["password"], "redis")
+    assert settings.signing_key is not None
+    assert settings.api_token is not None
+    assert settings.signing_key.get_secret_value() == secrets["key"]
+    assert settings.api_token.get_secret_value() == secrets["token"]
+    assert settings.safe_redis_url == "redis://worker:***@redis:6379/0"
+    assert settings.scrubbed(" ".join(secrets.values())) == "*** *** ***"
+    for name, value in service_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load() == settings
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [("unix:///run/redis.sock", "unix://:***@/run/redis.sock"), ("rediss://:@host/1", "rediss://:***@host/1")],
+)
+def test_a_password_from_a_file_goes_into_any_url(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, shown: str
+) -> None:
+    """A socket, TLS, without a user."""
+    (tmp_path / "password").write_text("secret")
+    monkeypatch.setenv("REDIS_URL", url)
+    monkeypatch.setenv("REDIS_PASSWORD_FILE", str(tmp_path / "password"))
+    assert load().safe_redis_url == shown
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"", "must hold one line"),
+        (b"two\nlines of a secret", "must hold one line"),
+        (b"x" * 5000, "must hold one line"),
+        (b"\xff\xfe", "cannot be read (it is no text)"),
+        (b"too short", "must have at least 16 characters"),
+    ],
+    ids=["missing", "empty", "two lines", "too large", "no text", "short"],
+)
+def test_a_bad_file_of_a_secret_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    """One sentence with the variable and the file, without what it holds."""
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert caught.value.message.startswith(f"PREFLIGHT_API_TOKEN_FILE names {tmp_path / 'token'}")
+    assert words in caught.value.message
+    assert "too short" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "file"),
+    [
+        ("REDIS_URL", "redis://:hunter2@host", "REDIS_PASSWORD_FILE"),
+        ("PREFLIGHT_API_TOKEN", "a token that is long", "PREFLIGHT_API_TOKEN_FILE"),
+        ("PREFLIGHT_SIGNING_KEY", "sixteen letters!", "PREFLIGHT_SIGNING_KEY_FILE"),
+    ],
+)
+def test_a_secret_has_one_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, file: str
+) -> None:
+    """A variable and its file at once are refused: one of them would be ignored."""
+    (tmp_path / "secret").write_text("another that is long")
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv(file, str(tmp_path / "secret"))
+    with pytest.raises(InvalidConfig, match=f"{variable}.*{file}.*leave one of them out") as caught:
+        load()
+    assert "hunter2" not in caught.value.message

@@ -211,7 +211,7 @@ def test_every_number_and_text_on_the_wire_is_bounded() -> None:
                 assert {"minimum", "exclusiveMinimum"} & set(node), path
                 assert {"maximum", "exclusiveMaximum"} & set(node), path
             elif node.get("type") == "string":
-                assert {"maxLength", "pattern", "const", "enum", "default"} & set(node), path
+                assert {"maxLength", "pattern", "const", "enum", "default", "contentSchema"} & set(node), path
 
 
 def leaves(node: JsonValue, path: str) -> list[tuple[str, dict[str, JsonValue]]]:

@@ -1,9 +1,9 @@
 -- Append events to their job's streams and fold them into its state; each once, in order.
--- KEYS: fence, events, lifecycle, state, result, RQ's job hash
+-- KEYS: fence, events, lifecycle, state, result, RQ's job hash, totals
 -- ARGV: owner, attempt, JSON object of the last event of each attempt that was taken before, ttl in s, records kept,
--- then one JSON object an event: attempt, seq, fields, state, lifecycle, first, result, meta
+-- then one JSON object an event: attempt, seq, fields, state, lifecycle, first, result, meta, totals
 -- Returns {word, number}: superseded/0, gap/last event known here, ok/last event taken.
-local fence, events, lifecycle, state, result, job = unpack(KEYS)
+local fence, events, lifecycle, state, result, job, totals = unpack(KEYS)
 local attempt, ttl = tonumber(ARGV[2]), ARGV[4]
 if superseded(fence, ARGV[1], attempt) then
   return {'superseded', 0}
@@ -33,6 +33,9 @@ for number = 6, #ARGV do
     end
     if event.meta and redis.call('EXISTS', job) == 1 then
       redis.call('HSET', job, 'meta', event.meta)
+    end
+    for name, amount in pairs(event.totals) do
+      redis.pcall('HINCRBYFLOAT', totals, name, amount) -- a count that fails harms no job
     end
   end
 end

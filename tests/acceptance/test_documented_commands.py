@@ -1,0 +1,212 @@
+"""Every command in README and docs/ is run here as it stands there, on small data, or by the test that is named."""
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from redis import Redis
+from services import ROOT, digits_job, wait_until
+
+from worker import quarantine
+from worker.cli import main
+from worker.client import Client
+from worker.settings import Settings, service_environment
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BIN = Path(sys.executable).parent
+COMMAND = re.compile(r'(?:eval "\$\()?((?:[A-Z_]+=\S+ )*(?:preflight|make) [^")]+)(?:\)")?')
+WORKER = ("preflight worker", "REDIS_URL=redis://localhost:6379/0 preflight worker")
+ENQUEUE = "preflight enqueue --epochs 3 --wait"
+"""What trains the job `first`, which the others look at."""
+SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
+"""What makes a training one of about a second."""
+
+COMMANDS_TEST = "tests/acceptance/test_commands.py"
+EXPORTED = ("tests/integration/test_exports.py", "test_a_model_is_sent_whatever_happens_meanwhile", "needs services")
+PROVEN = {
+    "make demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "makes .venv and then runs `preflight demo`"),
+    "make test": ("tests/acceptance/test_documented_commands.py", "test_a_documented_command_works", "runs all tests"),
+    "preflight demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "trains MNIST"),
+    "preflight serve":
+        ("tests/integration/test_serve.py", "test_a_real_job_from_http_to_its_result", "on a free port"),
+    "preflight upload JOB": EXPORTED,
+    "PREFLIGHT_ARTIFACT_URL=s3://models/digits AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... preflight worker":
+        EXPORTED,
+    "PREFLIGHT_MLFLOW_URI=http://mlflow:5000 PREFLIGHT_MLFLOW_EXPERIMENT=digits preflight worker": EXPORTED,
+    "PREFLIGHT_TENSORBOARD_DIR=/runs preflight worker": EXPORTED,
+    "preflight train --json": (COMMANDS_TEST, "test_train_reaches_98_9_percent_on_mnist", "trains MNIST"),
+    "preflight train --profile": (COMMANDS_TEST, "test_a_profile_says_where_the_time_went", "a training more"),
+    "preflight train --dataset digits --epochs 3 --json":
+        (COMMANDS_TEST, "test_a_profile_says_where_the_time_went", "a training more"),
+    "preflight predict MODEL IMAGE...":
+        ("tests/integration/test_trained.py", "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
+    "preflight export ARTIFACT":
+        ("tests/integration/test_trained.py", "test_an_export_that_says_something_else_is_refused", "takes seconds"),
+    "preflight calibrate --explain":
+        ("tests/unit/test_calibrate_command.py", "test_explain_tells_how_it_came_to_that", "a calibration more"),
+}  # fmt: skip
+"""Command -> file and name of the test that runs it, and why it is not run here."""
+
+
+def documented() -> list[str]:
+    """Return each command that stands in a fenced or indented block, once."""
+    return list(dict.fromkeys(command for page in PAGES for command in commands(page.read_text())))
+
+
+def commands(text: str) -> Iterator[str]:
+    fenced = False
+    for line in text.splitlines():
+        fenced ^= line.startswith("```")
+        found = COMMAND.fullmatch(re.split(r"  +", line.strip())[0])
+        if found and (fenced or line.startswith("    ")):
+            yield found[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Redis, a worker that listens there, a finished job `first`, and something in quarantine."""
+
+    settings: Settings
+    client: Client
+    environment: dict[str, str]
+    worker: "subprocess.Popen[bytes]"
+    waited: Result
+    """Of the command that enqueued it and watched it to its end."""
+
+
+@pytest.fixture(scope="module")
+def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("documented")
+    places = {f"{name}_dir": directory / name for name in ("data", "artifact", "cache", "state", "outbox")}
+    settings = Settings.model_validate({"redis_url": redis_url, **places})
+    connection = Redis.from_url(redis_url)
+    connection.flushall()
+    client = Client(redis_url)
+    connection.rpush("rq:queue:preflight", "no job")
+    environment = {**service_environment(settings), "REDIS_URL": redis_url, "PREFLIGHT_REDIS_URL": ""}
+    with (directory / "worker.log").open("wb") as log:
+        worker = subprocess.Popen([str(BIN / "preflight"), "worker"], env=environment, stdout=log, stderr=log)
+    try:
+        enqueue = [*shlex.split(ENQUEUE)[1:], "--job-id", "first", *SMALL]
+        waited = CliRunner().invoke(main, enqueue, env=environment)
+        wait_until(lambda: bool(quarantine.entries(connection)))
+        yield Service(settings, client, environment, worker, waited)
+    finally:
+        worker.terminate()
+        worker.wait(30)
+
+
+@pytest.mark.parametrize("command", documented())
+def test_a_documented_command_works(command: str, service: Service) -> None:
+    """It ends with exit code 0 where it stands for itself; a name for a job is one, MNIST is scikit-learn's digits."""
+    if command in PROVEN:
+        file, test, _ = PROVEN[command]
+        assert f"def {test}(" in (ROOT / file).read_text()
+        see_that_it_parses([word for word in shlex.split(command) if not re.match("[A-Z_]+=", word)])
+    elif command in WORKER:
+        assert service.worker.poll() is None
+    elif command == ENQUEUE:
+        assert service.waited.exit_code == 0, service.waited.output
+        assert "test accuracy" in service.waited.output
+    else:
+        run(shlex.split(command)[1:], service)
+
+
+def run(arguments: list[str], service: Service) -> None:
+    """Run `preflight` with these arguments, in this process where torch is not needed."""
+    arguments = ["digits" if word == "mnist" else word for word in arguments]
+    environment = service.environment
+    match arguments:
+        case ["train", *_]:
+            command = [str(BIN / "preflight"), *arguments, *SMALL]
+            done = subprocess.run(command, env=service.environment, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            return
+        case ["cancel", _]:
+            environment = {**environment, "PREFLIGHT_QUEUE": "nobody-listens"}
+            unwanted = Client(service.settings.redis_url, queue="nobody-listens").enqueue(digits_job())
+            arguments = ["cancel", unwanted.job_id]
+        case ["enqueue", *_]:
+            arguments = [*arguments, *SMALL]
+        case ["quarantine", "drop", "ID"]:
+            arguments = ["quarantine", "drop", "no%20job"]
+    arguments = ["first" if word == "JOB" else word for word in arguments]
+    result = CliRunner().invoke(main, arguments, env=environment)
+    assert result.exit_code == 0, result.output
+
+
+def see_that_it_parses(words: list[str]) -> None:
+    """See that the options of a command that is not run here exist, or the target of make."""
+    if words[0] == "make":
+        dry = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True)  # noqa: S607 - as documented
+        assert dry.returncode == 0, dry.stderr
+        return
+    command, rest = main.commands[words[1]], words[2:]
+    assert not isinstance(command, click.Group)
+    with command.make_context(words[1], rest):
+        pass
+
+
+def test_every_proof_is_asked_for() -> None:
+    """No entry stands for a command that is documented no more."""
+    assert set(PROVEN) <= set(documented())
+    assert set(WORKER) <= set(documented())
+
+
+def test_documented_python_enqueues(service: Service) -> None:
+    """The lines of the quick start as they stand there."""
+    done = python("docs/quickstart.md", 'job_id="second"', 'dataset="digits", calibrate=False', service)
+    assert done == "second\n"
+    assert service.client.status("second").status in ("queued", "running", "finished")
+
+
+def test_documented_python_watches(service: Service) -> None:
+    """The lines of the README; the job that they enqueue is there already, under the same id."""
+    done = python("README.md", "client.events", 'dataset="digits", job_id="first"', service)
+    assert done.startswith("job_started\n")
+    assert "test_accuracy" in done
+
+
+def python(page: str, marker: str, fields: str, service: Service) -> str:
+    """Run the lines with `marker` in a page, on another Redis and with other `fields`; return what they print."""
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (lines,) = [block for block in blocks if marker in block]
+    program = lines.replace("redis://localhost:6379/0", service.settings.redis_url)
+    program = program.replace('dataset="mnist"', fields)
+    return subprocess.run(
+        [sys.executable, "-P", "-c", program], env=service.environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_documented_requests_are_answered(service: Service) -> None:
+    """The lines for curl as they stand there, at another port, for the job that is there: accepted, shown and told."""
+    if "serve" not in main.commands:
+        pytest.skip("`preflight serve` is not there yet")
+    (lines,) = re.findall(r"```sh\n(curl.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), re.DOTALL)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {**service.environment, "PREFLIGHT_API_TOKEN": "sixteen letters!"}
+    server = subprocess.Popen([str(BIN / "preflight"), "serve", "--port", str(port)], env=environment)
+    try:
+        wait_until(lambda: listens(port))
+        program = lines.replace(":8000/", f":{port}/").replace("mnist", "digits").replace("third", "first")
+        done = subprocess.run(["bash", "-ec", program], env=environment, capture_output=True, text=True)  # noqa: S607 - as documented
+    finally:
+        server.terminate()
+        server.wait(30)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('"first"') > 2
+    assert "training_done" in done.stdout
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0

