@@ -7,16 +7,21 @@ traced, and what lies beneath the decorators of `step` is the step.
 """
 
 import inspect
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from training.spec import TrainSpec
 
 UNTRACED: Final = (Optimizer.add_param_group, Optimizer.zero_grad)
+NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
+"""Coefficients of the quintic whose iteration brings singular values near 1 (Jordan et al. 2024, "Muon")."""
+ITERATIONS: Final = 5
+RMS_OF_ADAMW: Final = 0.2
+"""Root mean square of an update of AdamW; matched, its learning rates and weight decays serve (Liu et al. 2025)."""
 
 
 class PlainAdamW(AdamW):
@@ -31,6 +36,67 @@ class PlainSGD(SGD):
     step = torch.no_grad()(inspect.unwrap(SGD.step))
 
 
+class Muon(Optimizer):
+    """Orthogonalised momentum for the hidden matrices, AdamW for the rest (Jordan et al. 2024; Liu et al. 2025).
+
+    A matrix is a parameter of at least two dimensions, a convolution's with one row for each output channel; those
+    of the input and the output layer are not hidden. torch.optim.Muon takes no convolution.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float) -> None:
+        hidden = hidden_matrices(parameters)
+        others = [each for each in parameters if not any(each is one for one in hidden)]
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__([{"params": hidden}, {"params": others}], defaults)
+        # Of the same group and state as ours: one place to set a rate, one to save and restore.
+        self._rest = PlainAdamW(self.param_groups[1:], lr=lr, weight_decay=weight_decay, fused=True)
+        self._rest.state = self.state
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all parameters that have a gradient; return what `closure` does, which may set them."""
+        loss = None if closure is None else closure()
+        self._update()
+        return loss
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        group = self.param_groups[0]
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            mean = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
+            rows = parameter.grad.lerp(mean, group["momentum"]).flatten(1)
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            scale = RMS_OF_ADAMW * max(rows.shape) ** 0.5
+            parameter.add_(orthogonal(rows).view(parameter.shape), alpha=-group["lr"] * scale)
+        self._rest.step()
+
+
+def hidden_matrices(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    """Return the weights between the first and the last layer, of networks that name their layers in order."""
+    return [each for each in parameters if each.ndim >= 2][1:-1]
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Return about the nearest semi-orthogonal matrix to one of float32 [R, C]: its singular values 0.7 to 1.2."""
+    linear, cubic, quintic = NEWTON_SCHULZ
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    wide = wide / (wide.norm() + 1e-7)
+    for _ in range(ITERATIONS):
+        square = wide @ wide.T
+        wide = torch.addmm(wide, torch.addmm(square, square, square, beta=cubic, alpha=quintic), wide, beta=linear)
+    return (wide if matrix.shape[0] <= matrix.shape[1] else wide.T).contiguous()
+
+
 def optimizer(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
     """Return the optimizer that the spec names, for `parameters`."""
     for method in UNTRACED:
@@ -39,8 +105,22 @@ def optimizer(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
     match spec.optimizer:
         case "adamw":
             return PlainAdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+        case "muon":
+            return Muon(parameters, lr=spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay)
         case "sgd":
             return PlainSGD(
                 parameters, lr=spec.learning_rate, momentum=spec.momentum,
                 nesterov=spec.momentum > 0, weight_decay=spec.weight_decay, fused=True,
             )  # fmt: skip
+
+
+def state_bytes(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> int:
+    """Return the bytes of what the optimizer remembers of `parameters` from step to step."""
+    one = sum(parameter.nbytes for parameter in parameters)
+    match spec.optimizer:
+        case "adamw":
+            return 2 * one
+        case "muon":
+            return 2 * one - sum(parameter.nbytes for parameter in hidden_matrices(parameters))
+        case "sgd":
+            return one if spec.momentum > 0 else 0

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from training.device import Computing, Gpu, decide
 from training.laps import Lap, no_lap
 from training.models import build
-from training.optimizers import optimizer
+from training.optimizers import optimizer, state_bytes
 from training.plan import Plan
 from training.schedule import learning_rate
 from training.setting import pin
@@ -195,8 +195,7 @@ class TrainStep:
 
     def checkpoint_bytes(self) -> int:
         """Return the bytes of all tensors that the rest of a training depends on."""
-        moments = 2 if self.spec.optimizer == "adamw" else int(self.spec.momentum > 0)
-        return 2 * self.model_bytes() + moments * sum(parameter.nbytes for parameter in self.parameters)
+        return 2 * self.model_bytes() + state_bytes(self.spec, self.parameters)
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""

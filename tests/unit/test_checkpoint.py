@@ -177,6 +177,7 @@ VARIANTS = {
         replace(SPEC, augmentation=EVERYTHING, gradient_clip=1.0),
         replace(FLOAT32, micro_batch=12),
     ),
+    "muon, in channels_last": (replace(SPEC, optimizer="muon"), FLOAT32),
     "sgd without momentum or validation": (replace(SGD, momentum=0.0, validation_samples=0), PLAN),
 }
 

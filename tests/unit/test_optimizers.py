@@ -1,4 +1,4 @@
-"""The optimizers: torch's own, to the bit, without the import of its compiler."""
+"""The optimizers: torch's own, to the bit, without the import of its compiler; and Muon, for convolutions too."""
 
 import subprocess
 import sys
@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from training.optimizers import optimizer
+from training.models import cnn
+from training.optimizers import hidden_matrices, optimizer, orthogonal, state_bytes
 from training.spec import Optimizer, TrainSpec
 
 SPEC = TrainSpec(dataset="digits", model="cnn", learning_rate=0.05, momentum=0.9, weight_decay=0.01)
@@ -28,7 +29,7 @@ from training.spec import TrainSpec
 from training.step import TrainStep
 
 spec = TrainSpec(dataset="digits", model="cnn", gradient_clip=1.0)
-for change in ({}, {"optimizer": "sgd"}, {"deterministic": True}):
+for change in ({}, {"optimizer": "sgd"}, {"optimizer": "muon"}, {"deterministic": True}):
     step = TrainStep(replace(spec, **change), Plan(threads=1, micro_batch=4), (1, 28, 28), 10)
     before = [parameter.clone() for parameter in step.parameters]
     step.run(torch.rand(4, 1, 28, 28), torch.arange(4), 0.1)
@@ -64,3 +65,62 @@ def test_a_training_does_not_import_the_compiler() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (64, 576), (1, 7)], ids=str)
+def test_an_orthogonal_matrix_has_singular_values_near_one(shape: tuple[int, int]) -> None:
+    """And the singular vectors of the matrix it was made of: Newton-Schulz moves nothing else."""
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = orthogonal(matrix)
+    assert found.shape == shape
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    among_the_vectors = left.T @ found @ right.T
+    assert torch.allclose(among_the_vectors, torch.diag(among_the_vectors.diag()), atol=1e-3)
+    much = values > 0.1 * values.max()  # the smallest take more iterations, as is known of it
+    assert bool(((among_the_vectors.diag()[much] > 0.6) & (among_the_vectors.diag()[much] < 1.3)).all())
+    assert torch.equal(orthogonal(torch.zeros(shape)), torch.zeros(shape))
+
+
+def test_muon_steps_as_torchs_own_and_the_rest_as_adamw() -> None:
+    """Hidden matrices as torch.optim.Muon, which iterates in bfloat16; the other parameters as AdamW, to the bit."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(8, 4), (8,), (6, 8), (9, 6), (3, 9), (3,)]
+    start = [torch.randn(shape, generator=draw) for shape in shapes]
+    mine = [nn.Parameter(each.clone()) for each in start]
+    theirs = [nn.Parameter(each.clone()) for each in start]
+    ours = optimizer(replace(SPEC, optimizer="muon", momentum=0.95), mine)
+    hidden = [theirs[2], theirs[3]]
+    assert [id(each) for each in hidden_matrices(theirs)] == [id(each) for each in hidden]
+    torchs = (
+        torch.optim.Muon(
+            hidden, lr=0.05, weight_decay=0.01, momentum=0.95, nesterov=True, adjust_lr_fn="match_rms_adamw"
+        ),
+        TORCHS["adamw"]([each for number, each in enumerate(theirs) if number not in (2, 3)]),
+    )
+    for number in range(10):
+        for one, other in zip(mine, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=draw)
+            other.grad = one.grad.clone()
+        for each in (ours, *torchs):
+            for group in each.param_groups:
+                group["lr"] = 0.05 / (1 + number)
+            each.step()
+    for number, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+        if number in (2, 3):
+            moved = float((other - start[number]).detach().norm())
+            assert float((one - other).detach().norm()) < 0.02 * moved
+        else:
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
+def test_what_an_optimizer_remembers_is_known_beforehand(name: Optimizer) -> None:
+    """In bytes, but for the counters of steps."""
+    model = cnn((1, 28, 28), 10)
+    parameters = list(model.parameters())
+    spec = replace(SPEC, optimizer=name)
+    made = optimizer(spec, parameters)
+    torch.autograd.backward(model(torch.rand(4, 1, 28, 28)).sum())
+    made.step()
+    held = [value for state in made.state.values() for value in state.values() if value.ndim]
+    assert sum(value.nbytes for value in held) == state_bytes(spec, parameters)

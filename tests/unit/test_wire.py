@@ -75,7 +75,7 @@ def test_every_field_of_the_spec_can_be_sent() -> None:
         ("model", "resnet81", "model 'resnet81' is not known (did you mean 'resnet18'?); use one of"),
         ("model", "os:system", "model is 'os:system', but must be text that matches"),
         ("learning_rate", float("inf"), "learning_rate is inf, but must be a finite number more than 0"),
-        ("optimizer", "lion", "optimizer is 'lion', but must be one of 'adamw' or 'sgd'"),
+        ("optimizer", "lion", "optimizer is 'lion', but must be one of 'adamw', 'sgd' or 'muon'"),
         ("augmentation", {"rotate": 3}, "'rotate' is not a field (did you mean 'rotate_degrees'?)"),
         ("augmentation", 3, "augmentation is 3, but must be an object"),
         ("plan", {"threads": 0}, "plan.threads is 0, but must be at least 1"),
