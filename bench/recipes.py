@@ -1,10 +1,12 @@
 """Candidates for the recipes: trained on 50,000 samples of MNIST, scored on the 10,000 held out, never on the test set.
 
-`python -m bench.recipes [PART OF A NAME ...] [--seeds N]`. Each row is a network and a way to train it; the seconds are
-those of the training steps and of one evaluation, on this machine and with other candidates' in turns, seed by seed.
+`python -m bench.recipes [PART OF A NAME ...] [--seeds N]`. Each row is a network and a way to train it, on
+one thread, as many trainings at a time as there are processors; seconds are those of the steps and of one evaluation.
 """
 
 import argparse
+import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -19,10 +21,11 @@ from bench.tables import head, row, spread
 from training.batches import Batches
 from training.evaluate import evaluate
 from training.models import build
+from training.plan import Plan
 from training.recipes import RECIPES
 from training.spec import DEFAULTS, Augmentation, TrainSpec
 from training.step import TrainStep, prepare_process
-from training.store import Store, open_store
+from training.store import open_store
 
 HELD_OUT: Final = 10_000
 SEEDS: Final = 3
@@ -46,6 +49,12 @@ EARLY: Final[Layers] = (16, 32, "early pool", 48, "early pool", 64)
 AFFINE: Final = Augmentation(rotate_degrees=10, translate=0.1)
 SGD: Final = replace(FAST, optimizer="sgd", momentum=0.9, weight_decay=0.0005, batch_size=256, learning_rate=0.2)
 LONGER: Final = replace(SGD, epochs=3, label_smoothing=0.1, augmentation=AFFINE)
+MUON: Final = replace(LONGER, optimizer="muon", momentum=0.95, weight_decay=0.01, learning_rate=0.02)
+MOST: Final = replace(MUON, epochs=12)
+WIDE: Final[Layers] = (48, 96, "early pool", 128, "early pool", 192)
+DEEP: Final[Layers] = (16, 32, "early pool", 64, 64, "early pool", 64, 64)
+THREE: Final[Layers] = (16, 48, "early pool", 64, "early pool", 64)
+WIDER: Final[Layers] = (24, 48, "early pool", 64, "early pool", 96)
 CANDIDATES: Final[Mapping[str, Candidate]] = {
     "fast: as it is": Candidate(FAST),
     "fast: pooling after batch norm and ReLU": Candidate(FAST, (16, 32, "pool", 48, "pool", 64)),
@@ -53,10 +62,21 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "fast: batch 128, rate 0.005": Candidate(replace(FAST, batch_size=128, learning_rate=0.005)),
     "fast: batch 256, rate 0.01": Candidate(replace(FAST, batch_size=256, learning_rate=0.01)),
     "fast: SGD, batch 256, rate 0.2": Candidate(SGD),
+    "fast: Muon, batch 192, rate 0.02": Candidate(replace(FAST, optimizer="muon", momentum=0.95, learning_rate=0.02)),
     "fast: cnn": Candidate(replace(FAST, model="cnn")),
-    "balanced: cnn, 3 epochs": Candidate(replace(LONGER, model="cnn")),
-    "balanced: 24 channels, 3 epochs": Candidate(LONGER, (24, 48, "early pool", 64, 64, "early pool", 64, 64)),
-    "balanced: the same, late pooling": Candidate(LONGER, (24, 48, "pool", 64, 64, "pool", 64, 64)),
+    "balanced: 24-48-64-96": Candidate(MUON, WIDER),
+    "balanced: 24-48-64-96, SGD": Candidate(LONGER, WIDER),
+    "balanced: 24-48-64-96, AdamW": Candidate(replace(LONGER, optimizer="adamw", learning_rate=0.01), WIDER),
+    "balanced: 16-48-64-64": Candidate(MUON, THREE),
+    "balanced: 16-48-64-64, 4 epochs": Candidate(replace(MUON, epochs=4), THREE),
+    "balanced: 16-48-96-96": Candidate(MUON, (16, 48, "early pool", 96, "early pool", 96)),
+    "balanced: 16-32-64-64-64-64": Candidate(MUON, DEEP),
+    "balanced: 16-32-64-64-64-64, SGD": Candidate(LONGER, DEEP),
+    "balanced: the same, late pooling": Candidate(LONGER, (16, 32, "pool", 64, 64, "pool", 64, 64)),
+    "best: 48-96-128-192": Candidate(MOST, WIDE),
+    "best: 48-96-128-192, SGD": Candidate(replace(LONGER, epochs=12), WIDE),
+    "best: 32-64-96-128, 16 epochs": Candidate(replace(MOST, epochs=16), (32, 64, "early pool", 96, "early pool", 128)),
+    "best: 32-64-96-96-128-128": Candidate(MOST, (32, 64, "early pool", 96, 96, "early pool", 128, 128)),
 }  # fmt: skip
 
 
@@ -79,13 +99,14 @@ def network(layers: Layers, shape: tuple[int, int, int], classes: int) -> nn.Mod
     return nn.Sequential(*modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
-def train(candidate: Candidate, seed: int, store: Store) -> tuple[float, float, int]:
+def train(name: str, seed: int) -> tuple[float, float, int]:
     """Return the share of the held-out samples that is recognized, the seconds, and the number of parameters."""
-    spec = replace(candidate.spec, seed=seed, validation_samples=HELD_OUT)
-    plan = quick_plan(spec)
+    layers, store = CANDIDATES[name].layers, open_store(mnist().path)
+    spec = replace(CANDIDATES[name].spec, seed=seed, validation_samples=HELD_OUT)
+    plan = one_thread(spec)
 
     def make(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
-        return network(candidate.layers, shape, classes) if candidate.layers else build(name, shape, classes)
+        return network(layers, shape, classes) if layers else build(name, shape, classes)
 
     began = time.perf_counter()
     step = TrainStep(spec, plan, store.info.shape, store.info.classes, make)
@@ -99,6 +120,11 @@ def train(candidate: Candidate, seed: int, store: Store) -> tuple[float, float, 
     return score.accuracy, time.perf_counter() - began, sum(each.numel() for each in step.parameters)
 
 
+def one_thread(spec: TrainSpec) -> Plan:
+    """Return a plan that leaves the other processors to other trainings."""
+    return replace(quick_plan(spec), threads=1)
+
+
 def main() -> None:
     """Train every candidate with every seed, and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.recipes", description=__doc__)
@@ -106,15 +132,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     asked = parser.parse_args()
     chosen = [name for name in CANDIDATES if not asked.names or any(part in name for part in asked.names)]
-    prepare_process(quick_plan(DEFAULTS))
-    store = open_store(mnist().path)
-    found = {name: list[tuple[float, float, int]]() for name in chosen}
-    for seed in range(asked.seeds):
-        for name in chosen:
-            found[name].append(train(CANDIDATES[name], seed, store))
-    head("candidate", "parameters", f"recognized of {HELD_OUT:,} held out", "mean", "seconds")
-    for name, runs in found.items():
-        accuracies, seconds, parameters = zip(*runs, strict=True)
+    mnist()  # prepared once, before the processes look for it
+    processors = len(os.sched_getaffinity(0))
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processors, prepare_process, (one_thread(DEFAULTS),)) as pool:
+        runs = pool.starmap(train, [(name, seed) for name in chosen for seed in range(asked.seeds)], chunksize=1)
+    head("candidate", "parameters", f"recognized of {HELD_OUT:,} held out", "mean", "seconds on one thread")
+    for number, name in enumerate(chosen):
+        of_it = runs[number * asked.seeds : (number + 1) * asked.seeds]
+        accuracies, seconds, parameters = zip(*of_it, strict=True)
         row(name, f"{parameters[0]:,}", spread(accuracies, ".2%"), f"{statistics.mean(accuracies):.3%}",
             spread(seconds, ".2f"))  # fmt: skip
 

@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.speed", description=__doc__)
     add_parts(parser, PARTS)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings for each time to an accuracy")
-    parser.add_argument("--recipes", nargs="*", default=["fast"], metavar="NAME")
+    parser.add_argument("--recipes", nargs="*", default=["fast", "balanced", "best"], metavar="NAME")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="leave out what others take")
     given = parser.parse_args()
     see_that_known(parser, given.parts, PARTS)

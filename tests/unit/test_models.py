@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from training.errors import InvalidConfig
-from training.models import build, cnn, cnn_small, resnet18
+from training.models import build, cnn, cnn_large, cnn_medium, cnn_small, resnet18
 
 
 def parameters(model: nn.Module) -> int:
@@ -19,6 +19,8 @@ def test_the_models_are_as_large_as_they_say() -> None:
     """As the docstrings say; that of cnn at any size of image."""
     assert parameters(cnn((1, 28, 28), 10)) == parameters(cnn((1, 64, 64), 10)) == 135_146
     assert parameters(cnn_small((1, 28, 28), 10)) == 47_450
+    assert parameters(cnn_medium((1, 28, 28), 10)) == 95_346
+    assert parameters(cnn_large((1, 28, 28), 10)) == 377_306
     assert parameters(resnet18((1, 28, 28), 10)) == 11_172_810
 
 
@@ -27,6 +29,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
     [
         ("cnn", (1, 28, 28), 10), ("cnn", (3, 24, 24), 7), ("cnn", (1, 33, 24), 2),
         ("cnn-small", (1, 28, 28), 10), ("cnn-small", (3, 24, 24), 7),
+        ("cnn-medium", (1, 28, 28), 10), ("cnn-medium", (3, 24, 24), 7), ("cnn-large", (1, 24, 33), 26),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
 )  # fmt: skip
@@ -39,7 +42,7 @@ def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int
     assert bool(logits.isfinite().all())
 
 
-@pytest.mark.parametrize("name", ["cnn", "cnn-small"])
+@pytest.mark.parametrize("name", ["cnn", "cnn-small", "cnn-medium", "cnn-large"])
 @pytest.mark.parametrize("shape", [(1, 23, 28), (1, 28, 23), (3, 8, 8)])
 def test_the_cnns_refuse_images_they_would_shrink_to_nothing(name: str, shape: tuple[int, int, int]) -> None:
     """Below 24x24 it says so, names the size and offers the other model."""

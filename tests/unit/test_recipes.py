@@ -67,7 +67,8 @@ def test_a_producer_hears_of_a_contradiction_at_once() -> None:
 
 def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:
     """With the nearest one."""
-    with pytest.raises(InvalidConfig, match=r"recipe is 'fats', but must be one of 'fast' \(did you mean 'fast'\?\)"):
+    names = "'fast', 'balanced' or 'best'"
+    with pytest.raises(InvalidConfig, match=rf"recipe is 'fats', but must be one of {names} \(did you mean 'fast'\?\)"):
         parse_job({**LEAST, "recipe": "fats"})
 
 

@@ -833,7 +833,7 @@ export interface components {
              * Recipe
              * @default null
              */
-            recipe?: "fast" | null;
+            recipe?: ("fast" | "balanced" | "best") | null;
             /** Seq */
             seq: number;
             /** Ts */
@@ -1472,7 +1472,7 @@ export interface components {
             model?: string;
             /**
              * Momentum
-             * @description momentum of sgd (Nesterov)
+             * @description momentum of sgd and muon (Nesterov)
              * @default 0.9
              */
             momentum?: number;
@@ -1486,7 +1486,7 @@ export interface components {
              * @default adamw
              * @enum {string}
              */
-            optimizer?: "adamw" | "sgd";
+            optimizer?: "adamw" | "sgd" | "muon";
             /**
              * Patience
              * @default null
@@ -1518,7 +1518,7 @@ export interface components {
              * Recipe
              * @default null
              */
-            recipe?: "fast" | null;
+            recipe?: ("fast" | "balanced" | "best") | null;
             /**
              * Schedule
              * @default one-cycle
