@@ -40,26 +40,28 @@ def augment(images: Tensor, augmentation: Augmentation, *, seed: int, epoch: int
     if not augmentation.active:
         return images
     draw = partial(uniform, seed, epoch, samples)
-    if augmentation.rotate_degrees or augmentation.translate:
+    if augmentation.rotate_degrees or augmentation.translate or augmentation.scale:
         images = _random_affine(images, augmentation, draw)
+    else:
+        images = images.clone()  # those below change them in place
     if augmentation.erode_probability or augmentation.dilate_probability:
-        images = _random_morphology(images, augmentation, draw)
+        _thin_and_thicken(images, augmentation, draw)
     if augmentation.blur_sigma:
         images = _random_blur(images, augmentation, draw)
     if augmentation.dots_probability:
-        images = _random_dots(images, augmentation, draw)
+        _add_dots(images, augmentation, draw)
     if augmentation.noise_probability:
-        images = _random_noise(images, augmentation, draw)
-    return images.clamp(0, 1)  # interpolation and blur may exceed 1 by a rounding
+        _add_noise(images, augmentation, draw)
+    return images.clamp_(0, 1)  # interpolation and blur may exceed 1 by a rounding
 
 
-def affine(images: Tensor, degrees: Tensor, shifts: Tensor) -> Tensor:
-    """Rotate counterclockwise about the centre, then shift; bilinear, background outside.
+def affine(images: Tensor, degrees: Tensor, shifts: Tensor, sizes: Tensor) -> Tensor:
+    """Rotate counterclockwise about the centre and resize, then shift; bilinear, background outside.
 
-    `degrees` is [B]; `shifts` is [B, 2], pixels rightwards and downwards.
+    `degrees` is [B]; `shifts` is [B, 2], pixels rightwards and downwards; `sizes` is [B], 2 for twice as large.
     """
     # affine_grid makes the same grid with a small matrix product per pixel, in ten times the time.
-    grid = _source_coordinates(degrees, shifts, *images.shape[-2:])
+    grid = _source_coordinates(degrees, shifts, sizes, *images.shape[-2:])
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
@@ -100,18 +102,19 @@ def draw_dots(images: Tensor, tops: Tensor, lefts: Tensor, size: int) -> Tensor:
 
 def _random_affine(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
     height, width = images.shape[-2:]
-    signed = draw(AFFINE_STREAM, 3) * 2 - 1
+    signed = draw(AFFINE_STREAM, 4) * 2 - 1
     degrees = signed[:, 0] * augmentation.rotate_degrees
-    shifts = signed[:, 1:] * (augmentation.translate * signed.new_tensor([width, height]))
-    return affine(images, degrees, shifts)
+    shifts = signed[:, 1:3] * (augmentation.translate * signed.new_tensor([width, height]))
+    return affine(images, degrees, shifts, 1 + signed[:, 3] * augmentation.scale)
 
 
-def _random_morphology(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     draws = draw(MORPHOLOGY_STREAM, 1)[:, 0]
     eroded = draws < augmentation.erode_probability
     changed = draws < augmentation.erode_probability + augmentation.dilate_probability
-    images = _changed_where(eroded, images, partial(erode, kernel=augmentation.morphology_kernel))
-    return _changed_where(changed & ~eroded, images, partial(dilate, kernel=augmentation.morphology_kernel))
+    for chosen, change in ((eroded, erode), (changed & ~eroded, dilate)):
+        positions = chosen.nonzero()[:, 0]
+        images.index_copy_(0, positions, change(images[positions], augmentation.morphology_kernel))
 
 
 def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
@@ -121,7 +124,7 @@ def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Ten
     return gaussian_blur(images, sigmas, radius)
 
 
-def _random_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+def _add_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     height, width = images.shape[-2:]
     count, size = augmentation.dots_count, min(augmentation.dots_size, height, width)
     draws = draw(DOTS_STREAM, 1 + 2 * count)
@@ -129,25 +132,44 @@ def _random_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Ten
     corners = draws[chosen, 1:]
     tops = (corners[:, :count] * (height - size + 1)).long()
     lefts = (corners[:, count:] * (width - size + 1)).long()
-    return images.index_copy(0, chosen, draw_dots(images[chosen], tops, lefts, size))
+    images.index_copy_(0, chosen, draw_dots(images[chosen], tops, lefts, size))
 
 
-def _random_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+def _add_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     height, width = images.shape[-2:]
-    draws = draw(NOISE_STREAM, height * width).view(-1, 1, height, width)
-    noisy = draws < augmentation.noise_probability
-    salt = draws < augmentation.noise_probability * augmentation.salt_vs_pepper
-    return torch.where(noisy, salt.to(images.dtype), images)
+    pixels, share = height * width, augmentation.noise_probability
+    most = min(pixels, _most_of(pixels, share))
+    draws = draw(NOISE_STREAM, 2 * most)
+    # From one noisy pixel to the next is geometric: a number for each of these, and not for each pixel.
+    positions = (_geometric(draws[:, :most], share) + 1).cumsum(1) - 1
+    samples, columns = (positions < pixels).nonzero(as_tuple=True)
+    where = positions[samples, columns]
+    salt = draws[samples, most + columns] < augmentation.salt_vs_pepper
+    images[samples, :, where // width, where % width] = salt.to(images.dtype)[:, None]
 
 
-def _source_coordinates(degrees: Tensor, shifts: Tensor, height: int, width: int) -> Tensor:
+def _most_of(count: int, share: float) -> int:
+    """Return what successes of probability `share` in `count` trials exceed less than once in 10^9 times."""
+    mean = count * share
+    return math.ceil(mean + 6 * math.sqrt(mean * (1 - share)) + 12)
+
+
+def _geometric(draws: Tensor, share: float) -> Tensor:
+    """Return, for numbers in [0, 1), the failures before the first success of probability `share` > 0, int64."""
+    if share == 1:
+        return torch.zeros_like(draws, dtype=torch.int64)
+    # A boundary that a number meets exactly must not depend on the last bit of a logarithm.
+    return (torch.log1p(-draws.double()) / math.log1p(-share) + 1e-9).clamp(max=2.0**31).long()
+
+
+def _source_coordinates(degrees: Tensor, shifts: Tensor, sizes: Tensor, height: int, width: int) -> Tensor:
     """Where each pixel of the result comes from: [B, H, W, 2] as x, y in `grid_sample`'s units.
 
     Rotated in pixels about the centre, so that an image that is not square is not sheared; `grid_sample`'s
     unit is half a side.
     """
     radians = torch.deg2rad(degrees.double())
-    cos, sin = torch.cos(radians)[:, None], torch.sin(radians)[:, None]
+    cos, sin = (torch.cos(radians) / sizes)[:, None], (torch.sin(radians) / sizes)[:, None]
     x = torch.arange(width, device=degrees.device) - (width - 1) / 2 - shifts[:, :1]
     y = torch.arange(height, device=degrees.device) - (height - 1) / 2 - shifts[:, 1:]
     of_columns = torch.stack((x * cos * (2 / width), x * sin * (2 / height)), dim=1)
@@ -179,9 +201,3 @@ def _intervals(starts: Tensor, length: int, side: int) -> Tensor:
     """Float [B, dots, side]: 1 where a position is within `length` of the start, else 0."""
     offsets = torch.arange(side, device=starts.device) - starts[..., None]
     return ((offsets >= 0) & (offsets < length)).float()
-
-
-def _changed_where(chosen: Tensor, images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Images with those `chosen` (bool [B]) replaced by their change, which is computed for these only."""
-    positions = chosen.nonzero()[:, 0]
-    return images.index_copy(0, positions, change(images[positions]))

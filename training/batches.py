@@ -36,8 +36,7 @@ def gather(
     """Return training images float32 [B, C, H, W] and labels int64 [B] of `samples` (int64 [B])."""
     images, mean, std = store.train_images[samples], store.info.mean, store.info.std
     if augmentation.active:
-        images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=samples)
-        images = images.mul(255)
+        images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=samples).mul_(255)
     return normalise(images, mean, std, layout), store.train_labels[samples].long()
 
 

@@ -42,6 +42,8 @@ class Augmentation:
     """Largest rotation either way, degrees."""
     translate: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Largest shift either way along each axis, as a fraction of the image's side."""
+    scale: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    """Largest change of size either way, as a share: 0.1 for 0.9 to 1.1 times as large."""
     noise_probability: Probability = 0.0
     """Share of pixels that become salt or pepper."""
     salt_vs_pepper: Probability = 0.5
@@ -69,7 +71,7 @@ class Augmentation:
     def active(self) -> bool:
         """Whether any image is changed at all."""
         return any(
-            (self.rotate_degrees, self.translate, self.noise_probability, self.dots_probability,
+            (self.rotate_degrees, self.translate, self.scale, self.noise_probability, self.dots_probability,
              self.blur_sigma, self.erode_probability, self.dilate_probability)
         )  # fmt: skip
 

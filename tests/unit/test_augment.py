@@ -32,6 +32,7 @@ Plane = npt.NDArray[np.float64]
 EVERYTHING = Augmentation(
     rotate_degrees=15.0,
     translate=0.1,
+    scale=0.1,
     erode_probability=0.3,
     dilate_probability=0.3,
     blur_sigma=1.0,
@@ -44,6 +45,7 @@ ALONE = {
     "blur": Augmentation(blur_sigma=2.0),
     "dots": Augmentation(dots_probability=0.4),
     "noise": Augmentation(noise_probability=0.1),
+    "size": Augmentation(scale=0.2),
     "everything": EVERYTHING,
 }
 
@@ -91,7 +93,7 @@ def blur_reference(plane: Plane, sigma: float, radius: int) -> Plane:
     return result
 
 
-def affine_reference(plane: Plane, degrees: float, right: float, down: float) -> Plane:
+def affine_reference(plane: Plane, degrees: float, right: float, down: float, size: float) -> Plane:
     """For each pixel: where it comes from, and the four pixels around that place, weighted."""
     height, width = plane.shape
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
@@ -99,8 +101,8 @@ def affine_reference(plane: Plane, degrees: float, right: float, down: float) ->
     for row, column in np.ndindex(plane.shape):
         x, y = column - (width - 1) / 2 - right, row - (height - 1) / 2 - down
         # Counterclockwise with y pointing down, undone.
-        source_column = cos * x - sin * y + (width - 1) / 2
-        source_row = sin * x + cos * y + (height - 1) / 2
+        source_column = (cos * x - sin * y) / size + (width - 1) / 2
+        source_row = (sin * x + cos * y) / size + (height - 1) / 2
         for near_row in (math.floor(source_row), math.floor(source_row) + 1):
             for near_column in (math.floor(source_column), math.floor(source_column) + 1):
                 if 0 <= near_row < height and 0 <= near_column < width:
@@ -125,14 +127,14 @@ def test_off_returns_the_input() -> None:
 def test_quarter_turns_are_those_of_rot90(turns: int, height: int) -> None:
     """Rotation by a multiple of 90 degrees moves whole pixels counterclockwise, as torch.rot90 does."""
     images = random_images(2, channels=2, height=height, width=height)
-    rotated = affine(images, torch.full((2,), 90.0 * turns), torch.zeros(2, 2))
+    rotated = affine(images, torch.full((2,), 90.0 * turns), torch.zeros(2, 2), torch.ones(2))
     torch.testing.assert_close(rotated, torch.rot90(images, turns, (2, 3)), atol=1e-5, rtol=0)
 
 
 def test_whole_pixel_shifts_move_and_fill_with_background() -> None:
     """A shift by whole pixels moves each sample right and down by its own amount; background follows."""
     images = random_images(3)
-    shifted = affine(images, torch.zeros(3), torch.tensor([[3.0, 0.0], [0.0, -2.0], [28.0, 1.0]]))
+    shifted = affine(images, torch.zeros(3), torch.tensor([[3.0, 0.0], [0.0, -2.0], [28.0, 1.0]]), torch.ones(3))
     expected = torch.zeros_like(images)
     expected[0, :, :, 3:] = images[0, :, :, :-3]
     expected[1, :, :-2] = images[1, :, 2:]
@@ -140,14 +142,15 @@ def test_whole_pixel_shifts_move_and_fill_with_background() -> None:
 
 
 def test_affine_matches_a_loop_over_pixels() -> None:
-    """Rotation then shift, bilinear, also where the image is not square."""
+    """Rotation and size, then shift, bilinear, also where the image is not square."""
     images = random_images(3, height=9, width=14)
-    degrees, shifts = [30.0, -75.5, 160.0], [[0.0, 0.0], [1.25, -2.5], [-0.5, 3.0]]
+    degrees, shifts, sizes = [30.0, -75.5, 160.0], [[0.0, 0.0], [1.25, -2.5], [-0.5, 3.0]], [1.0, 1.5, 0.7]
     references = [
-        affine_reference(plane, angle, *shift)
-        for plane, angle, shift in zip(planes(images), degrees, shifts, strict=True)
+        affine_reference(plane, angle, right, down, size)
+        for plane, angle, (right, down), size in zip(planes(images), degrees, shifts, sizes, strict=True)
     ]
-    assert_planes_close(affine(images, torch.tensor(degrees), torch.tensor(shifts)), references)
+    changed = affine(images, torch.tensor(degrees), torch.tensor(shifts), torch.tensor(sizes))
+    assert_planes_close(changed, references)
 
 
 def test_shifts_reach_the_knob_and_no_further() -> None:
@@ -174,6 +177,18 @@ def test_rotations_reach_the_knob_and_no_further() -> None:
     assert 29 < float(degrees.max()) < 31
     assert -31 < float(degrees.min()) < -29
     assert abs(float(degrees.mean())) < 4 * 30 / math.sqrt(3 * 2000)
+
+
+def test_sizes_reach_the_knob_and_no_further() -> None:
+    """A square of 20 pixels becomes one of 14 to 26, with both sides alike."""
+    images = torch.zeros(2000, 1, 40, 40)
+    images[:, :, 10:30, 10:30] = 1.0
+    resized = augmented(images, Augmentation(scale=0.3))[:, 0]
+    height, width = resized.amax(2).sum(1), resized.amax(1).sum(1)
+    assert torch.allclose(height, width, atol=1e-3)
+    assert 25.5 < float(height.max()) < 26.5
+    assert 13.5 < float(height.min()) < 14.5
+    assert abs(float(height.mean()) - 20) < 4 * 6 / math.sqrt(3 * 2000) + 0.1
 
 
 @pytest.mark.parametrize("kernel", [3, 5, 7])
@@ -280,6 +295,26 @@ def test_noise_has_its_shares_of_salt_and_pepper(probability: float, salt: float
         assert abs(float((noisy[:, 0] == value).float().mean()) - share) <= tolerance
 
 
+@pytest.mark.parametrize("probability", [0.02, 0.5, 0.9])
+def test_noise_falls_on_all_pixels_alike_and_on_each_by_itself(probability: float) -> None:
+    """From the first to the last; and whether one is hit tells nothing of the next."""
+    noisy = augmented(torch.full((20_000, 1, 4, 6), 0.5), Augmentation(noise_probability=probability)) != 0.5
+    hit = noisy.flatten(1).double()
+    deviation = math.sqrt(probability * (1 - probability) / len(hit))
+    assert float((hit.mean(0) - probability).abs().max()) < 4.5 * deviation
+    both = (hit[:, :-1] * hit[:, 1:]).mean(0)
+    assert float((both - probability**2).abs().max()) < 4.5 * math.sqrt(
+        probability**2 * (1 - probability**2) / len(hit)
+    )
+
+
+@pytest.mark.parametrize("probability", [5e-324, 1e-12])
+def test_noise_that_never_comes_changes_nothing(probability: float) -> None:
+    """However far the next noisy pixel would be."""
+    images = random_images(50)
+    assert torch.equal(augmented(images, Augmentation(noise_probability=probability)), images)
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_a_sample_does_not_depend_on_its_batch(name: str) -> None:
     """Alone, in micro-batches of several sizes, and in another order, each result is the same to the bit."""
@@ -375,6 +410,7 @@ augmentations = st.builds(
     erode_share=fractions,
     rotate_degrees=st.floats(0, 180),
     translate=fractions,
+    scale=st.floats(0, 0.9),
     noise_probability=fractions,
     salt_vs_pepper=fractions,
     dots_probability=fractions,

@@ -229,6 +229,11 @@ export interface components {
              */
             salt_vs_pepper?: number;
             /**
+             * Scale
+             * @default 0
+             */
+            scale?: number;
+            /**
              * Translate
              * @default 0
              */
@@ -1390,6 +1395,7 @@ export interface components {
              *       "noise_probability": 0,
              *       "rotate_degrees": 0,
              *       "salt_vs_pepper": 0.5,
+             *       "scale": 0,
              *       "translate": 0
              *     }
              */
