@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.parts import add_parts, run_parts, see_that_known
-from bench.speed import accuracy, data, memory, options, resnet, roof, telemetry
+from bench.speed import accuracy, data, memory, options, others, resnet, roof, telemetry
 from bench.speed.common import Asked, describe_machine
 
 PARTS: Final[dict[str, Callable[[Asked], None]]] = {
     "accuracy": accuracy.main,
+    "others": others.main,
     "resnet": resnet.main,
     "roof": roof.main,
     "data": data.main,
