@@ -69,6 +69,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.checkpoints
 	$(BIN)/python -m bench.report
 	$(BIN)/python -m bench.web
+	@$(MAKE) bench-speed
 
 SPEED ?=
 bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machine's limits; SPEED="roof data" only these parts.

@@ -50,7 +50,7 @@ AFFINE: Final = Augmentation(rotate_degrees=10, translate=0.1)
 SGD: Final = replace(FAST, optimizer="sgd", momentum=0.9, weight_decay=0.0005, batch_size=256, learning_rate=0.2)
 LONGER: Final = replace(SGD, epochs=3, label_smoothing=0.1, augmentation=AFFINE)
 MUON: Final = replace(LONGER, optimizer="muon", momentum=0.95, weight_decay=0.01, learning_rate=0.02)
-MOST: Final = replace(MUON, epochs=12)
+MOST: Final = replace(MUON, epochs=18, augmentation=replace(AFFINE, scale=0.1))
 WIDE: Final[Layers] = (48, 96, "early pool", 128, "early pool", 192)
 DEEP: Final[Layers] = (16, 32, "early pool", 64, 64, "early pool", 64, 64)
 THREE: Final[Layers] = (16, 48, "early pool", 64, "early pool", 64)
@@ -74,8 +74,9 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: 16-32-64-64-64-64, SGD": Candidate(LONGER, DEEP),
     "balanced: the same, late pooling": Candidate(LONGER, (16, 32, "pool", 64, 64, "pool", 64, 64)),
     "best: 48-96-128-192": Candidate(MOST, WIDE),
-    "best: 48-96-128-192, SGD": Candidate(replace(LONGER, epochs=12), WIDE),
-    "best: 32-64-96-128, 16 epochs": Candidate(replace(MOST, epochs=16), (32, 64, "early pool", 96, "early pool", 128)),
+    "best: 48-96-128-192, of one size": Candidate(replace(MOST, augmentation=AFFINE), WIDE),
+    "best: 48-96-128-192, SGD": Candidate(replace(MOST, optimizer="sgd", learning_rate=0.2, weight_decay=0.0005), WIDE),
+    "best: 32-64-96-128": Candidate(MOST, (32, 64, "early pool", 96, "early pool", 128)),
     "best: 32-64-96-96-128-128": Candidate(MOST, (32, 64, "early pool", 96, 96, "early pool", 128, 128)),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ _SLOWER: Final = TrainSpec(
 RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
     "fast": TrainSpec(dataset="mnist", model="cnn-small", batch_size=192, learning_rate=0.007, validation_samples=0),
     "balanced": replace(_SLOWER, epochs=3),
-    "best": replace(_SLOWER, model="cnn-large", epochs=12),
+    "best": replace(_SLOWER, model="cnn-large", epochs=18, augmentation=replace(_SLOWER.augmentation, scale=0.1)),
 }
 """Above 99.0 % of MNIST's test samples, above 99.5 %, above 99.7 %; each takes several times as long as the last."""
 FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "deterministic"})
