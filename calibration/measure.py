@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -171,18 +171,25 @@ class Workbench:
 def gradient_cosine(reference: Contender, plan: Plan, store: Store, steps: int) -> float:
     """Return the cosine between the gradients of one real batch under `plan` and under the plan of `reference`.
 
-    Both are taken at the weights that `reference` has after at least `steps` steps.
+    Both are taken at the weights that `reference` has after at least `steps` steps. A second model and its gradients
+    are all that this takes of memory beside a training.
     """
     reference.run(max(0, steps - reference.trained))
-    weights, (images, labels) = reference.step.model.state_dict(), reference.next_batch()
-    flat = []
-    for some_plan in (plan, reference.plan):
-        step = TrainStep(reference.spec, some_plan, store.info.shape, store.info.classes)
-        step.model.load_state_dict(weights)
+    images, labels = reference.next_batch()
+    other = TrainStep(reference.spec, plan, store.info.shape, store.info.classes)
+    other.model.load_state_dict(reference.step.model.state_dict())
+    gradients = []
+    for step in (other, reference.step):
         step.model.train()
         step.gradients(images, labels)
-        flat.append(torch.cat([p.grad.flatten() for p in step.model.parameters() if p.grad is not None]))
-    return float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0))
+        gradients.append([p.grad for p in step.model.parameters() if p.grad is not None])
+    one, two = gradients
+    return float(_dot(one, two) / (_dot(one, one) * _dot(two, two)).sqrt())
+
+
+def _dot(one: Sequence[Tensor], two: Sequence[Tensor]) -> Tensor:
+    """Return the inner product of two vectors that lie in pieces, a float64 scalar."""
+    return torch.stack([(a * b).sum(dtype=torch.float64) for a, b in zip(one, two, strict=True)]).sum()
 
 
 def _has_batch_statistics(model: nn.Module) -> bool:

@@ -84,6 +84,8 @@ AGAIN: Final = 2
 """Disturbed pairs of a race that are measured again."""
 RESTARTS: Final = 2
 """Processes that may be lost before the search ends with what it has."""
+OVERDUE: Final = 10.0
+"""Seconds beyond the budget, where the longest time allows them, after which a measurement is taken for hung."""
 GRACE: Final = 15.0
 """Seconds beyond the longest time for which the user's own plan is waited: without its figure there is none at all."""
 
@@ -295,7 +297,7 @@ class _Search:
         plan = self.own
         self.noise = self.evidence[plan].disturbed
         self.budget = self._budget(self.evidence[plan].step_s)
-        self.lab.limit(max(self.task.seconds, 1.2 * self.budget))
+        self.lab.limit(max(1.2 * self.budget, min(self.task.seconds, self.budget + OVERDUE)))
         notes = [memory.note] if memory.note else []
         if self.cut < self.task.batch_size:
             notes.append(f"plans are compared on steps of {self.cut} samples, as whole ones take {memory.step_s:.1f} s")
@@ -371,6 +373,8 @@ class _Search:
         self.records.attempt(plan)
         try:
             if plan.precision != "float32" and plan.precision != best.precision:
+                if not self._side_by_side(best, plan):
+                    self.lab.alone(plan)  # comparing gradients takes a second model
                 cosine = self.lab.check(plan, best).cosine
                 if not cosine > COSINE:
                     note = (

@@ -14,6 +14,7 @@ from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, even, usua
 
 from calibration.finding import Confidence, Finding, Knob, Trial
 from calibration.lab import Broken, Lost
+from calibration.orders import Checked
 from calibration.search import (
     AGAIN,
     CONFIRMING_PAIRS,
@@ -24,6 +25,7 @@ from calibration.search import (
     LEAST_SECONDS,
     LEVEL,
     LIKELY,
+    OVERDUE,
     PAIRS,
     RESTARTS,
     SHARE,
@@ -35,6 +37,7 @@ from calibration.search import (
 from calibration.space import COMPILE_GAIN, COMPILE_SECONDS, KNOBS, LEAST_MICRO, MAIN, PREFETCH, Space
 from training.errors import OutOfMemory
 from training.plan import Allocator, MemoryFormat, Plan, Precision
+from training.setting import setting_of
 
 TUNED = replace(OWN, allocator="tuned")
 BFLOAT16 = replace(OWN, precision="bfloat16", memory_format="channels_last")
@@ -562,6 +565,33 @@ def test_memory_takes_the_users_batch_in_pieces(statistics: bool, named: bool) -
     assert finding.memory is not None
     assert finding.memory.max_feasible == 68
     assert all(trial.peak_bytes is None or trial.peak_bytes <= 1000 * MIB for trial in finding.trials)
+
+
+@pytest.mark.parametrize(("memory_mib", "beside"), [(4096, 1), (500, 0)])
+def test_gradients_are_compared_beside_nothing_else_where_memory_is_short(memory_mib: int, beside: int) -> None:
+    """They take a second model, and the user's own plan is warm in that process."""
+
+    class Watched(Simulated):
+        def check(self, plan: Plan, reference: Plan) -> Checked:
+            warm.append(len([one for one in self.warm if setting_of(one) == setting_of(plan)]))
+            return super().check(plan, reference)
+
+    warm = list[int]()
+    found(Watched(), replace(LONG, memory_bytes=memory_mib * MIB))
+    assert warm[0] == beside
+
+
+def test_a_measurement_that_hangs_does_not_take_the_longest_time() -> None:
+    """It ends soon after the time that the calibration has, so that the training begins."""
+
+    def hang(plan: Plan) -> float:
+        return 1e6 if plan.precision == "bfloat16" else usual(plan)
+
+    lab = Simulated(hang)
+    finding = found(lab, replace(TASK, seconds=45.0))
+    assert finding.budget_s == LEAST_SECONDS
+    assert finding.calibration_seconds <= LEAST_SECONDS + OVERDUE
+    assert finding.plan == OWN
 
 
 COMPILED = replace(OWN, compile=True)
