@@ -114,7 +114,7 @@ def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draw: _Draw) -
     changed = draws < augmentation.erode_probability + augmentation.dilate_probability
     for chosen, change in ((eroded, erode), (changed & ~eroded, dilate)):
         positions = chosen.nonzero()[:, 0]
-        images.index_copy_(0, positions, change(images[positions], augmentation.morphology_kernel))
+        images.index_copy_(0, positions, change(images.index_select(0, positions), augmentation.morphology_kernel))
 
 
 def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
@@ -132,7 +132,7 @@ def _add_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     corners = draws[chosen, 1:]
     tops = (corners[:, :count] * (height - size + 1)).long()
     lefts = (corners[:, count:] * (width - size + 1)).long()
-    images.index_copy_(0, chosen, draw_dots(images[chosen], tops, lefts, size))
+    images.index_copy_(0, chosen, draw_dots(images.index_select(0, chosen), tops, lefts, size))
 
 
 def _add_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:

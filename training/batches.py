@@ -34,10 +34,12 @@ def gather(
     store: Store, samples: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
 ) -> tuple[Tensor, Tensor]:
     """Return training images float32 [B, C, H, W] and labels int64 [B] of `samples` (int64 [B])."""
-    images, mean, std = store.train_images[samples], store.info.mean, store.info.std
+    # Indexing would copy element by element.
+    images, labels = store.train_images.index_select(0, samples), store.train_labels.index_select(0, samples)
+    mean, std = store.info.mean, store.info.std
     if augmentation.active:
         images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=samples).mul_(255)
-    return normalise(images, mean, std, layout), store.train_labels[samples].long()
+    return normalise(images, mean, std, layout), labels.long()
 
 
 class EpochOrder(Sampler[Tensor]):

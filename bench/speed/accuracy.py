@@ -24,6 +24,8 @@ TARGETS: Final[dict[RecipeName, tuple[float, float]]] = {
 """Recipe -> test accuracy and seconds that it has to reach."""
 SEEDS: Final[dict[RecipeName, int]] = {"best": 3}
 """Recipe -> at most so many seeds: minutes each."""
+FIRST_SEED: Final[dict[RecipeName, int]] = {"best": 3}
+"""Recipe -> the first one: of `best`, 0 to 2 were looked at on the test set before it was changed."""
 PEERS: Final = {"plain PyTorch example": "plain", "Lightning, the network of `fast`": "lightning"}
 PEER_SEEDS: Final = 2
 PEER_EPOCHS: Final = 6
@@ -63,7 +65,8 @@ def recipe(name: RecipeName, target: float, bound: float, seeds: int, store: str
     choice = calibrated(spec)
     runs = []
     seeds = min(seeds, SEEDS.get(name, seeds))
-    for seed in range(seeds):
+    first = FIRST_SEED.get(name, 0)
+    for seed in range(first, first + seeds):
         request = {**as_json(replace(spec, seed=seed), choice.plan), "store": store}
         runs.append(ask("bench.speed.recipe", request, choice.plan))
     accuracies, seconds = [run["accuracy"] for run in runs], [run["seconds"] for run in runs]
