@@ -67,10 +67,7 @@ def affine(images: Tensor, degrees: Tensor, shifts: Tensor, sizes: Tensor) -> Te
 
 def dilate(images: Tensor, kernel: int) -> Tensor:
     """Largest value in the square of side `kernel` (odd, pixels) around each pixel, within the image."""
-    height, width = images.shape[-2:]
-    padded = F.pad(images, (kernel // 2,) * 4, value=-math.inf)
-    rows = reduce(torch.maximum, (padded[..., top : top + height, :] for top in range(kernel)))
-    return reduce(torch.maximum, (rows[..., left : left + width] for left in range(kernel)))
+    return _extremes(images, kernel, torch.maximum, -math.inf)
 
 
 def erode(images: Tensor, kernel: int) -> Tensor:
@@ -78,7 +75,7 @@ def erode(images: Tensor, kernel: int) -> Tensor:
 
     What lies outside the image is ignored, so a stroke that touches the border is not eaten from there.
     """
-    return -dilate(-images, kernel)
+    return _extremes(images, kernel, torch.minimum, math.inf)
 
 
 def gaussian_blur(images: Tensor, sigmas: Tensor, radius: int) -> Tensor:
@@ -115,6 +112,13 @@ def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draw: _Draw) -
     for chosen, change in ((eroded, erode), (changed & ~eroded, dilate)):
         positions = chosen.nonzero()[:, 0]
         images.index_copy_(0, positions, change(images.index_select(0, positions), augmentation.morphology_kernel))
+
+
+def _extremes(images: Tensor, kernel: int, choose: Callable[[Tensor, Tensor], Tensor], outside: float) -> Tensor:
+    height, width = images.shape[-2:]
+    padded = F.pad(images, (kernel // 2,) * 4, value=outside)
+    rows = reduce(choose, (padded[..., top : top + height, :] for top in range(kernel)))
+    return reduce(choose, (rows[..., left : left + width] for left in range(kernel)))
 
 
 def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
