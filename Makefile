@@ -9,6 +9,8 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH_INDEX_TIMEOUT ?= 5
 # Tools in an environment of their own: what they depend on is no part of a worker.
 TOOLS := build/tools
+# What users have: redis imports OpenTelemetry where it finds it, and tools for developers bring it.
+USERS := build/users
 # A release with known vulnerabilities: where it shows none, there is a mirror without the list of them.
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
@@ -60,7 +62,8 @@ audit: $(TOOLS)/.made  ## Look for known vulnerabilities in constraints.txt.
 	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
 
 bench: $(VENV)/.dev  ## Print the figures of the README.
-	$(BIN)/python -m bench.footprint
+	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
+	$(USERS)/bin/python -m bench.footprint
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.allocator

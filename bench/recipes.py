@@ -47,6 +47,7 @@ class Candidate:
 FAST: Final = RECIPES["fast"]
 EARLY: Final[Layers] = (16, 32, "early pool", 48, "early pool", 64)
 AFFINE: Final = Augmentation(rotate_degrees=10, translate=0.1)
+LESS: Final = Augmentation(rotate_degrees=7, translate=0.07)
 SGD: Final = replace(FAST, optimizer="sgd", momentum=0.9, weight_decay=0.0005, batch_size=256, learning_rate=0.2)
 LONGER: Final = replace(SGD, epochs=3, label_smoothing=0.1, augmentation=AFFINE)
 MUON: Final = replace(LONGER, optimizer="muon", momentum=0.95, weight_decay=0.01, learning_rate=0.02)
@@ -67,6 +68,12 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: 24-48-64-96": Candidate(MUON, WIDER),
     "balanced: 24-48-64-96, SGD": Candidate(LONGER, WIDER),
     "balanced: 24-48-64-96, AdamW": Candidate(replace(LONGER, optimizer="adamw", learning_rate=0.01), WIDER),
+    "balanced: 24-48-64-96, batch 512, rate 0.03": Candidate(
+        replace(MUON, batch_size=512, learning_rate=0.03), WIDER
+    ),
+    "balanced: 24-48-64-96, 2 epochs": Candidate(replace(MUON, epochs=2), WIDER),
+    "balanced: 24-48-64-96, 2 epochs, changed less": Candidate(replace(MUON, epochs=2, augmentation=LESS), WIDER),
+    "balanced: 24-48-64-96, 2 epochs, batch 192": Candidate(replace(MUON, epochs=2, batch_size=192), WIDER),
     "balanced: 16-48-64-64": Candidate(MUON, THREE),
     "balanced: 16-48-64-64, 4 epochs": Candidate(replace(MUON, epochs=4), THREE),
     "balanced: 16-48-96-96": Candidate(MUON, (16, 48, "early pool", 96, "early pool", 96)),

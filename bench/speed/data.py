@@ -6,12 +6,14 @@ The DataLoader applies to one sample at a time what a user writes with torchvisi
 workers as there are cores, and with none; the quicker way of either counts. All ways take turns in one process.
 """
 
+import gc
 import itertools
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,7 +25,8 @@ from bench.speed.common import Asked, own_plan
 from bench.speed.peers import loaders
 from bench.tables import head, judged, row, spread
 from training.batches import Batches
-from training.spec import DEFAULTS, Augmentation
+from training.plan import Plan
+from training.spec import DEFAULTS, Augmentation, TrainSpec
 from training.step import prepare_process
 from training.store import Store, open_store
 
@@ -89,8 +92,8 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
     for kind, augmentation, size in ROWS:
         spec = replace(DEFAULTS, batch_size=size, augmentation=augmentation)
         ways = [
-            *(_ours(Batches(store, spec, each)) for each in (plan, loading)),
-            *(_theirs(store, augmentation, size, each) for each in (0, workers)),
+            *(partial(_ours, store, spec, each) for each in (plan, loading)),
+            *(partial(_theirs, store, augmentation, size, each) for each in (0, workers)),
         ]
         speeds: list[list[float]] = [[] for _ in ways]
         for _ in range(ROUNDS):
@@ -102,28 +105,31 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
         row(kind, str(size), *(spread(each, ",.0f") for each in speeds), spread(ratios, ".1f"), *bound)
 
 
-def _ours(batches: Batches) -> Callable[[], object]:
-    source = (batch for epoch in itertools.count() for batch in batches.of(epoch))
-    return lambda: next(source)
+def _ours(store: Store, spec: TrainSpec, plan: Plan) -> Iterator[object]:
+    batches = Batches(store, spec, plan)
+    for epoch in itertools.count():
+        yield from batches.of(epoch)
 
 
-def _theirs(store: Store, augmentation: Augmentation, size: int, workers: int) -> Callable[[], object]:
+def _theirs(store: Store, augmentation: Augmentation, size: int, workers: int) -> Iterator[object]:
     train, _ = loaders(store, size, PerSample(augmentation), workers=workers)
-
-    def forever() -> Iterator[object]:
-        while True:
-            yield from train
-
-    source = forever()
-    return lambda: next(source)
+    while True:
+        yield from train
 
 
-def _speed(fetch: Callable[[], object], size: int) -> float:
-    """Return samples per second over a block; what workers have ready at its beginning is drawn first."""
+def _speed(way: Callable[[], Iterator[object]], size: int) -> float:
+    """Return samples per second over a block; what workers have ready at its beginning is drawn first.
+
+    Its workers live no longer than the block: even idle ones would slow what is timed next.
+    """
+    source = way()
     for _ in range(5):
-        fetch()
+        next(source)
     count, began = 0, time.perf_counter()
     while time.perf_counter() - began < BLOCK_SECONDS:
-        fetch()
+        next(source)
         count += size
-    return count / (time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    del source
+    gc.collect()  # a loader ends its workers when it is collected
+    return count / seconds

@@ -5,6 +5,7 @@ import warnings
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,7 +28,7 @@ class Module(LightningModule):
         images, labels = batch
         return F.cross_entropy(self.model(images), labels, label_smoothing=self._spec.label_smoothing)
 
-    def configure_optimizers(self) -> dict[str, object]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         spec = self._spec
         optimizer = (
             torch.optim.SGD(self.parameters(), spec.learning_rate, spec.momentum, 0, spec.weight_decay, nesterov=True)
@@ -53,9 +54,11 @@ def trainer(store: Store, target: float, epochs: int) -> dict[str, float]:
         train, test = loaders(store, RECIPES["fast"].batch_size)
         module = Module(epoch * len(train), store.info.shape, store.info.classes)
         began = time.perf_counter()
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-                 "enable_model_summary": False}  # fmt: skip
-        Trainer(max_epochs=epoch, accelerator="cpu", **quiet).fit(module, train)
+        quiet = Trainer(
+            max_epochs=epoch, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+        )  # fmt: skip
+        quiet.fit(module, train)
         found = accuracy(module.model, test)
         seconds = time.perf_counter() - began
     return {"seconds": seconds, "accuracy": found, "epochs": epoch}
