@@ -74,6 +74,12 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: 24-48-64-96, 2 epochs": Candidate(replace(MUON, epochs=2), WIDER),
     "balanced: 24-48-64-96, 2 epochs, changed less": Candidate(replace(MUON, epochs=2, augmentation=LESS), WIDER),
     "balanced: 24-48-64-96, 2 epochs, batch 192": Candidate(replace(MUON, epochs=2, batch_size=192), WIDER),
+    **{
+        f"balanced: 24-48-64-96, 2 epochs, changed less, batch {size}": Candidate(
+            replace(MUON, epochs=2, augmentation=LESS, batch_size=size), WIDER
+        )
+        for size in (192, 128)
+    },
     "balanced: 16-48-64-64": Candidate(MUON, THREE),
     "balanced: 16-48-64-64, 4 epochs": Candidate(replace(MUON, epochs=4), THREE),
     "balanced: 16-48-96-96": Candidate(MUON, (16, 48, "early pool", 96, "early pool", 96)),
