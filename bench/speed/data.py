@@ -24,6 +24,7 @@ from bench.calibration.common import mnist
 from bench.speed.common import Asked, own_plan
 from bench.speed.peers import loaders
 from bench.tables import head, judged, row, spread
+from calibration.space import PREFETCH
 from training.batches import Batches
 from training.plan import Plan
 from training.spec import DEFAULTS, Augmentation, TrainSpec
@@ -35,7 +36,6 @@ LARGE: Final = 1024
 """For full augmentation, too: some hundred short operations a batch cost more than their work where it is small."""
 ROUNDS: Final = 5
 BLOCK_SECONDS: Final = 2.0
-PREFETCH: Final = 2
 FULL: Final = Augmentation(
     rotate_degrees=10, translate=0.1, noise_probability=0.02, dots_probability=0.3, blur_sigma=0.7,
     erode_probability=0.2, dilate_probability=0.2,

@@ -54,11 +54,10 @@ def trainer(store: Store, target: float, epochs: int) -> dict[str, float]:
         train, test = loaders(store, RECIPES["fast"].batch_size)
         module = Module(epoch * len(train), store.info.shape, store.info.classes)
         began = time.perf_counter()
-        quiet = Trainer(
+        Trainer(
             max_epochs=epoch, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
             enable_model_summary=False,
-        )  # fmt: skip
-        quiet.fit(module, train)
+        ).fit(module, train)  # fmt: skip
         found = accuracy(module.model, test)
         seconds = time.perf_counter() - began
     return {"seconds": seconds, "accuracy": found, "epochs": epoch}
