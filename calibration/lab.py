@@ -34,14 +34,10 @@ from calibration.orders import (
 from training.errors import ChildFailed, OutOfMemory
 from training.journal import Record
 from training.plan import Plan
-from training.process import KILL_AFTER, Child, raise_failure
+from training.process import KILL_AFTER, TICK_SECONDS, Child, raise_failure
 from training.setting import Setting, environment_for, setting_of
 from training.spec import TrainSpec
 
-POLL_SECONDS: Final = 0.004
-"""Between two looks at an answer: a measurement may take a twentieth of a second."""
-TICKS: Final = 12
-"""Looks between two ticks of the caller's."""
 START_LIMIT: Final = 120.0
 """Seconds after which a process that has not begun is given up; importing torch from a cold disk takes a while."""
 
@@ -207,7 +203,7 @@ class Lab:
             ChildFailed: it ended, or nothing came before it was overdue; `OutOfMemory` where that is why.
             PreflightError: what it recorded as its failure.
         """
-        for look in itertools.count():
+        while True:
             ended = not child.running()
             for record in child.records():
                 if record.kind == "fail":
@@ -215,13 +211,11 @@ class Lab:
                 return record
             if ended:
                 raise child.ending().error(child.module)
-            if look % TICKS == 0:
-                self._tick()
+            self._tick()
             if overdue():
                 child.end(KILL_AFTER)
                 raise ChildFailed(f"the {child.module} process did not answer in time and was ended")
-            time.sleep(POLL_SECONDS)
-        raise AssertionError("itertools.count() does not end")
+            child.wait(TICK_SECONDS)
 
     def _end(self, setting: Setting) -> None:
         if setting in self._children:

@@ -81,9 +81,11 @@ class JournalWriter:
     written; any other is dropped when the disk is full, because progress is not worth a training.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(self, path: Path, run: str, bell: int | None = None) -> None:
+        """Append to `path`; `bell` is the non-blocking write end of a pipe that gets a byte after each record."""
         self._run = run
         self._seq = 0
+        self._bell = bell
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         # Who wrote here before may have been killed within a line; the reader skips an empty one.
         self._torn = os.fstat(self._file).st_size > 0
@@ -100,6 +102,12 @@ class JournalWriter:
         except OSError:
             if durable:
                 raise
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            with suppress(OSError):  # it rings already, or nobody listens
+                os.write(self._bell, b"\n")
 
     def _append(self, data: bytes) -> None:
         self._torn = True

@@ -4,10 +4,14 @@ Each child is a fresh interpreter (`python -m <module> <request file>`), so that
 a kill for memory takes the child and not the service. It answers through its journal alone. What is guaranteed:
 a child dies with its parent; leaving the `Child` context ends its whole process group; every record that the
 child wrote whole is read, however it ended. Not guaranteed: that a killed child left a last word.
+
+A bell, the write end of a pipe, tells the parent that there is a record to read; the kernel rings it when the child
+ends. So nobody looks again and again, which would take the processor from the child's threads.
 """
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -30,8 +34,8 @@ KILL_AFTER: Final = 1.0
 """Seconds between SIGTERM and SIGKILL when a child is ended."""
 PR_SET_PDEATHSIG: Final = 1
 """From <linux/prctl.h>: the signal this process gets when its parent dies."""
-POLL_SECONDS: Final = 0.05
-"""Between two looks at a child's journal."""
+TICK_SECONDS: Final = 0.2
+"""Longest that a parent waits for the bell: a signal, or the cancellation of a job, is heard after as long."""
 STDERR_TAIL: Final = 2_000
 """Bytes of a crashed child's stderr that are read."""
 NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
@@ -51,6 +55,8 @@ class Envelope:
     """The request proper, as JSON."""
     procs: Path | None = None
     """The file of the cgroup that the child shall move to."""
+    bell: int | None = None
+    """The file descriptor to ring after each record."""
 
 
 ENVELOPE = TypeAdapter(Envelope)
@@ -124,14 +130,18 @@ class Child:
         with ExitStack() as stack:
             self._enclosure = stack.enter_context(Enclosure()) if enclosure is None else enclosure
             self._kills_before = self._enclosure.oom_kills()
-            self._start(body, directory, environment, subprocess.PIPE if listens else subprocess.DEVNULL)
+            self._bell, theirs = os.pipe()
+            stack.callback(os.close, self._bell)
+            with os.fdopen(theirs, "wb"):  # closed here once the child has it, so that its end ends the pipe
+                self._start(body, directory, environment, subprocess.PIPE if listens else subprocess.DEVNULL, theirs)
             self._leaving = stack.pop_all()
 
-    def _start(self, body: bytes, directory: Path, environment: Mapping[str, str], stdin: int) -> None:
+    def _start(self, body: bytes, directory: Path, environment: Mapping[str, str], stdin: int, bell: int) -> None:
+        os.set_blocking(bell, False)  # a parent that does not listen must not hold up the child
         run = f"{self._name}-{os.getpid()}-{time.time_ns()}"
         envelope = Envelope(
             run=run, journal=directory / f"{self._name}.jsonl", parent=os.getpid(), body=body.decode(),
-            procs=self._enclosure.procs,
+            procs=self._enclosure.procs, bell=bell,
         )  # fmt: skip
         request = directory / f"{self._name}.request.json"
         request.write_bytes(ENVELOPE.dump_json(envelope))
@@ -145,6 +155,7 @@ class Child:
                 stdin=stdin,
                 stdout=stderr,
                 stderr=stderr,
+                pass_fds=(bell,),
                 start_new_session=True,  # Ctrl-C at the terminal is the parent's to handle
             )
 
@@ -155,6 +166,15 @@ class Child:
     def records(self) -> list[Record]:
         """Return what the child wrote since the last call; read once more after it has ended."""
         return self._reader.read()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the child has written something or has ended, at most `seconds`; returns whether it has."""
+        if not readable(self._bell, seconds):
+            return False
+        if not os.read(self._bell, 1 << 16):  # nobody holds the other end any more
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        return True
 
     def send(self, line: bytes) -> None:
         """Send one line to a child that listens; one that has ended hears nothing."""
@@ -216,6 +236,13 @@ class Child:
             self.end(0 if error else KILL_AFTER)
 
 
+def readable(descriptor: int, seconds: float) -> bool:
+    """Wait until there is something to read, or its end, at most `seconds`; returns whether there is."""
+    listening = select.poll()
+    listening.register(descriptor, select.POLLIN)
+    return bool(listening.poll(1000 * seconds))
+
+
 def _kill_group(leader: int) -> None:
     try:
         os.killpg(leader, signal.SIGKILL)
@@ -228,10 +255,10 @@ def file_name(module: str) -> str:
     return module.replace(".", "-")
 
 
-def follow(child: Child, tick: Callable[[], None], interval: float = POLL_SECONDS) -> Iterator[Record]:
+def follow(child: Child, tick: Callable[[], None]) -> Iterator[Record]:
     """Yield a child's records as they come, until it has written `done`, which is the last one yielded.
 
-    `tick` is called every `interval` seconds; what it raises ends the wait, and the context ends the child.
+    `tick` is called every `TICK_SECONDS` or more often; what it raises ends the wait, and the context ends the child.
 
     Raises:
         PreflightError: the child recorded a failure (under its own reason).
@@ -249,7 +276,8 @@ def follow(child: Child, tick: Callable[[], None], interval: float = POLL_SECOND
         if ended:
             raise child.ending().error(child.module)
         tick()
-        time.sleep(interval)
+        while not child.wait(TICK_SECONDS):
+            tick()
 
 
 def raise_failure(record: Record) -> NoReturn:
@@ -284,7 +312,9 @@ def run_child(request: TypeAdapter[Body], body: Callable[[Body, JournalWriter, S
     envelope = ENVELOPE.validate_json(Path(sys.argv[1]).read_bytes())
     die_with_parent(envelope.parent)
     move_out(envelope.procs)
-    with JournalWriter(envelope.journal, envelope.run) as journal:
+    if envelope.bell is not None:
+        os.set_inheritable(envelope.bell, False)  # its own children ring nothing
+    with JournalWriter(envelope.journal, envelope.run, envelope.bell) as journal:
         try:
             body(request.validate_json(envelope.body), journal, should_stop)
         except (PreflightError, MemoryError, RuntimeError) as error:

@@ -54,7 +54,7 @@ def predict_here(model: Path, images: Sequence[Path]) -> Iterator[Seen | Refused
         tempfile.TemporaryDirectory(prefix="preflight-") as directory,
         Child(predict_child.MODULE, body, Path(directory), child_environment()) as child,
     ):
-        for record in follow(child, lambda: None, interval=0.01):
+        for record in follow(child, lambda: None):
             if record.kind == "prediction":
                 yield Seen.model_validate(record.payload)
             elif record.kind == "refused":

@@ -25,7 +25,7 @@ from training.plan import Plan
 from training.prediction import Prediction
 from training.prepare import prepared
 from training.prepare_child import PrepareRequest
-from training.process import Child, follow
+from training.process import TICK_SECONDS, Child, follow
 from training.resources import Resources, detect
 from training.setting import environment_for
 from training.spec import TrainSpec
@@ -478,7 +478,7 @@ class Run:
         deadline = time.monotonic() + STOP_PATIENCE
         while child.running() and time.monotonic() < deadline:
             self.watch.pulse()
-            time.sleep(0.02)
+            child.wait(TICK_SECONDS)
         for record in child.records():
             if record.kind != "fail":
                 self._pass_on(record)

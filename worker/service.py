@@ -34,7 +34,7 @@ from rq.worker import WorkerStatus
 
 from training.errors import InvalidConfig, PreflightError, TimedOut
 from training.installed import require_training_packages
-from training.process import die_with_parent
+from training.process import die_with_parent, readable
 from training.resources import detect
 from worker import keys, logs
 from worker.admission import admit
@@ -58,8 +58,6 @@ MONITOR_EVERY: Final = 2
 """Seconds between two signs of life that a busy worker gives RQ's tools."""
 TAKE_WITHIN: Final = 1
 """Seconds for which one look into the empty queue waits; a signal is heard after as long."""
-POLL_SECONDS: Final = 0.05
-"""Between two looks at the supervisor."""
 HARD_TIMEOUT: Final = 60
 """Seconds after a job's timeout at which a supervisor that did not end by itself is killed."""
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -296,29 +294,28 @@ class PreflightWorker(Worker):
         """Run the supervisor and return its wait status, or that it had to be killed."""
         # A signal that reaches the fork before Python has set it up is forgotten there: none is let through until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        ended, theirs = os.pipe()  # the supervisor alone keeps their end open, until it dies
         pid = os.fork()
         if pid == 0:
             self._be_supervisor(taken, execution)
+        os.close(theirs)
         self._horse_pid = pid
         told_before = self._told()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         if told_before:
             self._signal_horse(signal.SIGTERM)  # it came between the last look and the fork
         try:
-            return self._await(pid, taken.rq_job)
+            return self._await(pid, ended, taken.rq_job)
         finally:
+            os.close(ended)
             self._horse_pid = 0
 
-    def _await(self, pid: int, job: SafeJob) -> int | Literal["timeout"]:
-        began = beat_at = time.monotonic()
+    def _await(self, pid: int, ended: int, job: SafeJob) -> int | Literal["timeout"]:
+        """Wait for the end of a supervisor, with which the pipe `ended` ends."""
+        began = time.monotonic()
         while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return status
-            time.sleep(POLL_SECONDS)
-            if time.monotonic() < beat_at:
-                continue
-            beat_at = time.monotonic() + MONITOR_EVERY
+            if readable(ended, MONITOR_EVERY):
+                return os.waitpid(pid, 0)[1]
             self._beat()
             in_touch = self._tell_of(job)
             over = 0 < (job.timeout or 0) < time.monotonic() - began - HARD_TIMEOUT

@@ -324,6 +324,32 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert heard == list(range(100))
 
 
+def test_the_bell_rings_for_a_record_and_for_the_end(start: Start) -> None:
+    """Whoever waits need not look again and again: once for what was written, once for a death without a word."""
+    with start("time.sleep(0.5)\njournal.write('start', {})\ntime.sleep(0.5)\nos.kill(os.getpid(), 9)") as child:
+        assert not child.wait(0.0)
+        assert child.wait(60)
+        assert [record.kind for record in child.records()] == ["start"]
+        assert child.wait(60)
+        assert not child.running()
+        assert child.wait(60)
+
+
+def test_a_parent_that_does_not_listen_holds_up_no_child(start: Start) -> None:
+    """The bell holds 65,536 rings; the child writes on, and what it starts itself rings nothing."""
+    with start("""
+for number in range(70_000):
+    journal.write("progress", {})
+left_behind = subprocess.Popen(["sleep", "600"], close_fds=False)
+journal.write("done", {})
+""") as child:  # fmt: skip
+        assert child.ending().returncode == 0
+        assert child.wait(60)
+        assert not child.running()
+        assert len(child.records()) == 70_001
+        assert child.wait(60)
+
+
 def test_a_recorded_failure_is_raised_under_its_name(start: Start) -> None:
     """Records before it are handed out; then the child's own error is raised, field included."""
     heard: list[str] = []
