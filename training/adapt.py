@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from training.journal import Report
-from training.noise import Machine
+from training.noise import Machine, Snapshot
 from training.plan import Plan
 from training.prediction import Prediction
-from training.resources import MemoryUse
 
 if TYPE_CHECKING:
     from training.step import TrainStep
@@ -125,17 +124,17 @@ class Threads:
         self._planned_again.pass_window()
         if len(self._recent) < WINDOWS:
             return None
-        if (
-            self._now > 1
-            and self._fewer.over
-            and max(self._rate(pace) for pace in self._recent) < SLOW * self._expected
-        ):
+        if self._now > 1 and self._fewer.over and all(self.slow(pace) for pace in self._recent):
             fewer = self._lowest - max(1, self._lowest // 4)
             slow = f"{WINDOWS} windows at {self._mean() / self._expected:.0%} of the predicted {self._expected:,.0f}"
             return self._try(fewer, f"{slow} samples/s: {seen()}; trying {_threads(fewer)}")
         if self._now < self._planned and self._planned_again.over:
             return self._try(self._planned, f"trying whether the planned {_threads(self._planned)} are faster again")
         return None
+
+    def slow(self, pace: Pace) -> bool:
+        """Whether a window was much slower than predicted."""
+        return pace.steps * self._batch_size / pace.seconds < SLOW * self._expected
 
     def settle(self) -> None:
         """Hear that something else has changed: the windows before and right after it say nothing."""
@@ -174,9 +173,6 @@ class Threads:
     def _mean(self) -> float:
         steps, seconds = sum(pace.steps for pace in self._recent), sum(pace.seconds for pace in self._recent)
         return steps * self._batch_size / seconds
-
-    def _rate(self, pace: Pace) -> float:
-        return pace.steps * self._batch_size / pace.seconds
 
 
 def _threads(count: int) -> str:
@@ -231,16 +227,14 @@ class MicroBatches:
 class Adapter:
     """Changes the plan of a training that runs, and records `adapted`; a deterministic one is never changed."""
 
-    def __init__(
-        self, step: "TrainStep", report: Report, prediction: Prediction | None, machine: Machine, memory: MemoryUse
-    ) -> None:
+    def __init__(self, step: "TrainStep", report: Report, prediction: Prediction | None, machine: Machine) -> None:
         """Look after `step`, whose speed under its present plan is predicted; without that its threads stay."""
         spec, plan = step.spec, step.plan
         self._step = step
         self._report = report
         self._machine = machine
-        self._memory = memory
-        self._looked = machine.look()
+        self._slow_since: Snapshot | None = None
+        """What the kernel had counted when the first of the present slow windows was over."""
         self._steps, self._seconds = 0, 0.0
         self._threads: Threads | None = None
         self._micro: MicroBatches | None = None
@@ -251,24 +245,36 @@ class Adapter:
         if prediction is not None and prediction.step_s > 0 and not plan.compile:
             self._threads = Threads(plan.threads, spec.batch_size, prediction.step_s)
 
-    def window(self, steps: int, seconds: float) -> Plan | None:
-        """Hear of the next `steps` steps, which took `seconds`; returns the plan from now on where it is another."""
+    def window(self, steps: int, seconds: float, share: float | None) -> Plan | None:
+        """Hear of the next `steps` steps, which took `seconds`; returns the plan from now on where it is another.
+
+        `share` of the memory limit is in use; None: not known.
+        """
         self._steps += steps
         self._seconds += seconds
         if self._micro is None or self._seconds < LEAST_SECONDS:
             return None
         pace = Pace(steps=self._steps, seconds=self._seconds)
         self._steps, self._seconds = 0, 0.0
-        before, self._looked = self._looked, self._machine.look()
-        share = self._memory.share()
         smaller = self._micro.heard(pace.steps, share) if share is not None else None
         if smaller is not None:
             if self._threads is not None:
                 self._threads.settle()
             return self._adopted(smaller, replace(self._step.plan, micro_batch=smaller.after))
-        noise = self._looked.since(before)
-        other = self._threads.heard(pace, noise.describe) if self._threads is not None else None
+        other = self._threads.heard(pace, self._seen) if self._threads is not None else None
+        self._watch(pace)
         return self._adopted(other, replace(self._step.plan, threads=other.after)) if other is not None else None
+
+    def _watch(self, pace: Pace) -> None:
+        """Look at the machine where the training has become slow: a look takes half a millisecond."""
+        if self._threads is None or not self._threads.slow(pace):
+            self._slow_since = None
+        elif self._slow_since is None:
+            self._slow_since = self._machine.look()
+
+    def _seen(self) -> str:
+        before = self._slow_since
+        return self._machine.look().since(before).describe() if before else "the machine was not looked at"
 
     def _adopted(self, change: Change, plan: Plan) -> Plan:
         self._report.write("adapted", asdict(change))

@@ -10,7 +10,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from training.adapt import Adapter
+from training.adapt import AMPLE, Adapter
 from training.batches import Batches
 from training.course import Course, EpochDone
 from training.errors import Cancelled, Diverged
@@ -29,7 +29,11 @@ from training.step import TrainStep
 from training.store import Store
 
 WINDOW_SECONDS: Final = 0.5
-"""Between two progress reports: often enough to watch, rare enough to cost nothing."""
+"""Of the windows of steps from which the plan is adapted."""
+RARER_AFTER: Final = 2.5
+"""Seconds after which a progress report has one window more; what a report costs shall be lost in what it tells of."""
+MOST_WINDOWS: Final = 4
+"""Of a progress report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +74,31 @@ def fit(
     spec, info = step.spec, store.info
     batches = Batches(store, spec, step.plan)
     machine = Machine()
+    started = time.perf_counter()
     reality = Reality(prediction, step.plan, report, machine, gauge)
     memory = MemoryUse()
-    adapter = Adapter(step, report, prediction, machine, memory)
+    used: int | None = None
+    adapter = Adapter(step, report, prediction, machine)
 
     def window_done(window: Window) -> None:
-        used = memory.bytes()
-        figures = window.close(step.take_hits())
-        report.write("progress", {**figures, "used_memory_mb": None if used is None else used >> 20})
+        nonlocal used
+        window.close()
+        reporting = window.report_due()
+        if reporting or used is None or used >= AMPLE * memory.limit:  # a look takes a third of a millisecond
+            used = memory.bytes()
+        if reporting:
+            figures = window.report(step.take_hits())
+            report.write("progress", {**figures, "used_memory_mb": None if used is None else used >> 20})
         reality.window(course.epoch + 1, window.seconds, window.step_seconds)
-        changed = adapter.window(len(window.step_seconds), window.seconds)
+        changed = adapter.window(
+            len(window.step_seconds), window.seconds, None if used is None else used / memory.limit
+        )
         if changed is not None:
             reality.adapted(changed)
 
     while not course.over(spec):
         reality.begin_epoch(course.step)
-        _train_epoch(step, batches, should_stop, course, keeper, window_done)
+        _train_epoch(step, batches, should_stop, keeper, Window(step, course, started), window_done)
         began = time.perf_counter()
         step.lap("other")
         score = _validate(step, store, course)
@@ -102,11 +115,12 @@ def fit(
         course.end_epoch(done)
         report.write("epoch", asdict(done), durable=True)
         reality.epoch(done, course.steps)
+        step.lap("other")
         if course.best_epoch == done.epoch:
             step.keep_best()
         if keeper.worthwhile() or course.over(spec):
             keeper.keep(course)
-        step.lap("other")
+        step.lap("checkpoint")
     step.restore_best()
     probabilities = room(info.test_count, info.classes)
     test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
@@ -121,13 +135,13 @@ def _train_epoch(
     step: TrainStep,
     batches: Batches,
     should_stop: Callable[[], bool],
-    course: Course,
     keeper: Keeper,
+    window: "Window",
     window_done: Callable[["Window"], None],
 ) -> None:
     """Run what is left of the epoch under way; `window_done` closes each window that is due."""
+    course = window.course
     steps = step.spec.epochs * course.steps
-    window = Window(step, course)
     for images, labels in batches.of(course.epoch, course.step):
         step.lap("data")
         window.add(step.run(images, labels, step.rate(course.position, steps, course.steps)))
@@ -136,9 +150,10 @@ def _train_epoch(
             raise Cancelled(f"stopped after step {course.position} of {steps}, as asked")
         if window.due():
             window_done(window)
+        step.lap("other")
         if keeper.due():
             keeper.keep(window.settled())
-        step.lap("other")
+        step.lap("checkpoint")
     window.settled()
 
 
@@ -162,16 +177,20 @@ def _see_that_finite(which: str, loss: float, steps: int, spec: TrainSpec) -> No
 
 
 class Window:
-    """Loss and speed since the last progress report; the loss is read only when somebody wants to know it."""
+    """Speed since the window before, and loss since the last report; it is read only when somebody wants to know it."""
 
-    def __init__(self, step: TrainStep, course: Course) -> None:
+    def __init__(self, step: TrainStep, course: Course, started: float) -> None:
+        """Begin with the rest of an epoch, in a training that this process began at `started`."""
+        self.course = course
         self._spec = step.spec
-        self._course = course
-        # One sum, step by step, whatever the windows and checkpoints: the epoch's loss depends on neither.
-        self._loss = torch.tensor(course.loss, dtype=torch.float64, device=step.device)
+        self._losses: list[Tensor] = []
+        """Of the steps since they were read last, each where it was computed."""
         self._loss_before, self._first = course.loss, course.step
         self._seconds_before = course.seconds
-        self._entered = self._began = self._stepped = time.perf_counter()
+        self._started = started
+        self._entered = self._began = self._reported = self._stepped = time.perf_counter()
+        self._windows = 0
+        """Since the last report."""
         self._steps: list[float] = []
         self.step_seconds: Sequence[float] = ()
         """Of each step of the window that was closed last."""
@@ -180,33 +199,36 @@ class Window:
 
     def add(self, loss: Tensor) -> None:
         """Count one step's mean loss."""
-        self._loss += loss
-        self._course.step += 1
+        self._losses.append(loss)
+        self.course.step += 1
         now = time.perf_counter()
         self._steps.append(now - self._stepped)
         self._stepped = now
 
     def due(self) -> bool:
-        """Whether a report is due after the step just counted."""
-        return self._course.step == self._course.steps or time.perf_counter() - self._began >= WINDOW_SECONDS
+        """Whether the window is over after the step just counted."""
+        return self._epoch_is_over() or time.perf_counter() - self._began >= WINDOW_SECONDS
 
-    def settled(self) -> Course:
-        """Bring loss and seconds of the course up to date, and return it; raises `Diverged`."""
-        course = self._course
-        course.loss = float(self._loss)
-        course.seconds = self._seconds_before + time.perf_counter() - self._entered
-        _see_that_finite("training", course.loss, course.position, self._spec)
-        return course
+    def close(self) -> None:
+        """End the window, and start the next."""
+        now = time.perf_counter()
+        self.seconds, self.step_seconds = now - self._began, self._steps
+        self._began, self._steps = now, []
+        self._windows += 1
 
-    def close(self, hits: int) -> dict[str, JsonValue]:
-        """Return the window's figures, and start the next; raises `Diverged`.
+    def report_due(self) -> bool:
+        """Whether somebody should hear of the windows since the last report."""
+        windows = min(1 + (self._began - self._started) // RARER_AFTER, MOST_WINDOWS)
+        return self._epoch_is_over() or self._windows >= windows
 
-        `hits` is how many of the window's samples were recognized as they were trained on.
+    def report(self, hits: int) -> dict[str, JsonValue]:
+        """Return the figures of the steps since the last report; raises `Diverged`.
+
+        `hits` is how many of their samples were recognized as they were trained on.
         """
-        course, now = self.settled(), time.perf_counter()
-        steps, seconds, loss = course.step - self._first, now - self._began, course.loss - self._loss_before
-        self._loss_before, self._first, self._began = course.loss, course.step, now
-        self.seconds, self.step_seconds, self._steps = seconds, self._steps, []
+        course, now = self.settled(), self._began
+        steps, seconds, loss = course.step - self._first, now - self._reported, course.loss - self._loss_before
+        self._loss_before, self._first, self._reported, self._windows = course.loss, course.step, now, 0
         return {
             "epoch": course.epoch + 1,
             "epochs": self._spec.epochs,
@@ -217,3 +239,18 @@ class Window:
             "samples_per_s": steps * self._spec.batch_size / seconds,
             "eta_s": (self._spec.epochs * course.steps - course.position) * seconds / steps,
         }
+
+    def settled(self) -> Course:
+        """Bring loss and seconds of the course up to date, and return it; raises `Diverged`."""
+        course = self.course
+        if self._losses:
+            # One sum, step by step, whatever the windows and checkpoints: the epoch's loss depends on neither.
+            for loss in torch.stack(self._losses).tolist():  # sum() would round otherwise from Python 3.12 on
+                course.loss += loss
+            self._losses.clear()
+        course.seconds = self._seconds_before + time.perf_counter() - self._entered
+        _see_that_finite("training", course.loss, course.position, self._spec)
+        return course
+
+    def _epoch_is_over(self) -> bool:
+        return self.course.step == self.course.steps

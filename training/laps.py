@@ -12,10 +12,10 @@ from typing import Final, Literal, get_args
 
 from pydantic import JsonValue
 
-Phase = Literal["data", "transfer", "forward", "loss", "backward", "optimizer", "validation", "other"]
+Phase = Literal["data", "transfer", "forward", "loss", "backward", "optimizer", "validation", "checkpoint", "other"]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 """Fetching, augmenting and normalising; moving to the device (nothing on a CPU); forward; cross entropy; backward;
-clipping and stepping; validation; reports, checkpoints and all else."""
+clipping and stepping; validation; keeping checkpoints and the best weights; reports and all else."""
 Lap = Callable[[Phase], None]
 
 UNTRACED: Final = 10

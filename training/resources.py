@@ -83,23 +83,19 @@ def detect(
 
 
 class MemoryUse:
-    """Tells again and again how much of the memory limit is in use; reads two small files each time."""
+    """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
 
     def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None) -> None:
         """Find the limit, which is not looked up again; the arguments are those of `detect`."""
         files = Files(root)
         self._root = root
-        self._limit = detect(root, mem_total=mem_total).memory_bytes
+        self.limit = detect(root, mem_total=mem_total).memory_bytes
+        """In bytes."""
         self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
 
     def bytes(self) -> int | None:
         """Return the working set; None: not readable."""
         return _working_set(Files(self._root), self._cgroup)
-
-    def share(self) -> float | None:
-        """Return the working set as a share of the limit, 0..1; None: not readable."""
-        used = self.bytes()
-        return None if used is None else used / self._limit
 
 
 _DEFAULT_PERIOD_US = 100_000

@@ -24,7 +24,7 @@ from worker.spool import Spool
 from worker.tensorboard import drawing
 from worker.wire import TrainJob, TrainResult, is_job_id
 
-BEAT_EVERY: Final = 0.25
+BEAT_EVERY: Final = 1.0
 """Seconds between two signs of life, each of which also hears of a cancellation."""
 LAST_WORDS: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; what is left stays in the spool."""

@@ -490,8 +490,10 @@ class StepProfile(Wire):
     backward_s: Seconds
     optimizer_s: Seconds
     validation_s: Seconds
+    checkpoint_s: Seconds = 0.0
+    """Keeping checkpoints and the best weights; before 0.9.0 it was part of `other_s`."""
     other_s: Seconds
-    """Reports, checkpoints and all else."""
+    """Reports and all else."""
 
 
 class TrainingProfile(Event, StepProfile):

@@ -1,7 +1,7 @@
 """What a running training changes about its plan: decisions on simulated machines, and what is recorded of them."""
 
 import dataclasses
-import math
+import itertools
 from collections.abc import Callable, Iterable
 from itertools import chain, pairwise, repeat
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from pydantic import JsonValue
 
 from training.adapt import FIRST_WAIT, LONGEST_WAIT, QUIET_STEPS, Adapter, Change, MicroBatches, Pace, Threads
-from training.noise import Machine
+from training.noise import Machine, Snapshot
 from training.plan import Plan
 from training.prediction import Prediction
 from training.resources import MemoryUse
@@ -258,10 +258,10 @@ def made(tmp_path: Path) -> Made:
     """Return what makes an adapter of a training in a made-up container."""
 
     def make(
-        spec: TrainSpec = SPEC, plan: Plan = PLAN, prediction: Prediction | None = FAST, used: int = 600
+        spec: TrainSpec = SPEC, plan: Plan = PLAN, prediction: Prediction | None = FAST
     ) -> tuple[Adapter, TrainStep, Records]:
         step, records = TrainStep(spec, plan, (1, 28, 28), 10), Records()
-        return Adapter(step, records, prediction, Machine(tmp_path), memory(tmp_path, used)), step, records
+        return Adapter(step, records, prediction, Machine(tmp_path)), step, records
 
     return make
 
@@ -269,7 +269,7 @@ def made(tmp_path: Path) -> Made:
 def test_an_adapter_changes_the_step_and_records_it(made: Made) -> None:
     """Short windows are added up to one that counts; after four of them torch runs on one thread."""
     adapter, step, records = made()
-    plans = [adapter.window(5, 0.2) for _ in range(8)]
+    plans = [adapter.window(5, 0.2, 0.6) for _ in range(8)]
     assert plans[:7] == [None] * 7
     assert plans[7] == step.plan == dataclasses.replace(PLAN, threads=1)
     assert torch.get_num_threads() == 1
@@ -278,26 +278,45 @@ def test_an_adapter_changes_the_step_and_records_it(made: Made) -> None:
     assert "the machine was quiet; trying 1 thread" in str(payload["reason"])
 
 
+def test_the_machine_is_looked_at_only_where_the_training_is_slow(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look costs what many steps do: once at the first slow window, once to say why."""
+    adapter, step, _ = made(prediction=Prediction(epoch_s=5.0, low_s=5.0, high_s=5.0, step_s=0.005))
+    look = Machine.look
+    looks = itertools.count()
+
+    def counted(machine: Machine) -> Snapshot:
+        next(looks)
+        return look(machine)
+
+    monkeypatch.setattr(Machine, "look", counted)
+    assert [adapter.window(100, 0.5, 0.6) for _ in range(50)] == [None] * 50
+    assert next(looks) == 0
+    assert [adapter.window(100, 1.0, 0.6) for _ in range(2)] == [None, None]
+    assert next(looks) == 2
+    assert adapter.window(100, 1.0, 0.6) == step.plan
+    assert next(looks) == 4
+
+
 def test_memory_comes_before_threads(made: Made) -> None:
     """A container of which 90 % are in use gets smaller pieces at once, and the windows before say nothing."""
-    adapter, step, records = made(used=900)
-    assert adapter.window(50, 0.5) == step.plan == dataclasses.replace(PLAN, micro_batch=32)
-    assert [adapter.window(50, 0.5) for _ in range(3)] == [None] * 3
-    assert adapter.window(50, 0.5) == dataclasses.replace(PLAN, micro_batch=32, threads=1)
+    adapter, step, records = made()
+    assert adapter.window(50, 0.5, 0.9) == step.plan == dataclasses.replace(PLAN, micro_batch=32)
+    assert [adapter.window(50, 0.5, 0.9) for _ in range(3)] == [None] * 3
+    assert adapter.window(50, 0.5, 0.9) == dataclasses.replace(PLAN, micro_batch=32, threads=1)
     assert "batch statistics are those of 32 samples" in str(records.all[0][1]["reason"])
 
 
 def test_a_deterministic_job_is_never_changed(made: Made) -> None:
     """Neither for its speed nor for its memory."""
-    adapter, step, records = made(dataclasses.replace(SPEC, deterministic=True), used=990)
-    assert [adapter.window(50, 0.5) for _ in range(100)] == [None] * 100
+    adapter, step, records = made(dataclasses.replace(SPEC, deterministic=True))
+    assert [adapter.window(50, 0.5, 0.99) for _ in range(100)] == [None] * 100
     assert (step.plan, records.all) == (PLAN, [])
 
 
 def test_without_a_prediction_threads_stay(made: Made) -> None:
     """Nothing says then that they are slow; memory is looked after all the same."""
     adapter, _, records = made(prediction=None)
-    assert [adapter.window(50, 0.5) for _ in range(100)] == [None] * 100
+    assert [adapter.window(50, 0.5, None) for _ in range(100)] == [None] * 100
     assert records.all == []
 
 
@@ -310,13 +329,11 @@ def test_only_what_can_change_changes() -> None:
     assert step.batch_statistics
 
 
-def test_memory_use_is_a_share_of_the_limit(tmp_path: Path) -> None:
-    """Of the working set, read anew each time; None where there is nothing to read."""
+def test_memory_use_is_read_anew_each_time(tmp_path: Path) -> None:
+    """It is that of the working set; None where there is nothing to read."""
     use = memory(tmp_path, 600)
-    assert use.share() == 0.6
+    assert (use.bytes(), use.limit) == (600, 1000)
     (tmp_path / "cg/memory.stat").write_text("inactive_file 100\nactive_file 50\n")
-    share = use.share()
-    assert share is not None
-    assert math.isclose(share, 0.45)
+    assert use.bytes() == 450
     (tmp_path / "cg/memory.current").unlink()
-    assert use.share() is None
+    assert use.bytes() is None

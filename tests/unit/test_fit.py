@@ -218,6 +218,18 @@ def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, sto
     assert [record["epoch"] for record in recorded.records("epoch")] == [1]
 
 
+def test_reports_become_rarer(recorded: Recorded, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a training that goes on for long each tells of four windows, here of a step; an epoch ends with one."""
+    monkeypatch.setattr("training.fit.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("training.fit.RARER_AFTER", 1e-9)
+    fitted = recorded.fit(SPEC, store).fitted
+    progress = recorded.records("progress")
+    assert [record["step"] for record in progress] == 3 * [4, 8, 12, 16, 20, 21]
+    for done in fitted.epochs:
+        losses = [number(record["loss"]) for record in progress if record["epoch"] == done.epoch]
+        assert 4 * sum(losses[:-1]) + losses[-1] == pytest.approx(21 * done.loss)
+
+
 @pytest.mark.parametrize("window", [0.0, 0.01, 1000.0])
 def test_windows_add_up_to_their_epoch(
     recorded: Recorded, store: Store, monkeypatch: pytest.MonkeyPatch, window: float

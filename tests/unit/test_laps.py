@@ -62,10 +62,10 @@ def test_a_training_passes_through_its_phases(digits_store: StoreInfo, tmp_path:
     ended = train(digits_store, tmp_path, Laps())
     validations = [place for place, phase in enumerate(ended) if phase == "validation"]
     assert len(validations) == SPEC.epochs
-    step = ["data", *2 * ["forward", "loss", "backward"], "optimizer", "other"]
+    step = ["data", *2 * ["forward", "loss", "backward"], "optimizer", "other", "checkpoint"]
     steps, left = divmod(validations[0] - 1, len(step))  # an `other` before each validation
     assert left == 0
-    assert ended == SPEC.epochs * [*steps * step, "other", "validation", "other"]
+    assert ended == SPEC.epochs * [*steps * step, "other", "validation", "other", "checkpoint"]
 
 
 @pytest.mark.parametrize("slow", ["forward", "backward", "optimizer"])

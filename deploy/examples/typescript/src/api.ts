@@ -1359,6 +1359,11 @@ export interface components {
             average_batch_s: number;
             /** Backward S */
             backward_s: number;
+            /**
+             * Checkpoint S
+             * @default 0
+             */
+            checkpoint_s?: number;
             /** Data S */
             data_s: number;
             /** Forward S */
@@ -1790,6 +1795,11 @@ export interface components {
             average_batch_s: number;
             /** Backward S */
             backward_s: number;
+            /**
+             * Checkpoint S
+             * @default 0
+             */
+            checkpoint_s?: number;
             /** Data S */
             data_s: number;
             /** Forward S */
