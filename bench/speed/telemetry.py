@@ -3,9 +3,10 @@
     python -m bench.speed telemetry
 
 A real worker takes a real job from a real Redis. Of its processors' time, everything that is not the training child
-counts as telling: the worker, its supervisor, Redis. Of the child's time, all that the profile calls `other` does:
-reports and whatever else is not data, forward, loss, backward, optimizer or validation. That is more than telemetry,
-and no difference between two noisy runs.
+counts as telling: the worker, its supervisor, and what Redis does beyond what it does without anybody. Of the child's
+time, all that the profile calls `other` does: reports and whatever else is not data, forward, loss, backward,
+optimizer, validation or checkpoint. That is more than telemetry, some of it twice (a supervisor that is woken may run
+before the training goes on), and no difference between two noisy runs.
 """
 
 import os
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -30,6 +32,8 @@ from worker.wire import JOB_TYPE, OwnPlan, Progress, TrainJob, TrainResult
 ROUNDS: Final = 5
 EPOCHS: Final = 3
 LOOK_EVERY: Final = 0.05
+IDLE_SECONDS: Final = 5.0
+"""For which Redis is watched without anybody."""
 BOUND: Final = 0.005
 
 
@@ -38,12 +42,12 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
     mnist()
     shares, inside, outside, events = [], [], [], []
     for seed in range(ROUNDS):
-        result, seconds, count = _job(seed)
+        result, share, count = _job(seed)
         profile = result.profile
         if profile is None:
             raise RuntimeError("the job has no profile")
         inside.append(profile.other_s / profile.total_s)
-        outside.append(seconds / (profile.total_s * len(os.sched_getaffinity(0))))
+        outside.append(share)
         shares.append(inside[-1] + outside[-1])
         events.append(count)
     head(f"{EPOCHS} epochs of cnn", "in the training", "beside it", "together", "events", "bound", "")
@@ -53,7 +57,7 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
 
 
 def _job(seed: int) -> tuple[TrainResult, float, int]:
-    """Run a job; return its result, the processor seconds of all others while it trained, and its progress events."""
+    """Run a job; return its result, the share of the processors that others took beside it, and its progress events."""
     plan = OwnPlan(precision="bfloat16", memory_format="channels_last", allocator="tuned")
     job = TrainJob(
         type=JOB_TYPE, dataset="mnist", epochs=EPOCHS, seed=seed, calibrate=False, profile=True, plan=plan
@@ -61,29 +65,40 @@ def _job(seed: int) -> tuple[TrainResult, float, int]:
     with redis_server() as url, tempfile.TemporaryDirectory(prefix="bench-telemetry-") as name:
         environment = {**service_environment(load(redis_url=url)), "PREFLIGHT_ARTIFACT_DIR": name,
                        "PREFLIGHT_STATE_DIR": name}  # fmt: skip
+        idle = _idle()
         client = Client(url)
         job_id = client.enqueue(job).job_id
         worker = subprocess.Popen([sys.executable, "-P", "-m", "worker.cli", "worker", "--burst"], env=environment,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        began, used = 0.0, 0.0
+        looks: list[tuple[float, float]] = []
         while worker.poll() is None:
-            family = list(_family())
+            now, family = time.perf_counter(), list(_family())
             if any(training_child.MODULE in command for _, command in family):
-                now = sum(seconds for seconds, command in family if training_child.MODULE not in command)
-                began = began or now
-                used = now - began
+                looks.append((now, sum(spent for spent, command in family if training_child.MODULE not in command)))
             time.sleep(LOOK_EVERY)
+        seconds, spent = (last - first for first, last in zip(looks[0], looks[-1], strict=True))
+        share = (spent / seconds - idle) / len(os.sched_getaffinity(0))
         result = client.result(job_id)
         if result is None:
             raise RuntimeError(f"the job did not finish: {client.status(job_id)}")
-        return result, used, sum(isinstance(event, Progress) for event in client.events(job_id))
+        return result, share, sum(isinstance(event, Progress) for event in client.events(job_id))
+
+
+def _idle() -> float:
+    """Return the processor seconds a second of the Redis server by itself."""
+    before = sum(spent for spent, _ in _family())
+    time.sleep(IDLE_SECONDS)
+    return (sum(spent for spent, _ in _family()) - before) / IDLE_SECONDS
 
 
 def _family() -> Iterator[tuple[float, list[str]]]:
-    """Yield processor seconds and command line of the Redis server, the worker and all below it."""
+    """Yield processor seconds and command line of the Redis server, the worker and all below it.
+
+    The kernel's scheduler counts them in nanoseconds (sched-stats.rst); its accounts by hundredths are too coarse.
+    """
     for process in psutil.Process().children(recursive=True):
         try:
-            times = process.cpu_times()
-            yield times.user + times.system, process.cmdline()
-        except psutil.Error:
+            tasks = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+            yield sum(int(task.read_text().split()[0]) for task in tasks) / 1e9, process.cmdline()
+        except (psutil.Error, OSError):
             continue
