@@ -31,8 +31,8 @@ HELD_OUT: Final = 10_000
 SEEDS: Final = 3
 
 Layers = Sequence[int | str]
-"""Of a network: channels of its convolutions, the first one 5x5 with stride 2, the last one without padding; `pool`
-after batch norm and ReLU, `early pool` before them."""
+"""Of a network: channels of its convolutions, the first one 5x5 with stride 2, the last one without padding, nor the
+first where it says `unpadded` before it; `pool` after batch norm and ReLU, `early pool` before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ WIDE: Final[Layers] = (48, 96, "early pool", 128, "early pool", 192)
 DEEP: Final[Layers] = (16, 32, "early pool", 64, 64, "early pool", 64, 64)
 THREE: Final[Layers] = (16, 48, "early pool", 64, "early pool", 64)
 WIDER: Final[Layers] = (24, 48, "early pool", 64, "early pool", 96)
+SMALLER: Final[Layers] = ("unpadded", *WIDER)
+FLAT: Final[Layers] = ("unpadded", 32, 64, "early pool", 64, "early pool", 96)
+SHORTER: Final = replace(MUON, epochs=2, augmentation=LESS, batch_size=192)
 CANDIDATES: Final[Mapping[str, Candidate]] = {
     "fast: as it is": Candidate(FAST),
     "fast: pooling after batch norm and ReLU": Candidate(FAST, (16, 32, "pool", 48, "pool", 64)),
@@ -64,6 +67,9 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "fast: batch 256, rate 0.01": Candidate(replace(FAST, batch_size=256, learning_rate=0.01)),
     "fast: SGD, batch 256, rate 0.2": Candidate(SGD),
     "fast: Muon, batch 192, rate 0.02": Candidate(replace(FAST, optimizer="muon", momentum=0.95, learning_rate=0.02)),
+    "fast: unpadded 16-32-48-64": Candidate(FAST, ("unpadded", *EARLY)),
+    "fast: unpadded 24-32-64-64": Candidate(FAST, ("unpadded", 24, 32, "early pool", 64, "early pool", 64)),
+    "fast: unpadded 16-32-64-96": Candidate(FAST, ("unpadded", 16, 32, "early pool", 64, "early pool", 96)),
     "fast: cnn": Candidate(replace(FAST, model="cnn")),
     "balanced: 24-48-64-96": Candidate(MUON, WIDER),
     "balanced: 24-48-64-96, SGD": Candidate(LONGER, WIDER),
@@ -80,6 +86,27 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
         )
         for size in (192, 128)
     },
+    "balanced: unpadded 24-48-64-96": Candidate(MUON, SMALLER),
+    "balanced: unpadded 24-48-64-96, changed less": Candidate(replace(MUON, augmentation=LESS), SMALLER),
+    "balanced: unpadded 32-48-64-96": Candidate(MUON, ("unpadded", 32, 48, "early pool", 64, "early pool", 96)),
+    "balanced: unpadded 32-64-64-96, 2 epochs, changed less": Candidate(SHORTER, FLAT),
+    "balanced: unpadded 32-64-64-96, 2 epochs, changed less, rate 0.03": Candidate(
+        replace(SHORTER, learning_rate=0.03), FLAT
+    ),
+    "balanced: unpadded 32-64-64-96, 2 epochs, changed less, smoothing 0.2": Candidate(
+        replace(SHORTER, label_smoothing=0.2), FLAT
+    ),
+    **{
+        f"balanced: unpadded {stem}-{first}-{second}-{last}, 2 epochs, changed less": Candidate(
+            SHORTER, ("unpadded", stem, first, "early pool", second, "early pool", last)
+        )
+        for stem, first, second, last in (
+            (32, 64, 64, 128), (32, 64, 96, 96), (32, 48, 96, 96), (24, 48, 96, 96), (32, 48, 96, 128),
+        )
+    },
+    "balanced: unpadded 32-64-96-96, 2 epochs, changed less, batch 256": Candidate(
+        replace(SHORTER, batch_size=256), ("unpadded", 32, 64, "early pool", 96, "early pool", 96)
+    ),
     "balanced: 16-48-64-64": Candidate(MUON, THREE),
     "balanced: 16-48-64-64, 4 epochs": Candidate(replace(MUON, epochs=4), THREE),
     "balanced: 16-48-96-96": Candidate(MUON, (16, 48, "early pool", 96, "early pool", 96)),
@@ -97,14 +124,15 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
 def network(layers: Layers, shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return a fresh network."""
     inputs, modules = shape[0], list[nn.Module]()
+    stem = next(number for number, layer in enumerate(layers) if not isinstance(layer, str))
     for number, layer in enumerate(layers):
         if isinstance(layer, str):
             # What pools before batch norm and ReLU has been put before them, with the convolution.
             if layer == "pool":
                 modules.append(nn.MaxPool2d(2))
             continue
-        first, last = number == 0, number == len(layers) - 1
-        kernel, stride, padding = (5, 2, 2) if first else (3, 1, 0 if last else 1)
+        first, last = number == stem, number == len(layers) - 1
+        kernel, stride, padding = (5, 2, 2 * (stem == 0)) if first else (3, 1, 0 if last else 1)
         modules.append(nn.Conv2d(inputs, layer, kernel, stride, padding, bias=False))
         if not last and layers[number + 1] == "early pool":
             modules.append(nn.MaxPool2d(2))

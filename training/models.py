@@ -52,8 +52,17 @@ def cnn_small(shape: tuple[int, int, int], classes: int) -> nn.Module:
 
 
 def cnn_medium(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Return the network of the recipe `balanced`: `cnn-small`, half as wide again; 95 thousand parameters."""
+    """Return `cnn-small`, half as wide again; 95 thousand parameters."""
     return _pooled_early("cnn-medium", shape, classes, (24, 48, 64, 96))
+
+
+def cnn_unpadded(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Return the network of the recipe `balanced`: twice as wide as `cnn-small`; 169 thousand parameters.
+
+    Its stem has no padding, so that of 28x28 it makes 12x12 instead of 14x14: a quarter less for all layers to do,
+    and what is halved after them is even.
+    """
+    return _pooled_early("cnn-unpadded", shape, classes, (32, 48, 96, 128), padding=0)
 
 
 def cnn_large(shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -61,15 +70,17 @@ def cnn_large(shape: tuple[int, int, int], classes: int) -> nn.Module:
     return _pooled_early("cnn-large", shape, classes, (48, 96, 128, 192))
 
 
-def _pooled_early(name: str, shape: tuple[int, int, int], classes: int, widths: tuple[int, int, int, int]) -> nn.Module:
+def _pooled_early(
+    name: str, shape: tuple[int, int, int], classes: int, widths: tuple[int, int, int, int], padding: int = 2
+) -> nn.Module:
     """Return a 5x5 stride-2 stem and three 3x3 layers of these widths.
 
     Pooling comes before batch norm and ReLU, which then have a quarter to do: they take longer than the convolutions.
     """
-    _see_that_large_enough(name, shape)
+    _see_that_large_enough(name, shape, 28 - 2 * padding)
     stem, first, second, last = widths
     return nn.Sequential(
-        _convolution(shape[0], stem, kernel=5, stride=2, padding=2),
+        _convolution(shape[0], stem, kernel=5, stride=2, padding=padding),
         _pooled_convolution(stem, first),
         _pooled_convolution(first, second),
         _convolution(second, last, padding=0),
@@ -77,12 +88,12 @@ def _pooled_early(name: str, shape: tuple[int, int, int], classes: int, widths: 
     )
 
 
-def _see_that_large_enough(name: str, shape: tuple[int, int, int]) -> None:
+def _see_that_large_enough(name: str, shape: tuple[int, int, int], least: int = 24) -> None:
     """Raise `InvalidConfig` for images of which nothing would be left on the way."""
     _, height, width = shape
-    if min(height, width) < 24:
+    if min(height, width) < least:
         raise InvalidConfig(
-            f"model {name!r} needs images of at least 24x24, but these are {height}x{width}; use 'resnet18'",
+            f"model {name!r} needs images of at least {least}x{least}, but these are {height}x{width}; use 'resnet18'",
             field="model",
         )
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from training.models import cnn
-from training.optimizers import hidden_matrices, optimizer, orthogonal, state_bytes
+from training.optimizers import ITERATIONS, NEWTON_SCHULZ, hidden_matrices, optimizer, orthogonal, state_bytes
 from training.spec import Optimizer, TrainSpec
 
 SPEC = TrainSpec(dataset="digits", model="cnn", learning_rate=0.05, momentum=0.9, weight_decay=0.01)
@@ -79,6 +79,21 @@ def test_an_orthogonal_matrix_has_singular_values_near_one(shape: tuple[int, int
     much = values > 0.1 * values.max()  # the smallest take more iterations, as is known of it
     assert bool(((among_the_vectors.diag()[much] > 0.6) & (among_the_vectors.diag()[much] < 1.3)).all())
     assert torch.equal(orthogonal(torch.zeros(shape)), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 864)], ids=str)
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_the_short_way_to_it_gives_what_the_long_one_does(shape: tuple[int, int], size: float) -> None:
+    """The iteration as it is published, on the whole matrix and in float64."""
+    linear, cubic, quintic = NEWTON_SCHULZ
+    matrix = size * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    wide = matrix.double() if shape[0] <= shape[1] else matrix.double().T
+    wide = wide / (wide.norm() + 1e-7)
+    for _ in range(ITERATIONS):
+        square = wide @ wide.T
+        wide = linear * wide + (cubic * square + quintic * square @ square) @ wide
+    found = orthogonal(matrix).double()
+    assert torch.allclose(found if shape[0] <= shape[1] else found.T, wide, rtol=1e-3, atol=1e-4)
 
 
 def test_muon_steps_as_torchs_own_and_the_rest_as_adamw() -> None:
