@@ -102,10 +102,14 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
         )
         for stem, first, second, last in (
             (32, 64, 64, 128), (32, 64, 96, 96), (32, 48, 96, 96), (24, 48, 96, 96), (32, 48, 96, 128),
+            (32, 48, 64, 96), (32, 48, 64, 128), (32, 48, 64, 160), (24, 48, 64, 128),
         )
     },
     "balanced: unpadded 32-64-96-96, 2 epochs, changed less, batch 256": Candidate(
         replace(SHORTER, batch_size=256), ("unpadded", 32, 64, "early pool", 96, "early pool", 96)
+    ),
+    "balanced: unpadded 32-48-96-128, 2 epochs, changed less, batch 256, rate 0.025": Candidate(
+        replace(SHORTER, batch_size=256, learning_rate=0.025), ("unpadded", 32, 48, "early pool", 96, "early pool", 128)
     ),
     "balanced: 16-48-64-64": Candidate(MUON, THREE),
     "balanced: 16-48-64-64, 4 epochs": Candidate(replace(MUON, epochs=4), THREE),
