@@ -2,8 +2,10 @@
 
     python -m bench.speed roof
 
-In one process, in turns: 3x3 convolutions of ResNet-18's shapes, forward; matrix products; and training steps of the
-models, whose operations torch's FlopCounterMode counts. The roof is the quickest of the convolutions in bfloat16.
+In one process, in turns: 3x3 convolutions of ResNet-18's shapes, forward and backward; matrix products; and training
+steps of the models, whose operations torch's FlopCounterMode counts. The roof is the quickest of the convolutions
+forward in bfloat16. What ResNet-18 could reach at most is what these convolutions by themselves do, as often as it has
+them, with nothing between.
 """
 
 import json
@@ -23,9 +25,13 @@ from training.spec import DEFAULTS
 
 SHAPES: Final = ((64, 28), (128, 14), (256, 7), (512, 4))
 """Channels and side of the images of ResNet-18's four stages."""
+TIMES: Final = (4, 3, 3, 3)
+"""How often it has them: three in four of its convolutions, and all but a tenth of its operations."""
 BATCH: Final = 128
 MATRIX: Final = 2048
-MODELS: Final = ("resnet18", "cnn")
+TRAININGS: Final = (("resnet18", 128), ("resnet18", 256), ("cnn", 128))
+"""Model and batch."""
+BOUNDED: Final = "training resnet18, batch 256"
 BLOCK_SECONDS: Final = 1.0
 ROUNDS: Final = 7
 BOUND: Final = 0.75
@@ -41,12 +47,31 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
     convolutions = [name for name in names if name.startswith("convolution")]
     roof = max(convolutions, key=lambda name: statistics.median(series[name]))
     head("in bfloat16", "GFLOP/s", f"of the roof ({roof}), round by round", "bound", "")
-    for name in names:
+    series["resnet18's convolutions, nothing between"] = [
+        _alone({name: series[name][number] for name in convolutions}) for number in range(ROUNDS)
+    ]
+    for name in series:
         shares = [value / top for value, top in zip(series[name], series[roof], strict=True)]
-        bound = (
-            (f"{BOUND:.0%}", judged(statistics.median(shares) >= BOUND)) if name == "training resnet18" else ("", "")
-        )
+        bound = (f"{BOUND:.0%}", judged(statistics.median(shares) >= BOUND)) if name == BOUNDED else ("", "")
         row(name, spread(series[name], ",.0f"), spread(shares, ".0%"), *bound)
+
+
+def _alone(rates: dict[str, float]) -> float:
+    """Return the GFLOP/s of all of ResNet-18's convolutions, one after the other, a third of the operations forward."""
+    seconds = operations = 0.0
+    for (channels, side), times in zip(SHAPES, TIMES, strict=True):
+        each = times * side**2 * channels**2
+        seconds += each / rates[_forward(channels, side)] + 2 * each / rates[_backward(channels, side)]
+        operations += 3 * each
+    return operations / seconds
+
+
+def _forward(channels: int, side: int) -> str:
+    return f"convolution, {channels} channels at {side}x{side}"
+
+
+def _backward(channels: int, side: int) -> str:
+    return f"{_forward(channels, side)}, backward"
 
 
 def measure() -> None:
@@ -69,16 +94,19 @@ def measure() -> None:
         images = torch.randn(BATCH, channels, side, side).bfloat16().to(memory_format=layout)
         weight = torch.randn(channels, channels, 3, 3).bfloat16().to(memory_format=layout)
         operations = 2 * BATCH * side**2 * channels**2 * 9
-        name = f"convolution, {channels} channels at {side}x{side}"
-        work[name] = operations, partial(F.conv2d, images, weight, padding=1)
+        work[_forward(channels, side)] = operations, partial(F.conv2d, images, weight, padding=1)
+        work[_backward(channels, side)] = 2 * operations, partial(
+            torch.ops.aten.convolution_backward, F.conv2d(images, weight, padding=1), images, weight, None,
+            [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False],
+        )  # fmt: skip
     left, right = (torch.randn(MATRIX, MATRIX).bfloat16() for _ in range(2))
     work[f"matrix product, {MATRIX}"] = 2 * MATRIX**3, partial(torch.mm, left, right)
     store = open_store(Path(asked["store"]))
-    for model in MODELS:
-        contender = Contender(replace(spec, model=model), plan, store)
+    for model, batch in TRAININGS:
+        contender = Contender(replace(spec, model=model, batch_size=batch), replace(plan, micro_batch=batch), store)
         with FlopCounterMode(display=False) as counter:
             contender.step.gradients(*contender.next_batch())
-        work[f"training {model}"] = counter.get_total_flops(), partial(contender.run, 1)
+        work[f"training {model}, batch {batch}"] = counter.get_total_flops(), partial(contender.run, 1)
     found: dict[str, float] = {}
     for number in range(-1, ROUNDS):  # the first warms up
         for name, (each, do) in work.items():
