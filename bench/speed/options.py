@@ -39,7 +39,7 @@ DECIDED: Final = {
     "gradients clipped at 1": "the job's",
     "gradients set to zero, not to none": "off",
     "pixels cached as normalised float32": "off",
-    "loss read after every step": "off: every half second",
+    "loss read after every step": "off: with each report",
     "denormals flushed": "off",
     "pools limited by threadpoolctl": "off",
 }
