@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import os
 import pickle
 import re
@@ -313,6 +314,7 @@ def test_progress_goes_on_where_it_was(job: Job) -> None:
     job.interrupted(1, 6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("training.fit.WINDOW_SECONDS", 0.0)
+        patch.setattr("training.fit.RARER_AFTER", math.inf)
         records = job.run(2).records
     assert records.payloads[0] == {"epoch": 1, "step": 2, "checkpoint": str(job.directory / "1" / named(6, "json"))}
     progress = [(payload["epoch"], payload["step"]) for payload in records.of("progress")]

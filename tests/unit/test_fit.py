@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,6 +240,7 @@ def test_windows_add_up_to_their_epoch(
     The length of a window is set so that there is one per step, some, and one per epoch.
     """
     monkeypatch.setattr("training.fit.WINDOW_SECONDS", window)
+    monkeypatch.setattr("training.fit.RARER_AFTER", math.inf)
     fitted = recorded.fit(SPEC, store).fitted
     progress = recorded.records("progress")
     fields = ["accuracy", "epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
