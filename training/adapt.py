@@ -266,7 +266,7 @@ class Adapter:
         return self._adopted(other, replace(self._step.plan, threads=other.after)) if other is not None else None
 
     def _watch(self, pace: Pace) -> None:
-        """Look at the machine where the training has become slow: a look takes half a millisecond."""
+        """Look at the machine where the training has become slow: a look reads a dozen files."""
         if self._threads is None or not self._threads.slow(pace):
             self._slow_since = None
         elif self._slow_since is None:

@@ -84,7 +84,7 @@ def fit(
         nonlocal used
         window.close()
         reporting = window.report_due()
-        if reporting or used is None or used >= AMPLE * memory.limit:  # a look takes a third of a millisecond
+        if reporting or used is None or used >= AMPLE * memory.limit:  # else it can wait
             used = memory.bytes()
         if reporting:
             figures = window.report(step.take_hits())
