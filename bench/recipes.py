@@ -82,7 +82,7 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: 24-48-64-96, 2 epochs, batch 192": Candidate(replace(MUON, epochs=2, batch_size=192), WIDER),
     **{
         f"balanced: 24-48-64-96, 2 epochs, changed less, batch {size}": Candidate(
-            replace(MUON, epochs=2, augmentation=LESS, batch_size=size), WIDER
+            replace(SHORTER, batch_size=size), WIDER
         )
         for size in (192, 128)
     },

@@ -26,7 +26,7 @@ from training.spec import DEFAULTS
 SHAPES: Final = ((64, 28), (128, 14), (256, 7), (512, 4))
 """Channels and side of the images of ResNet-18's four stages."""
 TIMES: Final = (4, 3, 3, 3)
-"""How often it has them: three in four of its convolutions, and all but a tenth of its operations."""
+"""How often it has them: three in four of its 3x3 convolutions, and all but a tenth of its operations."""
 BATCH: Final = 128
 MATRIX: Final = 2048
 TRAININGS: Final = (("resnet18", 128), ("resnet18", 256), ("cnn", 128))
