@@ -69,6 +69,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.allocator
 	$(BIN)/python -m bench.parity
 	$(BIN)/python -m bench.orthogonal
+	$(BIN)/python -m bench.last
 	$(BIN)/python -m bench.writing
 	$(BIN)/python -m bench.checkpoints
 	$(BIN)/python -m bench.report

@@ -20,7 +20,7 @@ from bench.speed.common import quick_plan
 from bench.tables import head, row, spread
 from training.batches import Batches
 from training.evaluate import evaluate
-from training.models import build
+from training.models import LastConvolution, build
 from training.plan import Plan
 from training.recipes import RECIPES
 from training.spec import DEFAULTS, Augmentation, TrainSpec
@@ -67,6 +67,10 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "fast: batch 256, rate 0.01": Candidate(replace(FAST, batch_size=256, learning_rate=0.01)),
     "fast: SGD, batch 256, rate 0.2": Candidate(SGD),
     "fast: Muon, batch 192, rate 0.02": Candidate(replace(FAST, optimizer="muon", momentum=0.95, learning_rate=0.02)),
+    **{
+        f"fast: 16-32-48-{last}": Candidate(FAST, (16, 32, "early pool", 48, "early pool", last))
+        for last in (96, 128, 192)
+    },
     "fast: unpadded 16-32-48-64": Candidate(FAST, ("unpadded", *EARLY)),
     "fast: unpadded 24-32-64-64": Candidate(FAST, ("unpadded", 24, 32, "early pool", 64, "early pool", 64)),
     "fast: unpadded 16-32-64-96": Candidate(FAST, ("unpadded", 16, 32, "early pool", 64, "early pool", 96)),
@@ -136,8 +140,12 @@ def network(layers: Layers, shape: tuple[int, int, int], classes: int) -> nn.Mod
                 modules.append(nn.MaxPool2d(2))
             continue
         first, last = number == stem, number == len(layers) - 1
-        kernel, stride, padding = (5, 2, 2 * (stem == 0)) if first else (3, 1, 0 if last else 1)
-        modules.append(nn.Conv2d(inputs, layer, kernel, stride, padding, bias=False))
+        kernel, stride, padding = (5, 2, 2 * (stem == 0)) if first else (3, 1, 1)
+        modules.append(
+            LastConvolution(inputs, layer, kernel)
+            if last
+            else nn.Conv2d(inputs, layer, kernel, stride, padding, bias=False)
+        )
         if not last and layers[number + 1] == "early pool":
             modules.append(nn.MaxPool2d(2))
         modules += [nn.BatchNorm2d(layer), nn.ReLU(inplace=True)]

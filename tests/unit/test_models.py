@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from training.errors import InvalidConfig
-from training.models import build, cnn, cnn_large, cnn_medium, cnn_small, cnn_unpadded, resnet18
+from training.models import LastConvolution, build, cnn, cnn_large, cnn_medium, cnn_small, cnn_unpadded, resnet18
 
 
 def parameters(model: nn.Module) -> int:
@@ -57,6 +57,29 @@ def test_without_padding_images_must_be_larger() -> None:
     """Else nothing would be left for its last layer."""
     with pytest.raises(InvalidConfig, match="'cnn-unpadded' needs images of at least 28x28, but these are 27x28; use"):
         build("cnn-unpadded", (1, 27, 28), 10)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("side", [(3, 3), (3, 4), (5, 5)], ids=str)
+def test_the_last_convolution_is_one_whatever_computes_it(side: tuple[int, int], layout: torch.memory_format) -> None:
+    """Values and all gradients are those of nn.Conv2d, on images that its kernel just covers and on larger ones."""
+    torch.manual_seed(0)
+    ours = LastConvolution(4, 6, 3)
+    theirs = nn.Conv2d(4, 6, 3, bias=False)
+    theirs.load_state_dict(ours.state_dict())
+    ours.to(memory_format=layout)
+    images = torch.randn(7, 4, *side).to(memory_format=layout)
+
+    def results(layer: nn.Module) -> list[torch.Tensor]:
+        given = images.clone().requires_grad_()
+        found = layer(given)
+        found.square().sum().backward()
+        return [found.detach(), *(each.grad for each in (given, *layer.parameters()) if each.grad is not None)]
+
+    expected = results(theirs)
+    assert len(expected) == 3
+    for mine, its in zip(results(ours), expected, strict=True):
+        torch.testing.assert_close(mine, its)
 
 
 def test_the_same_seed_builds_the_same_model() -> None:
