@@ -5,7 +5,7 @@
 In one process, in turns: 3x3 convolutions of ResNet-18's shapes, forward and backward; matrix products; and training
 steps of the models, whose operations torch's FlopCounterMode counts. The roof is the quickest of the convolutions
 forward in bfloat16. What ResNet-18 could reach at most is what these convolutions by themselves do, as often as it has
-them, with nothing between.
+them, with nothing between. And where the library's gradient of weights is slow, the same as a matrix product.
 """
 
 import json
@@ -18,6 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
 from bench.calibration.common import mnist
 from bench.speed.common import Asked, as_json, ask, quick_plan
 from bench.tables import head, judged, row, spread
@@ -28,6 +32,8 @@ SHAPES: Final = ((64, 28), (128, 14), (256, 7), (512, 4))
 TIMES: Final = (4, 3, 3, 3)
 """How often it has them: three in four of its 3x3 convolutions, and all but a tenth of its operations."""
 BATCH: Final = 128
+GRADIENTS: Final = ((128, 256, 14, 2), (256, 512, 7, 2), (512, 512, 4, 1))
+"""Channels in and out, side and stride of those of its 3x3 convolutions whose weights' gradients are the slowest."""
 MATRIX: Final = 2048
 TRAININGS: Final = (("resnet18", 128), ("resnet18", 256), ("cnn", 128))
 """Model and batch."""
@@ -74,10 +80,27 @@ def _backward(channels: int, side: int) -> str:
     return f"{_forward(channels, side)}, backward"
 
 
+def _gradient(inputs: int, outputs: int, side: int, stride: int) -> str:
+    return f"gradient of weights, {inputs} to {outputs} channels at {side}x{side}, stride {stride}"
+
+
+def _product(images: Tensor, results: Tensor, stride: int) -> Tensor:
+    """Return the gradient [outputs, 9 * inputs] of a 3x3 convolution's weights, given that of its `results`.
+
+    Both are channels_last. What each result was made of is laid out in a row of its own first.
+    """
+    batch, outputs, height, width = results.shape
+    padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
+    sample, line, pixel, channel = padded.stride()
+    windows = padded.as_strided(
+        (batch, height, width, 3, 3, images.shape[1]),
+        (sample, line * stride, pixel * stride, line, pixel, channel),
+    )
+    return results.permute(0, 2, 3, 1).reshape(-1, outputs).T @ windows.reshape(batch * height * width, -1)
+
+
 def measure() -> None:
     """Be the process: print the GFLOP/s of everything in every round."""
-    import torch
-    from torch.nn import functional as F
     from torch.utils.flop_counter import FlopCounterMode
 
     from bench.speed.common import PLAN, SPEC, from_json
@@ -99,6 +122,16 @@ def measure() -> None:
             torch.ops.aten.convolution_backward, F.conv2d(images, weight, padding=1), images, weight, None,
             [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False],
         )  # fmt: skip
+    for inputs, outputs, side, stride in GRADIENTS:
+        images = torch.randn(BATCH, inputs, side, side).bfloat16().to(memory_format=torch.channels_last)
+        weight = torch.randn(outputs, inputs, 3, 3).bfloat16().to(memory_format=torch.channels_last)
+        results = F.conv2d(images, weight, stride=stride, padding=1)
+        name, operations = _gradient(inputs, outputs, side, stride), 2 * results.numel() * inputs * 9
+        work[name] = operations, partial(
+            torch.ops.aten.convolution_backward, results, images, weight, None,
+            [stride, stride], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False],
+        )  # fmt: skip
+        work[f"{name}, as a matrix product"] = operations, partial(_product, images, results, stride)
     left, right = (torch.randn(MATRIX, MATRIX).bfloat16() for _ in range(2))
     work[f"matrix product, {MATRIX}"] = 2 * MATRIX**3, partial(torch.mm, left, right)
     store = open_store(Path(asked["store"]))
