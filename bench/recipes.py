@@ -44,8 +44,8 @@ class Candidate:
     """Empty: the registered model that the spec names."""
 
 
-FAST: Final = RECIPES["fast"]
-EARLY: Final[Layers] = (16, 32, "early pool", 48, "early pool", 64)
+FAST: Final = replace(RECIPES["fast"], model="cnn-small", batch_size=192, learning_rate=0.007)
+"""What `fast` was until 0.10.0."""
 AFFINE: Final = Augmentation(rotate_degrees=10, translate=0.1)
 LESS: Final = Augmentation(rotate_degrees=7, translate=0.07)
 SGD: Final = replace(FAST, optimizer="sgd", momentum=0.9, weight_decay=0.0005, batch_size=256, learning_rate=0.2)
@@ -60,7 +60,8 @@ SMALLER: Final[Layers] = ("unpadded", *WIDER)
 FLAT: Final[Layers] = ("unpadded", 32, 64, "early pool", 64, "early pool", 96)
 SHORTER: Final = replace(MUON, epochs=2, augmentation=LESS, batch_size=192)
 CANDIDATES: Final[Mapping[str, Candidate]] = {
-    "fast: as it is": Candidate(FAST),
+    "fast: as it is": Candidate(RECIPES["fast"]),
+    "fast: 16-32-48-64": Candidate(FAST),
     "fast: pooling after batch norm and ReLU": Candidate(FAST, (16, 32, "pool", 48, "pool", 64)),
     "fast: 64 channels in the third layer": Candidate(FAST, (16, 32, "early pool", 64, "early pool", 64)),
     "fast: batch 128, rate 0.005": Candidate(replace(FAST, batch_size=128, learning_rate=0.005)),
@@ -71,9 +72,23 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
         f"fast: 16-32-48-{last}": Candidate(FAST, (16, 32, "early pool", 48, "early pool", last))
         for last in (96, 128, 192)
     },
-    "fast: unpadded 16-32-48-64": Candidate(FAST, ("unpadded", *EARLY)),
-    "fast: unpadded 24-32-64-64": Candidate(FAST, ("unpadded", 24, 32, "early pool", 64, "early pool", 64)),
-    "fast: unpadded 16-32-64-96": Candidate(FAST, ("unpadded", 16, 32, "early pool", 64, "early pool", 96)),
+    **{
+        f"fast: unpadded {stem}-{first}-{second}-{last}": Candidate(
+            FAST, ("unpadded", stem, first, "early pool", second, "early pool", last)
+        )
+        for stem, first, second, last in (
+            (16, 32, 48, 64), (16, 32, 48, 128), (16, 32, 48, 192), (16, 32, 64, 96), (16, 32, 64, 128),
+            (24, 32, 48, 128), (24, 32, 64, 64), (16, 48, 48, 128), (16, 24, 64, 128), (12, 32, 64, 128),
+            (12, 24, 64, 128), (16, 32, 64, 192),
+        )
+    },
+    **{
+        f"fast: unpadded 16-32-64-128, batch {size}, rate {rate}": Candidate(
+            replace(FAST, batch_size=size, learning_rate=rate),
+            ("unpadded", 16, 32, "early pool", 64, "early pool", 128),
+        )
+        for size, rate in ((192, 0.005), (256, 0.008), (384, 0.012))
+    },
     "fast: cnn": Candidate(replace(FAST, model="cnn")),
     "balanced: 24-48-64-96": Candidate(MUON, WIDER),
     "balanced: 24-48-64-96, SGD": Candidate(LONGER, WIDER),

@@ -20,7 +20,9 @@ _SLOWER: Final = TrainSpec(
 )  # fmt: skip
 
 RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
-    "fast": TrainSpec(dataset="mnist", model="cnn-small", batch_size=192, learning_rate=0.007, validation_samples=0),
+    "fast": TrainSpec(
+        dataset="mnist", model="cnn-small-unpadded", batch_size=256, learning_rate=0.01, validation_samples=0
+    ),
     "balanced": replace(
         _SLOWER,
         model="cnn-unpadded",

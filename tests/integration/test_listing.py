@@ -189,7 +189,14 @@ def test_names_are_found_without_torch() -> None:
     """Ids from Redis, for `cancel` those that go on, and names from the registry."""
     assert names("jobs", "w") == ["waiting"]
     assert sorted(names("jobs that go on", "")) == ["running", "strange", "waiting"]
-    assert names("models", "cnn") == ["cnn", "cnn-large", "cnn-medium", "cnn-small", "cnn-unpadded"]
+    assert names("models", "cnn") == [
+        "cnn",
+        "cnn-large",
+        "cnn-medium",
+        "cnn-small",
+        "cnn-small-unpadded",
+        "cnn-unpadded",
+    ]
     assert names("recipes", "") == ["fast", "balanced", "best"]
     assert names("statuses", "f") == ["finished", "failed"]
     program = (

@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 from training.errors import InvalidConfig
-from training.models import LastConvolution, build, cnn, cnn_large, cnn_medium, cnn_small, cnn_unpadded, resnet18
+from training.models import (
+    LastConvolution,
+    build,
+    cnn,
+    cnn_large,
+    cnn_medium,
+    cnn_small,
+    cnn_small_unpadded,
+    cnn_unpadded,
+    resnet18,
+)
 
 
 def parameters(model: nn.Module) -> int:
@@ -19,6 +29,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
     """As the docstrings say; that of cnn at any size of image."""
     assert parameters(cnn((1, 28, 28), 10)) == parameters(cnn((1, 64, 64), 10)) == 135_146
     assert parameters(cnn_small((1, 28, 28), 10)) == 47_450
+    assert parameters(cnn_small_unpadded((1, 28, 28), 10)) == 98_938
     assert parameters(cnn_medium((1, 28, 28), 10)) == 95_346
     assert parameters(cnn_unpadded((1, 28, 28), 10)) == 117_834
     assert parameters(cnn_large((1, 28, 28), 10)) == 377_306
@@ -31,6 +42,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
         ("cnn", (1, 28, 28), 10), ("cnn", (3, 24, 24), 7), ("cnn", (1, 33, 24), 2),
         ("cnn-small", (1, 28, 28), 10), ("cnn-small", (3, 24, 24), 7),
         ("cnn-medium", (1, 28, 28), 10), ("cnn-medium", (3, 24, 24), 7), ("cnn-large", (1, 24, 33), 26),
+        ("cnn-small-unpadded", (1, 28, 28), 10), ("cnn-small-unpadded", (3, 29, 35), 7),
         ("cnn-unpadded", (1, 28, 28), 10), ("cnn-unpadded", (3, 29, 35), 7),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
@@ -53,10 +65,11 @@ def test_the_cnns_refuse_images_they_would_shrink_to_nothing(name: str, shape: t
     assert caught.value.field == "model"
 
 
-def test_without_padding_images_must_be_larger() -> None:
+@pytest.mark.parametrize("name", ["cnn-small-unpadded", "cnn-unpadded"])
+def test_without_padding_images_must_be_larger(name: str) -> None:
     """Else nothing would be left for its last layer."""
-    with pytest.raises(InvalidConfig, match="'cnn-unpadded' needs images of at least 28x28, but these are 27x28; use"):
-        build("cnn-unpadded", (1, 27, 28), 10)
+    with pytest.raises(InvalidConfig, match=f"'{name}' needs images of at least 28x28, but these are 27x28; use"):
+        build(name, (1, 27, 28), 10)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
