@@ -113,8 +113,8 @@ def _head(features: int, classes: int) -> tuple[nn.Module, ...]:
 class LastConvolution(nn.Conv2d):
     """A convolution without padding or bias: one matrix product where its kernel just covers the images.
 
-    So it does after the other layers of the models here on images of 28x28. The library's own takes much longer for
-    it, with its gradients up to a quarter of a training step (`python -m bench.last`).
+    So it does after the other layers of the models here on images of 28x28. The library's own takes longer for it, with
+    its gradients a tenth of a training step, sometimes a quarter (`python -m bench.last`).
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
