@@ -31,8 +31,8 @@ HELD_OUT: Final = 10_000
 SEEDS: Final = 3
 
 Layers = Sequence[int | str]
-"""Of a network: channels of its convolutions, the first one 5x5 with stride 2, the last one without padding, nor the
-first where it says `unpadded` before it; `pool` after batch norm and ReLU, `early pool` before them."""
+"""Of a network: channels of its convolutions, the first one 5x5 with stride 2; the last one and each with `unpadded`
+before it have no padding; `pool` after batch norm and ReLU, `early pool` before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Candidate:
     """Empty: the registered model that the spec names."""
 
 
-FAST: Final = replace(RECIPES["fast"], model="cnn-small", batch_size=192, learning_rate=0.007)
+FAST: Final = replace(DEFAULTS, model="cnn-small", batch_size=192, learning_rate=0.007, validation_samples=0)
 """What `fast` was until 0.10.0."""
 AFFINE: Final = Augmentation(rotate_degrees=10, translate=0.1)
 LESS: Final = Augmentation(rotate_degrees=7, translate=0.07)
@@ -59,6 +59,13 @@ WIDER: Final[Layers] = (24, 48, "early pool", 64, "early pool", 96)
 SMALLER: Final[Layers] = ("unpadded", *WIDER)
 FLAT: Final[Layers] = ("unpadded", 32, 64, "early pool", 64, "early pool", 96)
 SHORTER: Final = replace(MUON, epochs=2, augmentation=LESS, batch_size=192)
+
+
+def valid(stem: int, first: int, second: int, last: int) -> Layers:
+    """Return a network without any padding, as that of `fast` and `balanced`."""
+    return ("unpadded", stem, "unpadded", first, "early pool", "unpadded", second, last)
+
+
 CANDIDATES: Final[Mapping[str, Candidate]] = {
     "fast: as it is": Candidate(RECIPES["fast"]),
     "fast: 16-32-48-64": Candidate(FAST),
@@ -88,6 +95,28 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
             ("unpadded", 16, 32, "early pool", 64, "early pool", 128),
         )
         for size, rate in ((192, 0.005), (256, 0.008), (384, 0.012))
+    },
+    **{
+        f"fast: valid 16-32-64-128, batch {spec.batch_size}, {spec.optimizer}, rate {spec.learning_rate}, smoothing "
+        f"{spec.label_smoothing}": Candidate(spec, valid(16, 32, 64, 128))
+        for spec in (
+            replace(FAST, batch_size=256, learning_rate=0.01),
+            replace(FAST, batch_size=256, learning_rate=0.01, label_smoothing=0.1),
+            replace(FAST, batch_size=256, learning_rate=0.02, label_smoothing=0.1),
+            replace(FAST, batch_size=256, learning_rate=0.03, label_smoothing=0.1),
+            replace(FAST, batch_size=320, learning_rate=0.02, label_smoothing=0.1),
+            replace(FAST, batch_size=320, learning_rate=0.03, label_smoothing=0.1),
+            replace(FAST, batch_size=384, learning_rate=0.02, label_smoothing=0.1),
+            replace(MUON, batch_size=256, epochs=1, learning_rate=0.03, augmentation=Augmentation()),
+            replace(MUON, batch_size=384, epochs=1, learning_rate=0.04, augmentation=Augmentation()),
+            replace(MUON, batch_size=512, epochs=1, learning_rate=0.04, augmentation=Augmentation()),
+        )
+    },
+    **{
+        f"fast: valid {'-'.join(map(str, widths))}, batch 256, rate 0.02, smoothing 0.1": Candidate(
+            replace(FAST, batch_size=256, learning_rate=0.02, label_smoothing=0.1), valid(*widths)
+        )
+        for widths in ((16, 32, 48, 96), (16, 24, 64, 128), (12, 24, 64, 128))
     },
     "fast: cnn": Candidate(replace(FAST, model="cnn")),
     "balanced: 24-48-64-96": Candidate(MUON, WIDER),
@@ -130,6 +159,20 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: unpadded 32-48-96-128, 2 epochs, changed less, batch 256, rate 0.025": Candidate(
         replace(SHORTER, batch_size=256, learning_rate=0.025), ("unpadded", 32, 48, "early pool", 96, "early pool", 128)
     ),
+    "balanced: as it is": Candidate(RECIPES["balanced"]),
+    "balanced: unpadded 32-48-64-128, 2 epochs, changed less, rate 0.03": Candidate(
+        replace(SHORTER, learning_rate=0.03), ("unpadded", 32, 48, "early pool", 64, "early pool", 128)
+    ),
+    **{
+        f"balanced: valid {'-'.join(map(str, widths))}, {spec.epochs} epochs, changed less, batch {spec.batch_size}, "
+        f"rate {spec.learning_rate}": Candidate(spec, valid(*widths))
+        for spec, widths in (
+            (SHORTER, (32, 48, 64, 128)),
+            (SHORTER, (32, 64, 96, 192)),
+            (replace(SHORTER, learning_rate=0.03), (24, 48, 96, 192)),
+            (replace(SHORTER, epochs=3, batch_size=256), (32, 48, 64, 128)),
+        )
+    },
     "balanced: 16-48-64-64": Candidate(MUON, THREE),
     "balanced: 16-48-64-64, 4 epochs": Candidate(replace(MUON, epochs=4), THREE),
     "balanced: 16-48-96-96": Candidate(MUON, (16, 48, "early pool", 96, "early pool", 96)),
@@ -146,16 +189,17 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
 
 def network(layers: Layers, shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return a fresh network."""
-    inputs, modules = shape[0], list[nn.Module]()
-    stem = next(number for number, layer in enumerate(layers) if not isinstance(layer, str))
+    inputs, modules, padded = shape[0], list[nn.Module](), True
     for number, layer in enumerate(layers):
         if isinstance(layer, str):
             # What pools before batch norm and ReLU has been put before them, with the convolution.
             if layer == "pool":
                 modules.append(nn.MaxPool2d(2))
+            padded = layer != "unpadded"
             continue
-        first, last = number == stem, number == len(layers) - 1
-        kernel, stride, padding = (5, 2, 2 * (stem == 0)) if first else (3, 1, 1)
+        last = number == len(layers) - 1
+        kernel, stride = (3, 1) if modules else (5, 2)
+        padding, padded = kernel // 2 * padded, True
         modules.append(
             LastConvolution(inputs, layer, kernel)
             if last

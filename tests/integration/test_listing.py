@@ -195,7 +195,9 @@ def test_names_are_found_without_torch() -> None:
         "cnn-medium",
         "cnn-small",
         "cnn-small-unpadded",
+        "cnn-small-valid",
         "cnn-unpadded",
+        "cnn-valid",
     ]
     assert names("recipes", "") == ["fast", "balanced", "best"]
     assert names("statuses", "f") == ["finished", "failed"]

@@ -15,7 +15,9 @@ from training.models import (
     cnn_medium,
     cnn_small,
     cnn_small_unpadded,
+    cnn_small_valid,
     cnn_unpadded,
+    cnn_valid,
     resnet18,
 )
 
@@ -32,6 +34,8 @@ def test_the_models_are_as_large_as_they_say() -> None:
     assert parameters(cnn_small_unpadded((1, 28, 28), 10)) == 98_938
     assert parameters(cnn_medium((1, 28, 28), 10)) == 95_346
     assert parameters(cnn_unpadded((1, 28, 28), 10)) == 117_834
+    assert parameters(cnn_small_valid((1, 28, 28), 10)) == 98_938
+    assert parameters(cnn_valid((1, 28, 28), 10)) == 117_834
     assert parameters(cnn_large((1, 28, 28), 10)) == 377_306
     assert parameters(resnet18((1, 28, 28), 10)) == 11_172_810
 
@@ -44,6 +48,8 @@ def test_the_models_are_as_large_as_they_say() -> None:
         ("cnn-medium", (1, 28, 28), 10), ("cnn-medium", (3, 24, 24), 7), ("cnn-large", (1, 24, 33), 26),
         ("cnn-small-unpadded", (1, 28, 28), 10), ("cnn-small-unpadded", (3, 29, 35), 7),
         ("cnn-unpadded", (1, 28, 28), 10), ("cnn-unpadded", (3, 29, 35), 7),
+        ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
+        ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
 )  # fmt: skip
@@ -65,7 +71,7 @@ def test_the_cnns_refuse_images_they_would_shrink_to_nothing(name: str, shape: t
     assert caught.value.field == "model"
 
 
-@pytest.mark.parametrize("name", ["cnn-small-unpadded", "cnn-unpadded"])
+@pytest.mark.parametrize("name", ["cnn-small-unpadded", "cnn-unpadded", "cnn-small-valid", "cnn-valid"])
 def test_without_padding_images_must_be_larger(name: str) -> None:
     """Else nothing would be left for its last layer."""
     with pytest.raises(InvalidConfig, match=f"'{name}' needs images of at least 28x28, but these are 27x28; use"):
