@@ -62,7 +62,7 @@ SHORTER: Final = replace(MUON, epochs=2, augmentation=LESS, batch_size=192)
 
 
 def valid(stem: int, first: int, second: int, last: int) -> Layers:
-    """Return a network without any padding, as that of `fast` and `balanced`."""
+    """Return a network without any padding, as those of the recipes."""
     return ("unpadded", stem, "unpadded", first, "early pool", "unpadded", second, last)
 
 
@@ -94,7 +94,7 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
             replace(FAST, batch_size=size, learning_rate=rate),
             ("unpadded", 16, 32, "early pool", 64, "early pool", 128),
         )
-        for size, rate in ((192, 0.005), (256, 0.008), (384, 0.012))
+        for size, rate in ((192, 0.005), (256, 0.008), (256, 0.01), (384, 0.012))
     },
     **{
         f"fast: valid 16-32-64-128, batch {spec.batch_size}, {spec.optimizer}, rate {spec.learning_rate}, smoothing "
@@ -180,6 +180,7 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: 16-32-64-64-64-64, SGD": Candidate(LONGER, DEEP),
     "balanced: the same, late pooling": Candidate(LONGER, (16, 32, "pool", 64, 64, "pool", 64, 64)),
     "best: 48-96-128-192": Candidate(MOST, WIDE),
+    "best: valid 64-128-256-384, 24 epochs": Candidate(replace(MOST, epochs=24), valid(64, 128, 256, 384)),
     "best: 48-96-128-192, of one size": Candidate(replace(MOST, augmentation=AFFINE), WIDE),
     "best: 48-96-128-192, SGD": Candidate(replace(MOST, optimizer="sgd", learning_rate=0.2, weight_decay=0.0005), WIDE),
     "best: 32-64-96-128": Candidate(MOST, (32, 64, "early pool", 96, "early pool", 128)),

@@ -15,7 +15,7 @@ from training.spec import Augmentation, TrainSpec
 RecipeName = Literal["fast", "balanced", "best"]
 
 _SLOWER: Final = TrainSpec(
-    dataset="mnist", model="cnn-large", batch_size=256, optimizer="muon", learning_rate=0.02, momentum=0.95,
+    dataset="mnist", model="cnn-large-valid", batch_size=256, optimizer="muon", learning_rate=0.02, momentum=0.95,
     label_smoothing=0.1, validation_samples=0, augmentation=Augmentation(rotate_degrees=10, translate=0.1),
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
         batch_size=192,
         augmentation=Augmentation(rotate_degrees=7, translate=0.07),
     ),
-    "best": replace(_SLOWER, epochs=18, augmentation=replace(_SLOWER.augmentation, scale=0.1)),
+    "best": replace(_SLOWER, epochs=24, augmentation=replace(_SLOWER.augmentation, scale=0.1)),
 }  # fmt: skip
 """Above 99.0 % of MNIST's test samples, above 99.5 %, above 99.7 %; each takes several times as long as the last."""
 FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "deterministic"})

@@ -192,6 +192,7 @@ def test_names_are_found_without_torch() -> None:
     assert names("models", "cnn") == [
         "cnn",
         "cnn-large",
+        "cnn-large-valid",
         "cnn-medium",
         "cnn-small",
         "cnn-small-unpadded",

@@ -12,6 +12,7 @@ from training.models import (
     build,
     cnn,
     cnn_large,
+    cnn_large_valid,
     cnn_medium,
     cnn_small,
     cnn_small_unpadded,
@@ -37,6 +38,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
     assert parameters(cnn_small_valid((1, 28, 28), 10)) == 98_938
     assert parameters(cnn_valid((1, 28, 28), 10)) == 117_834
     assert parameters(cnn_large((1, 28, 28), 10)) == 377_306
+    assert parameters(cnn_large_valid((1, 28, 28), 10)) == 1_260_490
     assert parameters(resnet18((1, 28, 28), 10)) == 11_172_810
 
 
@@ -50,6 +52,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
         ("cnn-unpadded", (1, 28, 28), 10), ("cnn-unpadded", (3, 29, 35), 7),
         ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
         ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
+        ("cnn-large-valid", (1, 28, 28), 10), ("cnn-large-valid", (3, 28, 35), 26),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
 )  # fmt: skip
@@ -71,7 +74,9 @@ def test_the_cnns_refuse_images_they_would_shrink_to_nothing(name: str, shape: t
     assert caught.value.field == "model"
 
 
-@pytest.mark.parametrize("name", ["cnn-small-unpadded", "cnn-unpadded", "cnn-small-valid", "cnn-valid"])
+@pytest.mark.parametrize(
+    "name", ["cnn-small-unpadded", "cnn-unpadded", "cnn-small-valid", "cnn-valid", "cnn-large-valid"]
+)
 def test_without_padding_images_must_be_larger(name: str) -> None:
     """Else nothing would be left for its last layer."""
     with pytest.raises(InvalidConfig, match=f"'{name}' needs images of at least 28x28, but these are 27x28; use"):
