@@ -179,7 +179,7 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: 16-32-64-64-64-64": Candidate(MUON, DEEP),
     "balanced: 16-32-64-64-64-64, SGD": Candidate(LONGER, DEEP),
     "balanced: the same, late pooling": Candidate(LONGER, (16, 32, "pool", 64, 64, "pool", 64, 64)),
-    "best: 48-96-128-192": Candidate(MOST, WIDE),
+    "best: 48-96-128-192, 18 epochs": Candidate(MOST, WIDE),
     "best: valid 64-128-256-384, 24 epochs": Candidate(replace(MOST, epochs=24), valid(64, 128, 256, 384)),
     "best: 48-96-128-192, of one size": Candidate(replace(MOST, augmentation=AFFINE), WIDE),
     "best: 48-96-128-192, SGD": Candidate(replace(MOST, optimizer="sgd", learning_rate=0.2, weight_decay=0.0005), WIDE),
