@@ -1,8 +1,8 @@
 """Recipes: what to train with, found by experiments, under a name. Torch-free.
 
-Chosen on the last 10,000 training samples of MNIST, held out (`python -m bench.recipes`); `best` was changed twice after
-its test figure was seen, as docs/decisions.md tells. They fit images like MNIST's (28x28, one channel, ten classes) and
-can be tried on any other.
+Chosen on the last 10,000 training samples of MNIST, held out (`python -m bench.recipes`); `best` was changed twice
+after its test figure was seen, as docs/decisions.md tells. They fit images like MNIST's (28x28, one channel, ten
+classes) and can be tried on any other.
 """
 
 from collections.abc import Mapping
