@@ -159,7 +159,6 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: unpadded 32-48-96-128, 2 epochs, changed less, batch 256, rate 0.025": Candidate(
         replace(SHORTER, batch_size=256, learning_rate=0.025), ("unpadded", 32, 48, "early pool", 96, "early pool", 128)
     ),
-    "balanced: as it is": Candidate(RECIPES["balanced"]),
     "balanced: unpadded 32-48-64-128, 2 epochs, changed less, rate 0.03": Candidate(
         replace(SHORTER, learning_rate=0.03), ("unpadded", 32, 48, "early pool", 64, "early pool", 128)
     ),
