@@ -57,8 +57,8 @@ LIKELY: Final = 1.01
 """What a challenger must gain where nothing but speed is at stake: to miss a gain costs as much as to imagine one, and
 what was imagined does not outlive the confirmation against the user's own plan."""
 LEVEL: Final = 0.98
-"""A smaller micro-batch within this of the best is taken: it saves memory. So is the tuned allocator, beside which
-glibc's own takes seconds of training to become as fast (bench/allocator.py)."""
+"""A smaller micro-batch within this of the best is taken: it saves memory. So is the tuned allocator, and even below
+this where it is not surely slower: glibc's own takes seconds of training to become as fast (bench/allocator.py)."""
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
 EVAL_SAMPLES: Final = 2000
@@ -404,8 +404,11 @@ class _Search:
             if paid >= LEVEL:
                 self.paid = paid
                 return "won", "as fast in less memory"
-        if knob == "allocator" and plan.allocator == "tuned" and best != self.own and LEVEL <= ratio < LIKELY:
-            return "won", "as fast, and so from its first steps on"
+        if knob == "allocator" and plan.allocator == "tuned" and best != self.own and ratio < LIKELY:
+            if ratio >= LEVEL:
+                return "won", "as fast, and so from its first steps on"
+            if ratio >= DROP_BELOW and comparison.high >= 1:
+                return "won", "not surely slower, and fast from its first steps on"
         if comparison.high < DROP_BELOW and LEAST_PAIRS <= comparison.pairs < PAIRS:
             return "dropped", f"surely slower after {comparison.pairs} pairs"
         if ratio >= GAIN and comparison.low > 1:
