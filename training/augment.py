@@ -88,13 +88,14 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, radius: int) -> Tensor:
     return _weighted_shifts(_weighted_shifts(images, weights, dim=-2), weights, dim=-1)
 
 
-def draw_dots(images: Tensor, tops: Tensor, lefts: Tensor, size: int) -> Tensor:
-    """Paint white squares of side `size` pixels with upper left corners `tops`, `lefts` (int64 [B, dots])."""
-    height, width = images.shape[-2:]
-    rows = _intervals(tops, size, height)
-    columns = _intervals(lefts, size, width)
-    covered = rows.transpose(1, 2) @ columns > 0
-    return images.masked_fill(covered[:, None], 1.0)
+def draw_dots(images: Tensor, samples: Tensor, tops: Tensor, lefts: Tensor, size: int) -> None:
+    """Paint, in place, white squares of side `size` pixels into the images at positions `samples` (int64 [S]).
+
+    Their upper left corners are `tops`, `lefts` (int64 [S, dots]); each square lies within the image.
+    """
+    offsets = torch.arange(size, device=images.device)
+    rows, columns = tops[:, :, None, None] + offsets[:, None], lefts[:, :, None, None] + offsets
+    images.permute(0, 2, 3, 1)[samples[:, None, None, None], rows, columns] = 1.0
 
 
 def _random_affine(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
@@ -123,8 +124,9 @@ def _extremes(images: Tensor, kernel: int, choose: Callable[[Tensor, Tensor], Te
 
 def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
     sigmas = draw(BLUR_STREAM, 1)[:, 0] * augmentation.blur_sigma
-    # Of the knob, not of the batch's largest sigma, on which a sample's kernel must not depend.
-    radius = math.ceil(3 * augmentation.blur_sigma)
+    # Of the knob, not of the batch's largest sigma, on which a sample's kernel must not depend. Three of them, as
+    # OpenCV takes for images of 8 bits: what is left out is less than one of their levels.
+    radius = round(3 * augmentation.blur_sigma)
     return gaussian_blur(images, sigmas, radius)
 
 
@@ -136,7 +138,7 @@ def _add_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     corners = draws[chosen, 1:]
     tops = (corners[:, :count] * (height - size + 1)).long()
     lefts = (corners[:, count:] * (width - size + 1)).long()
-    images.index_copy_(0, chosen, draw_dots(images.index_select(0, chosen), tops, lefts, size))
+    draw_dots(images, chosen, tops, lefts, size)
 
 
 def _add_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
@@ -149,7 +151,7 @@ def _add_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     samples, columns = (positions < pixels).nonzero(as_tuple=True)
     where = positions[samples, columns]
     salt = draws[samples, most + columns] < augmentation.salt_vs_pepper
-    images[samples, :, where // width, where % width] = salt.to(images.dtype)[:, None]
+    images.view(*images.shape[:2], pixels).transpose(1, 2)[samples, where] = salt.to(images.dtype)[:, None]
 
 
 def _most_of(count: int, share: float) -> int:
@@ -199,9 +201,3 @@ def _weighted_shifts(images: Tensor, weights: Tensor, dim: int) -> Tensor:
         total.narrow(dim, distance, overlap).add_(term.narrow(dim, 0, overlap))
         total.narrow(dim, 0, overlap).add_(term.narrow(dim, distance, overlap))
     return total
-
-
-def _intervals(starts: Tensor, length: int, side: int) -> Tensor:
-    """Float [B, dots, side]: 1 where a position is within `length` of the start, else 0."""
-    offsets = torch.arange(side, device=starts.device) - starts[..., None]
-    return ((offsets >= 0) & (offsets < length)).float()

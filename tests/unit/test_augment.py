@@ -239,13 +239,14 @@ def test_blur_of_no_width_changes_nothing(sigma: float) -> None:
 
 def test_dots_are_white_squares_of_the_given_size() -> None:
     """Exactly the pixels of the squares become 1; all others stay."""
-    images = random_images(2, channels=3)
-    tops, lefts = torch.tensor([[0, 5], [26, 26]]), torch.tensor([[0, 6], [26, 0]])
+    images = random_images(3, channels=3)
+    samples, tops, lefts = torch.tensor([0, 2]), torch.tensor([[0, 5], [26, 26]]), torch.tensor([[0, 6], [26, 0]])
     expected = images.clone()
-    for image, image_tops, image_lefts in zip(expected, tops.tolist(), lefts.tolist(), strict=True):
+    for sample, image_tops, image_lefts in zip(samples.tolist(), tops.tolist(), lefts.tolist(), strict=True):
         for top, left in zip(image_tops, image_lefts, strict=True):
-            image[:, top : top + 2, left : left + 2] = 1.0
-    assert torch.equal(draw_dots(images, tops, lefts, 2), expected)
+            expected[sample, :, top : top + 2, left : left + 2] = 1.0
+    draw_dots(images, samples, tops, lefts, 2)
+    assert torch.equal(images, expected)
 
 
 def test_dots_fall_on_their_share_of_images_and_everywhere_in_them() -> None:
