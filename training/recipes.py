@@ -37,6 +37,9 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
 FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "deterministic"})
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
 
+FEWEST: Final = 10_000
+"""Samples below which a recipe is doubtful: with 1,500 `fast` would make four steps, and learn next to nothing."""
+
 
 def see_that_agrees(name: RecipeName, given: Mapping[str, object]) -> None:
     """Compare what the user gave beside a recipe with the recipe.
@@ -52,6 +55,16 @@ def see_that_agrees(name: RecipeName, given: Mapping[str, object]) -> None:
                 f"leave out either recipe or {field}",
                 field=field,
             )
+
+
+def concern(name: RecipeName, samples: int, steps: int) -> str | None:
+    """Say what to expect of a recipe that trains on far fewer `samples` than it was chosen on, in `steps` in all."""
+    if samples >= FEWEST:
+        return None
+    return (
+        f"recipe {name!r} was chosen on 50,000 samples and takes {steps:,} optimizer steps on {samples:,}, which may "
+        "be too few to learn much; leave it out and give a smaller batch_size or more epochs"
+    )
 
 
 def _short(value: object) -> str:

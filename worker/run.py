@@ -26,9 +26,11 @@ from training.prediction import Prediction
 from training.prepare import prepared
 from training.prepare_child import PrepareRequest
 from training.process import TICK_SECONDS, Child, follow
+from training.recipes import concern
 from training.resources import Resources, detect
 from training.setting import environment_for
 from training.spec import TrainSpec
+from training.split import split
 from training.store import StoreInfo, read_info
 from worker import report, report_child
 from worker.admission import within_samples
@@ -190,7 +192,7 @@ class Run:
 
         Raises:
             DatasetError: it cannot be had.
-            InvalidConfig: the job would see more samples than the service allows.
+            InvalidConfig: the job would see more samples than the service allows, or it has too few for a recipe.
         """
         name = job.dataset
         began = time.perf_counter()
@@ -205,6 +207,11 @@ class Run:
             },
         )
         within_samples(job.spec(), info.train_count, self.settings)
+        if job.recipe is not None:
+            parts = split(job.spec(), info)
+            doubt = concern(job.recipe, parts.train, job.spec().epochs * parts.steps)
+            if doubt is not None:
+                self.say("warning", {"message": doubt})
         return info
 
     def _prepare(self, name: str) -> StoreInfo:

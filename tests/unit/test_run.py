@@ -13,7 +13,7 @@ from worker.run import Run
 from worker.settings import Settings
 from worker.sinks import LogSink
 from worker.view import describe
-from worker.wire import AnyEvent, JobState, TrainResult, flatten
+from worker.wire import JOB_TYPE, AnyEvent, JobState, TrainResult, flatten, parse_job
 
 COMPARED: dict[str, JsonValue] = {
     "epoch": 2, "steps": 1000, "whole": True, "predicted_s": 4.0, "low_s": 3.9, "high_s": 4.2, "measured_s": 5.0,
@@ -34,15 +34,19 @@ class Kept:
         self.events.append(event)
 
 
-def said(tmp_path: Path, kind: str, payload: dict[str, JsonValue]) -> AnyEvent:
-    """Return what a run says of a child's record, and log it."""
+def a_run(tmp_path: Path, kept: Kept) -> Run:
+    """Return a run of a job, whose events are kept and logged."""
     settings = Settings(artifact_dir=tmp_path / "artifacts", cache_dir=tmp_path / "cache", state_dir=tmp_path / "state")
-    kept = Kept()
-    run = Run(
+    return Run(
         settings=settings, worker="w", job_id="j", attempt=1, sinks=(kept, LogSink("j", 1)),
         places=places(settings, "j", 1),
     )  # fmt: skip
-    run._pass_on(Record(1, kind, 1.0, payload))
+
+
+def said(tmp_path: Path, kind: str, payload: dict[str, JsonValue]) -> AnyEvent:
+    """Return what a run says of a child's record, and log it."""
+    kept = Kept()
+    a_run(tmp_path, kept)._pass_on(Record(1, kind, 1.0, payload))
     (event,) = kept.events
     return event
 
@@ -88,3 +92,15 @@ def test_a_change_says_what_and_why(tmp_path: Path) -> None:
     assert state["threads"] == "1"
     assert not {"field", "reason", "before", "after"} & set(state)
     assert {"field", "reason"} <= set(JobState.model_fields)
+
+
+@pytest.mark.parametrize(("given", "warns"), [({"recipe": "fast"}, True), ({}, False)], ids=["recipe", "none"])
+def test_a_recipe_on_few_samples_says_what_to_expect(given: dict[str, JsonValue], warns: bool, tmp_path: Path) -> None:
+    """1,500 samples are four steps of `fast`; who chooses epochs and batch size knows what they are."""
+    kept = Kept()
+    a_run(tmp_path, kept).dataset(parse_job({"type": JOB_TYPE, "dataset": "digits", **given}))
+    warnings = [describe(event) for event in kept.events if event.type == "warning"]
+    assert len(warnings) == warns
+    for line in warnings:
+        assert line is not None
+        assert "recipe 'fast' was chosen on 50,000 samples and takes 4 optimizer steps on 1,500" in line
