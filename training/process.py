@@ -10,6 +10,7 @@ ends. So nobody looks again and again, which would take the processor from the c
 """
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -30,6 +31,8 @@ from training.errors import ChildFailed, ChildKilled, OutOfMemory, PreflightErro
 from training.journal import JournalReader, JournalWriter, Record
 from training.memory import Enclosure
 
+NO_PROCESS: Final = (errno.EAGAIN, errno.ENOMEM)
+"""Errors of fork(2) where a limit on processes, or memory, is used up."""
 KILL_AFTER: Final = 1.0
 """Seconds between SIGTERM and SIGKILL when a child is ended."""
 PR_SET_PDEATHSIG: Final = 1
@@ -122,7 +125,8 @@ class Child:
         default that of the module. One that `listens` reads what is sent from its standard input.
 
         Raises:
-            OSError: the directory cannot be written, or no process can be started.
+            OSError: the directory cannot be written.
+            ChildFailed: no process can be started.
         """
         self.module = module
         self._name = name or file_name(module)
@@ -148,16 +152,24 @@ class Child:
         self._stderr = directory / f"{self._name}.stderr"
         self._reader = JournalReader(envelope.journal, run)
         with self._stderr.open("wb") as stderr:
-            self._process = subprocess.Popen(
-                # -P: the working directory is no source of modules.
-                [sys.executable, "-P", "-m", self.module, str(request)],
-                env=dict(environment),
-                stdin=stdin,
-                stdout=stderr,
-                stderr=stderr,
-                pass_fds=(bell,),
-                start_new_session=True,  # Ctrl-C at the terminal is the parent's to handle
-            )
+            try:
+                self._process = subprocess.Popen(
+                    # -P: the working directory is no source of modules.
+                    [sys.executable, "-P", "-m", self.module, str(request)],
+                    env=dict(environment),
+                    stdin=stdin,
+                    stdout=stderr,
+                    stderr=stderr,
+                    pass_fds=(bell,),
+                    start_new_session=True,  # Ctrl-C at the terminal is the parent's to handle
+                )
+            except OSError as error:
+                if error.errno not in NO_PROCESS:
+                    raise
+                raise ChildFailed(
+                    f"no process could be started for {self.module} ({error.strerror}); "
+                    "raise the container's limit on processes or memory"
+                ) from error
 
     def running(self) -> bool:
         """Whether the process has not ended yet."""

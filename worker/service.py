@@ -41,7 +41,7 @@ from worker.admission import admit
 from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
 from worker.jobs import effective_id
-from worker.patience import HOPELESS, LONGEST_PAUSE, T, insist, trouble
+from worker.patience import FIRST_PAUSE, HOPELESS, LONGEST_PAUSE, T, insist, trouble
 from worker.places import forget_old, see_that_writable
 from worker.presence import Presence
 from worker.reaper import Reaper
@@ -279,7 +279,9 @@ class PreflightWorker(Worker):
             self._put_back(taken, place)
             return
         status = self._fork_and_await(taken, execution)
-        if status == "timeout":
+        if status == "not begun":
+            self._put_back(taken, place)
+        elif status == "timeout":
             late = TimedOut(
                 f"the job ran longer than {job.timeout} s and did not end when told; its supervisor was killed"
             )
@@ -290,25 +292,51 @@ class PreflightWorker(Worker):
             self._put_back(taken, place)
         self.execution = None
 
-    def _fork_and_await(self, taken: Taken, execution: Execution) -> int | Literal["timeout"]:
-        """Run the supervisor and return its wait status, or that it had to be killed."""
-        # A signal that reaches the fork before Python has set it up is forgotten there: none is let through until then.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    def _fork_and_await(self, taken: Taken, execution: Execution) -> int | Literal["timeout", "not begun"]:
+        """Run the supervisor and return its wait status, that it had to be killed, or that none could be started."""
         ended, theirs = os.pipe()  # the supervisor alone keeps their end open, until it dies
-        pid = os.fork()
-        if pid == 0:
-            self._be_supervisor(taken, execution)
-        os.close(theirs)
-        self._horse_pid = pid
-        told_before = self._told()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        if told_before:
-            self._signal_horse(signal.SIGTERM)  # it came between the last look and the fork
         try:
-            return self._await(pid, ended, taken.rq_job)
+            try:
+                pid = self._fork(taken, execution)
+            finally:
+                os.close(theirs)
+            return "not begun" if pid is None else self._await(pid, ended, taken.rq_job)
         finally:
             os.close(ended)
             self._horse_pid = 0
+
+    def _fork(self, taken: Taken, execution: Execution) -> int | None:
+        """Start the supervisor and return its pid; wait while there is no process to be had, None when told to stop."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return self._fork_once(taken, execution)
+            except OSError as error:
+                detail = (
+                    f"the system starts none ({error.strerror}); raise this container's limit on processes or memory"
+                )
+                self._log.warning("waiting_for_a_process", job_id=taken.job_id, detail=detail, retry_in_s=pause)
+            self._beat()
+            self._tell_of(taken.rq_job)
+            if self._told():
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _fork_once(self, taken: Taken, execution: Execution) -> int:
+        # A signal that reaches the fork before Python has set it up is forgotten there: none is let through until then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._be_supervisor(taken, execution)
+            self._horse_pid = pid
+            told_before = self._told()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        if told_before:
+            self._signal_horse(signal.SIGTERM)  # it came between the last look and the fork
+        return pid
 
     def _await(self, pid: int, ended: int, job: SafeJob) -> int | Literal["timeout"]:
         """Wait for the end of a supervisor, with which the pipe `ended` ends."""

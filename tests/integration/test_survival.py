@@ -1,7 +1,12 @@
 """A job outlives what runs it: what tests/acceptance/test_faults.py does not look at closely enough."""
 
+import os
 import signal
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,6 +15,7 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
 
+from training.cgroups import Files, cgroup_mounts, own_cgroup
 from worker import keys
 from worker.client import Client
 from worker.settings import Settings
@@ -167,3 +173,69 @@ def test_a_result_on_disk_is_taken_over(
     assert second is not None
     assert second.model_sha256 != first.model_sha256
     assert not list((settings.state_dir / "jobs").iterdir())
+
+
+@pytest.fixture
+def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
+    """Return what puts a process into a cgroup of its own that allows so many more; returns the file that does."""
+    files = Files(Path("/"))
+    cgroup = own_cgroup(files, cgroup_mounts(files), "pids")
+    if cgroup.version != 1 or not cgroup.levels:
+        pytest.skip("cgroup v1 does not count processes here; in v2 a cgroup with processes can have none beneath it")
+    directory = cgroup.levels[0] / f"test-{uuid.uuid4().hex}"
+    try:
+        directory.mkdir()
+    except OSError as error:
+        pytest.skip(f"cgroups cannot be made here: {error}")
+
+    def allow(pid: int, more: int) -> Path:
+        (directory / "cgroup.procs").write_text(str(pid))
+        (directory / "pids.max").write_text(str(int((directory / "pids.current").read_text()) + more))
+        return directory / "pids.max"
+
+    yield allow
+    for pid in (directory / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    wait_until(lambda: not (directory / "cgroup.procs").read_text())
+    directory.rmdir()
+
+
+@pytest.mark.parametrize("then", ["the limit is raised", "the worker is told to stop"])
+def test_a_worker_waits_for_a_process_to_be_had(
+    then: str, client: Client, start_worker: StartWorker, settings: Settings,
+    few_more_processes: Callable[[int, int], Path],
+) -> None:  # fmt: skip
+    """Where no supervisor can be forked the job waits, begun once; told to stop, the worker leaves it in its queue."""
+    worker = start_worker()
+    wait_until(lambda: "worker_started" in worker.output())
+    limit = few_more_processes(worker.process.pid, 0)
+    client.enqueue(digits_job(job_id="patient"))
+    wait_until(lambda: "waiting_for_a_process" in worker.output())
+    if then == "the limit is raised":
+        limit.write_text("max")
+        assert wait_for(client, "patient").status == "finished"
+        assert see_that_nothing_is_doubled(client, "patient")[0].attempt == 1
+        worker.process.terminate()
+    else:
+        worker.process.terminate()
+        assert worker.wait() == 0
+        queue = Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+        assert len(queue.job_ids) == 1
+        assert not queue.started_job_registry.get_job_ids(cleanup=False)
+
+
+def test_without_a_process_for_its_training_a_job_is_retried(
+    client: Client, start_worker: StartWorker, few_more_processes: Callable[[int, int], Path]
+) -> None:
+    """It fails with a reason that is retried, says what to do, and succeeds once there is room."""
+    worker = start_worker()
+    wait_until(lambda: "worker_started" in worker.output())
+    limit = few_more_processes(worker.process.pid, 1)  # for its supervisor
+    client.enqueue(digits_job(job_id="crowded"))
+    wait_until(lambda: "no process could be started" in worker.output())
+    limit.write_text("max")
+    wait_until(lambda: client.status("crowded").status == "finished", seconds=90)
+    failed = next(event for event in client.events("crowded", timeout=10) if event.type == "job_failed")
+    assert (failed.reason, failed.attempt) == ("child_failed", 1)
+    assert "raise the container's limit on processes or memory" in failed.message
