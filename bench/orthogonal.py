@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bench.tables import head, row, spread
-from training.models import build
+from training.models import build, networks_of
 from training.optimizers import ITERATIONS, NEWTON_SCHULZ, hidden_matrices, orthogonal
 from training.recipes import RECIPES
 
@@ -47,7 +47,8 @@ def main() -> None:
         if spec.optimizer != "muon":
             continue
         torch.manual_seed(0)
-        hidden = hidden_matrices(list(build(spec.model, (1, 28, 28), 10).parameters()))
+        model = build(spec.model, (1, 28, 28), 10)
+        hidden = hidden_matrices(list(model.parameters()), networks_of(model))
         matrices = [torch.randn_like(each).flatten(1) for each in hidden]
         seconds: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(ROUNDS):

@@ -20,7 +20,7 @@ from bench.speed.common import quick_plan
 from bench.tables import head, row, spread
 from training.batches import Batches
 from training.evaluate import evaluate
-from training.models import LastConvolution, build
+from training.models import Committee, LastConvolution, build
 from training.plan import Plan
 from training.recipes import RECIPES
 from training.spec import DEFAULTS, Augmentation, TrainSpec
@@ -42,6 +42,8 @@ class Candidate:
     spec: TrainSpec
     layers: Layers = ()
     """Empty: the registered model that the spec names."""
+    members: int = 1
+    """More than one: a committee of such networks."""
 
 
 FAST: Final = replace(DEFAULTS, model="cnn-small", batch_size=192, learning_rate=0.007, validation_samples=0)
@@ -180,6 +182,15 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "balanced: the same, late pooling": Candidate(LONGER, (16, 32, "pool", 64, 64, "pool", 64, 64)),
     "best: 48-96-128-192, 18 epochs": Candidate(MOST, WIDE),
     "best: valid 64-128-256-384, 24 epochs": Candidate(replace(MOST, epochs=24), valid(64, 128, 256, 384)),
+    **{
+        f"best: committee of {members}, 32-64-128-192, 80 epochs": Candidate(
+            replace(MOST, epochs=80, batch_size=128 * members), valid(32, 64, 128, 192), members
+        )
+        for members in (3, 4)
+    },
+    "best: committee of 2, 64-128-256-384, 40 epochs": Candidate(
+        replace(MOST, epochs=40, batch_size=512), valid(64, 128, 256, 384), 2
+    ),
     "best: 48-96-128-192, of one size": Candidate(replace(MOST, augmentation=AFFINE), WIDE),
     "best: 48-96-128-192, SGD": Candidate(replace(MOST, optimizer="sgd", learning_rate=0.2, weight_decay=0.0005), WIDE),
     "best: 32-64-96-128": Candidate(MOST, (32, 64, "early pool", 96, "early pool", 128)),
@@ -214,12 +225,15 @@ def network(layers: Layers, shape: tuple[int, int, int], classes: int) -> nn.Mod
 
 def train(name: str, seed: int) -> tuple[float, float, int]:
     """Return the share of the held-out samples that is recognized, the seconds, and the number of parameters."""
-    layers, store = CANDIDATES[name].layers, open_store(mnist().path)
-    spec = replace(CANDIDATES[name].spec, seed=seed, validation_samples=HELD_OUT)
+    candidate, store = CANDIDATES[name], open_store(mnist().path)
+    spec = replace(candidate.spec, seed=seed, validation_samples=HELD_OUT)
     plan = one_thread(spec)
 
     def make(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
-        return network(layers, shape, classes) if layers else build(name, shape, classes)
+        if not candidate.layers:
+            return build(name, shape, classes)
+        members = [network(candidate.layers, shape, classes) for _ in range(candidate.members)]
+        return members[0] if len(members) == 1 else Committee(members)
 
     began = time.perf_counter()
     step = TrainStep(spec, plan, store.info.shape, store.info.classes, make)

@@ -40,11 +40,13 @@ class Muon(Optimizer):
     """Orthogonalised momentum for the hidden matrices, AdamW for the rest (Jordan et al. 2024; Liu et al. 2025).
 
     A matrix is a parameter of at least two dimensions, a convolution's with one row for each output channel; those
-    of the input and the output layer are not hidden. torch.optim.Muon takes no convolution.
+    of the input and the output layer of each network are not hidden. torch.optim.Muon takes no convolution.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float) -> None:
-        hidden = hidden_matrices(parameters)
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], networks: int, *, lr: float, momentum: float, weight_decay: float
+    ) -> None:
+        hidden = hidden_matrices(parameters, networks)
         others = [each for each in parameters if not any(each is one for one in hidden)]
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": hidden}, {"params": others}], defaults)
@@ -81,9 +83,14 @@ class Muon(Optimizer):
         self._rest.step()
 
 
-def hidden_matrices(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-    """Return the weights between the first and the last layer, of networks that name their layers in order."""
-    return [each for each in parameters if each.ndim >= 2][1:-1]
+def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> list[nn.Parameter]:
+    """Return the weights between the first and the last layer.
+
+    The parameters are those of so many networks alike, one after the other, each of which names its layers in order.
+    """
+    matrices = [each for each in parameters if each.ndim >= 2]
+    size = max(1, len(matrices) // networks)
+    return [each for first in range(0, len(matrices), size) for each in matrices[first : first + size][1:-1]]
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
@@ -110,8 +117,8 @@ def _polynomial(square: Tensor) -> Tensor:
     return found
 
 
-def optimizer(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
-    """Return the optimizer that the spec names, for `parameters`."""
+def optimizer(spec: TrainSpec, parameters: Sequence[nn.Parameter], networks: int = 1) -> Optimizer:
+    """Return the optimizer that the spec names, for the `parameters` of so many networks alike."""
     for method in UNTRACED:
         plain = inspect.unwrap(method)
         vars(plain)["__dynamo_disable"] = plain
@@ -119,7 +126,10 @@ def optimizer(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
         case "adamw":
             return PlainAdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
         case "muon":
-            return Muon(parameters, lr=spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay)
+            return Muon(
+                parameters, networks,
+                lr=spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay,
+            )  # fmt: skip
         case "sgd":
             return PlainSGD(
                 parameters, lr=spec.learning_rate, momentum=spec.momentum,
@@ -127,13 +137,13 @@ def optimizer(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
             )  # fmt: skip
 
 
-def state_bytes(spec: TrainSpec, parameters: Sequence[nn.Parameter]) -> int:
-    """Return the bytes of what the optimizer remembers of `parameters` from step to step."""
+def state_bytes(spec: TrainSpec, parameters: Sequence[nn.Parameter], networks: int = 1) -> int:
+    """Return the bytes of what the optimizer remembers from step to step, of the `parameters` of so many networks."""
     one = sum(parameter.nbytes for parameter in parameters)
     match spec.optimizer:
         case "adamw":
             return 2 * one
         case "muon":
-            return 2 * one - sum(parameter.nbytes for parameter in hidden_matrices(parameters))
+            return 2 * one - sum(parameter.nbytes for parameter in hidden_matrices(parameters, networks))
         case "sgd":
             return one if spec.momentum > 0 else 0

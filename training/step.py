@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from training.device import Computing, Gpu, decide
 from training.laps import Lap, no_lap
-from training.models import build
+from training.models import build, networks_of
 from training.optimizers import optimizer, state_bytes
 from training.plan import Plan
 from training.schedule import learning_rate
@@ -110,7 +110,7 @@ class TrainStep:
         self._dtype = DTYPES[self.computing.dtype]
         self._scaler = torch.amp.GradScaler(plan.device, enabled=self.computing.scaled)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = optimizer(spec, self.parameters)
+        self.optimizer = optimizer(spec, self.parameters, networks_of(self.model))
 
     @property
     def batch_statistics(self) -> bool:
@@ -195,7 +195,7 @@ class TrainStep:
 
     def checkpoint_bytes(self) -> int:
         """Return the bytes of all tensors that the rest of a training depends on."""
-        return 2 * self.model_bytes() + state_bytes(self.spec, self.parameters)
+        return 2 * self.model_bytes() + state_bytes(self.spec, self.parameters, networks_of(self.model))
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""

@@ -191,6 +191,7 @@ def test_names_are_found_without_torch() -> None:
     assert sorted(names("jobs that go on", "")) == ["running", "strange", "waiting"]
     assert names("models", "cnn") == [
         "cnn",
+        "cnn-committee",
         "cnn-large",
         "cnn-large-valid",
         "cnn-medium",

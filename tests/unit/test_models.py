@@ -8,9 +8,11 @@ from torch import nn
 
 from training.errors import InvalidConfig
 from training.models import (
+    Committee,
     LastConvolution,
     build,
     cnn,
+    cnn_committee,
     cnn_large,
     cnn_large_valid,
     cnn_medium,
@@ -19,6 +21,7 @@ from training.models import (
     cnn_small_valid,
     cnn_unpadded,
     cnn_valid,
+    networks_of,
     resnet18,
 )
 
@@ -39,6 +42,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
     assert parameters(cnn_valid((1, 28, 28), 10)) == 117_834
     assert parameters(cnn_large((1, 28, 28), 10)) == 377_306
     assert parameters(cnn_large_valid((1, 28, 28), 10)) == 1_260_490
+    assert parameters(cnn_committee((1, 28, 28), 10)) == 2_520_980
     assert parameters(resnet18((1, 28, 28), 10)) == 11_172_810
 
 
@@ -53,6 +57,7 @@ def test_the_models_are_as_large_as_they_say() -> None:
         ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
         ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
         ("cnn-large-valid", (1, 28, 28), 10), ("cnn-large-valid", (3, 28, 35), 26),
+        ("cnn-committee", (1, 28, 28), 10), ("cnn-committee", (3, 28, 35), 26),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
 )  # fmt: skip
@@ -75,7 +80,8 @@ def test_the_cnns_refuse_images_they_would_shrink_to_nothing(name: str, shape: t
 
 
 @pytest.mark.parametrize(
-    "name", ["cnn-small-unpadded", "cnn-unpadded", "cnn-small-valid", "cnn-valid", "cnn-large-valid"]
+    "name",
+    ["cnn-small-unpadded", "cnn-unpadded", "cnn-small-valid", "cnn-valid", "cnn-large-valid", "cnn-committee"],
 )
 def test_without_padding_images_must_be_larger(name: str) -> None:
     """Else nothing would be left for its last layer."""
@@ -104,6 +110,23 @@ def test_the_last_convolution_is_one_whatever_computes_it(side: tuple[int, int],
     assert len(expected) == 3
     for mine, its in zip(results(ours), expected, strict=True):
         torch.testing.assert_close(mine, its)
+
+
+def test_members_of_a_committee_learn_from_their_shares_and_vote_together() -> None:
+    """A member's logits and gradients are what it alone would make of its share; of too small a batch all see all."""
+    torch.manual_seed(0)
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 3)) for _ in range(3)]
+    committee, images = Committee(members), torch.randn(8, 1, 2, 2)
+    shares = (images[:3], images[3:6], images[6:])
+    logits = committee.train()(images)
+    assert torch.equal(logits, torch.cat([member(share) for member, share in zip(members, shares, strict=True)]))
+    logits[:3].square().sum().backward()
+    touched = [weight.grad is not None and bool(weight.grad.any()) for weight in committee.parameters()]
+    assert touched == [True, True, False, False, False, False]
+    mean = sum((member(images) for member in members), torch.zeros(8, 3)) / 3
+    torch.testing.assert_close(committee.eval()(images), mean)
+    torch.testing.assert_close(committee.train()(images[:5]), mean[:5])
+    assert (networks_of(committee), networks_of(members[0])) == (3, 1)
 
 
 def test_the_same_seed_builds_the_same_model() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.models import cnn
+from training.models import Committee, cnn, cnn_committee, cnn_valid, networks_of
 from training.optimizers import ITERATIONS, NEWTON_SCHULZ, hidden_matrices, optimizer, orthogonal, state_bytes
 from training.spec import Optimizer, TrainSpec
 
@@ -128,14 +128,25 @@ def test_muon_steps_as_torchs_own_and_the_rest_as_adamw() -> None:
             assert torch.equal(one, other)
 
 
+def test_the_first_and_last_layers_of_each_network_are_not_hidden() -> None:
+    """Of three networks, one after the other, as of one."""
+    alone, together = cnn_valid((1, 28, 28), 10), Committee([cnn_valid((1, 28, 28), 10) for _ in range(3)])
+    shapes = [each.shape for each in hidden_matrices(list(alone.parameters()))]
+    assert [each.shape for each in hidden_matrices(list(together.parameters()), 3)] == 3 * shapes
+    assert hidden_matrices([nn.Parameter(torch.zeros(3))], 3) == []
+
+
+@pytest.mark.parametrize("make", [cnn, cnn_committee])
 @pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
-def test_what_an_optimizer_remembers_is_known_beforehand(name: Optimizer) -> None:
+def test_what_an_optimizer_remembers_is_known_beforehand(
+    name: Optimizer, make: Callable[[tuple[int, int, int], int], nn.Module]
+) -> None:
     """In bytes, but for the counters of steps."""
-    model = cnn((1, 28, 28), 10)
+    model = make((1, 28, 28), 10)
     parameters = list(model.parameters())
     spec = replace(SPEC, optimizer=name)
-    made = optimizer(spec, parameters)
-    torch.autograd.backward(model(torch.rand(4, 1, 28, 28)).sum())
+    made = optimizer(spec, parameters, networks_of(model))
+    torch.autograd.backward(model(torch.rand(6, 1, 28, 28)).sum())
     made.step()
     held = [value for state in made.state.values() for value in state.values() if value.ndim]
-    assert sum(value.nbytes for value in held) == state_bytes(spec, parameters)
+    assert sum(value.nbytes for value in held) == state_bytes(spec, parameters, networks_of(model))
