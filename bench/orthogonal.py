@@ -35,6 +35,7 @@ def published(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 WAYS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "here": orthogonal,
+    "here, with bfloat16": partial(orthogonal, dtype=torch.bfloat16),
     "published, float32": partial(published, dtype=torch.float32),
     "published, bfloat16": partial(published, dtype=torch.bfloat16),
 }

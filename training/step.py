@@ -110,7 +110,7 @@ class TrainStep:
         self._dtype = DTYPES[self.computing.dtype]
         self._scaler = torch.amp.GradScaler(plan.device, enabled=self.computing.scaled)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = optimizer(spec, self.parameters, networks_of(self.model))
+        self.optimizer = optimizer(spec, self.parameters, networks_of(self.model), self._dtype)
 
     @property
     def batch_statistics(self) -> bool:
