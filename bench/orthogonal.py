@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench.tables import head, row, spread
 from training.models import build, networks_of
-from training.optimizers import ITERATIONS, NEWTON_SCHULZ, hidden_matrices, orthogonal
+from training.optimizers import as_published, hidden_matrices, orthogonal
 from training.recipes import RECIPES
 
 ROUNDS: Final = 9
@@ -23,21 +23,11 @@ TIMES: Final = 10
 """In each round."""
 
 
-def published(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what `orthogonal` does, the long way, of a matrix that is no taller than wide."""
-    linear, cubic, quintic = NEWTON_SCHULZ
-    wide: Tensor = (matrix / (matrix.norm() + 1e-7)).to(dtype)
-    for _ in range(ITERATIONS):
-        square = wide @ wide.T
-        wide = torch.addmm(wide, torch.addmm(square, square, square, beta=cubic, alpha=quintic), wide, beta=linear)
-    return wide.type_as(matrix)
-
-
 WAYS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "here": orthogonal,
     "here, with bfloat16": partial(orthogonal, dtype=torch.bfloat16),
-    "published, float32": partial(published, dtype=torch.float32),
-    "published, bfloat16": partial(published, dtype=torch.bfloat16),
+    "published, float32": partial(as_published, dtype=torch.float32),
+    "published, bfloat16": partial(as_published, dtype=torch.bfloat16),
 }
 
 
@@ -56,7 +46,7 @@ def main() -> None:
             for way, do in WAYS.items():
                 seconds[way].append(timed(do, matrices))
         for way, do in WAYS.items():
-            error = max(_error(do(each), published(each.double(), torch.float64)) for each in matrices)
+            error = max(_error(do(each), as_published(each.double(), torch.float64)) for each in matrices)
             row(f"`{name}`", way, spread([1000 * each for each in seconds[way]], ".2f"), f"{error:.0e}")
 
 

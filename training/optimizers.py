@@ -104,7 +104,7 @@ def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     rounded = dtype is torch.bfloat16 and len(wide) >= LARGE
-    found = _as_published(wide) if rounded else _by_squares(wide)
+    found = as_published(wide, dtype) if rounded else _by_squares(wide)
     return (found if matrix.shape[0] <= matrix.shape[1] else found.T).contiguous()
 
 
@@ -125,13 +125,14 @@ def _by_squares(wide: Tensor) -> Tensor:
     return (product / norm) @ wide
 
 
-def _as_published(wide: Tensor) -> Tensor:
+def as_published(wide: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the same the long way, in `dtype`: the whole matrix, no taller than wide, is multiplied in each round."""
     linear, cubic, quintic = NEWTON_SCHULZ
-    found: Tensor = (wide / (wide.norm() + 1e-7)).bfloat16()
+    found: Tensor = (wide / (wide.norm() + 1e-7)).to(dtype)
     for _ in range(ITERATIONS):
         square = found @ found.T
         found = torch.addmm(found, torch.addmm(square, square, square, beta=cubic, alpha=quintic), found, beta=linear)
-    return found.to(torch.float32)
+    return found.type_as(wide)
 
 
 def _polynomial(square: Tensor) -> Tensor:

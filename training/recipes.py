@@ -38,7 +38,7 @@ FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "d
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
 
 FEWEST: Final = 10_000
-"""Samples below which a recipe is doubtful: with 1,500 `fast` would make four steps, and learn next to nothing."""
+"""Samples below which a recipe is doubtful: with 1,500 `fast` would make four steps, and learn little."""
 
 
 def see_that_agrees(name: RecipeName, given: Mapping[str, object]) -> None:

@@ -206,10 +206,11 @@ class Run:
                 "seconds": time.perf_counter() - began,
             },
         )
-        within_samples(job.spec(), info.train_count, self.settings)
+        spec = job.spec()
+        within_samples(spec, info.train_count, self.settings)
         if job.recipe is not None:
-            parts = split(job.spec(), info)
-            doubt = concern(job.recipe, parts.train, job.spec().epochs * parts.steps)
+            parts = split(spec, info)
+            doubt = concern(job.recipe, parts.train, spec.epochs * parts.steps)
             if doubt is not None:
                 self.say("warning", {"message": doubt})
         return info

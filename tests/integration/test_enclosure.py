@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from groups import new_cgroup
 
-from training.cgroups import Files, cgroup_mounts, own_cgroup
+from training.cgroups import Files, cgroup_mounts
 
 MIB = 1 << 20
 
@@ -60,23 +59,8 @@ for act in sys.argv[2:]:
 @pytest.fixture
 def group() -> Iterator[Path]:
     """Yield a new, empty cgroup of v1 below this process's own."""
-    files = Files(Path("/"))
-    cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
-    if cgroup.version != 1 or not cgroup.levels:
-        pytest.skip("cgroup v1 does not carry memory here; in v2 a cgroup with processes can have none beneath it")
-    directory = cgroup.levels[0] / f"test-{uuid.uuid4().hex}"
-    try:
-        directory.mkdir()
-    except OSError as error:
-        pytest.skip(f"cgroups cannot be made here: {error}")
-    yield directory
-    for _ in range(100):  # the kernel lets go of an ended process a little later
-        try:
-            directory.rmdir()
-            break
-        except OSError:
-            time.sleep(0.02)
-    assert not directory.exists()
+    with new_cgroup("memory") as directory:
+        yield directory
 
 
 def supervise(group: Path, directory: Path, *acts: str, before: str = "") -> "subprocess.CompletedProcess[str]":

@@ -3,19 +3,18 @@
 import os
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from groups import new_cgroup
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
 
-from training.cgroups import Files, cgroup_mounts, own_cgroup
 from worker import keys
 from worker.client import Client
 from worker.settings import Settings
@@ -178,27 +177,17 @@ def test_a_result_on_disk_is_taken_over(
 @pytest.fixture
 def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
     """Return what puts a process into a cgroup of its own that allows so many more; returns the file that does."""
-    files = Files(Path("/"))
-    cgroup = own_cgroup(files, cgroup_mounts(files), "pids")
-    if cgroup.version != 1 or not cgroup.levels:
-        pytest.skip("cgroup v1 does not count processes here; in v2 a cgroup with processes can have none beneath it")
-    directory = cgroup.levels[0] / f"test-{uuid.uuid4().hex}"
-    try:
-        directory.mkdir()
-    except OSError as error:
-        pytest.skip(f"cgroups cannot be made here: {error}")
+    with new_cgroup("pids") as directory:
 
-    def allow(pid: int, more: int) -> Path:
-        (directory / "cgroup.procs").write_text(str(pid))
-        (directory / "pids.max").write_text(str(int((directory / "pids.current").read_text()) + more))
-        return directory / "pids.max"
+        def allow(pid: int, more: int) -> Path:
+            (directory / "cgroup.procs").write_text(str(pid))
+            (directory / "pids.max").write_text(str(int((directory / "pids.current").read_text()) + more))
+            return directory / "pids.max"
 
-    yield allow
-    for pid in (directory / "cgroup.procs").read_text().split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    wait_until(lambda: not (directory / "cgroup.procs").read_text())
-    directory.rmdir()
+        yield allow
+        for pid in (directory / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("then", ["the limit is raised", "the worker is told to stop"])
