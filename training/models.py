@@ -5,6 +5,7 @@ takes float32 [B, C, H, W] of that shape (C, H, W) and returns logits [B, classe
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from torch.nn import functional as F
 
 from training.errors import InvalidConfig
 from training.registry import MODELS, load
+
+_LARGE: Final = (64, 128, 256, 384)
+"""Channels of `cnn-large-valid`'s layers, and of each network that votes in the recipe `best`."""
 
 
 def build(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -90,12 +94,12 @@ def cnn_valid(shape: tuple[int, int, int], classes: int) -> nn.Module:
 
 def cnn_large_valid(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return `cnn-valid`, two to three times as wide; 1.3 million parameters."""
-    return _valid("cnn-large-valid", shape, classes, (64, 128, 256, 384))
+    return _valid("cnn-large-valid", shape, classes, _LARGE)
 
 
 def cnn_committee(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return the network of the recipe `best`: two of `cnn-large-valid` that vote; 2.5 million parameters."""
-    return Committee([_valid("cnn-committee", shape, classes, (64, 128, 256, 384)) for _ in range(2)])
+    return Committee([_valid("cnn-committee", shape, classes, _LARGE) for _ in range(2)])
 
 
 def _pooled_early(
