@@ -336,6 +336,9 @@ def run_child(request: TypeAdapter[Body], body: Callable[[Body, JournalWriter, S
             failure = {"reason": named_error.reason, "message": named_error.message, "field": named_error.field}
             journal.write("fail", {**failure}, durable=True)
             raise SystemExit(1) from error
+        finally:
+            # At its end Python gives a signal with a handler its default back, and who has finished would look killed.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)
 
 

@@ -477,6 +477,19 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert [record.payload for record in follow(second, nothing)] == [{"second": True}]
 
 
+def test_a_child_that_has_finished_is_not_killed_on_its_way_out(start: Start) -> None:
+    """SIGTERM arrives when Python, at its own end, has given up its handlers: what was done stays done."""
+    with start("""
+class Late:
+    def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGTERM):
+        kill(me, number)
+sys.kept_until_modules_are_cleared = Late()
+journal.write("done", {})
+""") as child:  # fmt: skip
+        assert [record.kind for record in follow(child, nothing)] == ["done"]
+        assert child.ending().returncode == 0
+
+
 ECHO = """
 journal.write("start", {})
 for line in sys.stdin.buffer:
