@@ -26,6 +26,11 @@ def new_cgroup(controller: str) -> Iterator[Path]:
     except OSError as error:
         pytest.skip(f"cgroups cannot be made here: {error}")
     yield directory
+    remove_cgroup(directory)
+
+
+def remove_cgroup(directory: Path) -> None:
+    """Remove a cgroup whose processes have ended."""
     for _ in range(100):  # the kernel lets go of an ended process a little later
         try:
             directory.rmdir()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from groups import remove_cgroup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -546,12 +547,7 @@ def real_cgroups() -> Iterator[tuple[Path, Path]]:
         yield parents[0], parents[1]
     finally:
         for directory in reversed(made):
-            for _ in range(50):  # the kernel lets go of an ended process a little later
-                try:
-                    directory.rmdir()
-                    break
-                except OSError:
-                    time.sleep(0.02)
+            remove_cgroup(directory)
 
 
 def test_a_real_cgroup(real_cgroups: tuple[Path, Path]) -> None:
