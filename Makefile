@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# uv takes far less time than pip for torch and its like, which is most of what the first `make` takes.
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+# uv takes far less time than pip for torch and its like, which is most of what the first `make` takes; it compiles only
+# when asked. Where PYTHONDONTWRITEBYTECODE is set, each process would do that anew (python -m bench.startup).
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 # PyTorch's CPU builds: 190 MB instead of gigabytes of CUDA. Asked once, briefly; `make TORCH_INDEX_URL= ...` skips it.
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH_INDEX_TIMEOUT ?= 5
@@ -114,6 +115,7 @@ $(VENV)/.torch: constraints.txt
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	$(INSTALL) -e '.[train,demo]'
+	@$(BIN)/python -m compileall -q calibration training worker
 	@touch $@
 
 $(TOOLS)/.made: Makefile

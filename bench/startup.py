@@ -1,12 +1,19 @@
 """From torch's own import to the first training step of `cnn`, in fresh interpreters: here, and with torch's optimizer.
 
-Prints a Markdown table: medians and ranges; both ways take turns. The step is one of real MNIST, first batch and all.
+Prints Markdown tables: medians and ranges; all ways take turns. The step is one of real MNIST, first batch and all.
+The second table is of the same import of torch, with bytecode and without.
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from bench.tables import spread
@@ -26,8 +33,6 @@ def once(way: str, store_path: str) -> dict[str, float]:
     import torch
 
     imported = time.perf_counter()
-    from pathlib import Path
-
     from training.batches import Batches
     from training.step import TrainStep, prepare_process
     from training.store import open_store
@@ -42,21 +47,50 @@ def once(way: str, store_path: str) -> dict[str, float]:
     return {"import": imported - began, "first step": time.perf_counter() - imported}
 
 
-def main() -> None:
-    """Run the processes and print the table."""
-    settings = load()
-    store = prepare("mnist", settings.data_dir, settings.cache_dir).path
+def run(name: str, store: Path, environment: Mapping[str, str]) -> dict[str, float]:
+    """Return what one process found."""
+    command = [sys.executable, "-m", "bench.startup", name, str(store)]
+    found: dict[str, float] = json.loads(subprocess.check_output(command, env={**os.environ, **environment}))
+    return found
+
+
+def optimizers(store: Path) -> None:
+    """Print how long the first step takes, with either optimizer."""
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for _ in range(ROUNDS):
         for way, name in WAYS.items():
-            command = [sys.executable, "-m", "bench.startup", name, str(store)]
-            found[way].append(json.loads(subprocess.check_output(command)))
+            found[way].append(run(name, store, {}))
     print("| optimizer | import of torch | from there to the end of the first step |")
     print("|---|---|---|")
     for way, runs in found.items():
         imports, steps = (spread([run[what] for run in runs], ".2f") for what in ("import", "first step"))
         print(f"| {way} | {imports} s | {steps} s |")
-    print(f"\nbound of the latter, here: {BOUND:g} s")
+    print(f"\nbound of the latter, here: {BOUND:g} s\n")
+
+
+def bytecode(store: Path) -> None:
+    """Print how long the import of torch takes with the packages' bytecode, and without; Python's own stays."""
+    with tempfile.TemporaryDirectory() as scratch:
+        whole, bare = Path(scratch, "whole"), Path(scratch, "bare")
+        run("here", store, {"PYTHONPYCACHEPREFIX": str(whole), "PYTHONDONTWRITEBYTECODE": ""})  # empty: not set
+        shutil.copytree(whole, bare)
+        shutil.rmtree(f"{bare}{sysconfig.get_path('purelib')}")
+        found: dict[str, list[float]] = {"kept": [], "none": []}
+        for _ in range(ROUNDS):
+            for cache, seconds in zip((whole, bare), found.values(), strict=True):
+                given = {"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+                seconds.append(run("here", store, given)["import"])
+    print("| bytecode | import of torch |\n|---|---|")
+    for name, seconds in found.items():
+        print(f"| {name} | {spread(seconds, '.2f')} s |")
+
+
+def main() -> None:
+    """Run the processes and print the tables."""
+    settings = load()
+    store = prepare("mnist", settings.data_dir, settings.cache_dir).path
+    optimizers(store)
+    bytecode(store)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from training.errors import PreflightError
+from training.installed import compiled_anew
 from training.prepare import available
 from training.registry import DATASETS, MODELS, names
 from training.resources import detect
@@ -44,6 +45,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
     yield Finding("preflight", "ok", f"{version('preflight-worker')} on Python {platform.python_version()}")
     yield from _packages()
     yield _torch()
+    yield _bytecode()
     yield _torchvision()
     yield _redis(settings)
     signed = "only signed jobs are taken" if settings.signing_key else "jobs are taken without a signature"
@@ -74,6 +76,11 @@ def _torch() -> Finding:
         least = ".".join(map(str, LEAST_TORCH))
         return Finding("torch", "fail", f"{found} is older than {least}; pip install 'torch>={least}'")
     return Finding("torch", "ok", found)
+
+
+def _bytecode() -> Finding:
+    slow = compiled_anew()
+    return Finding("bytecode", "warn" if slow else "ok", slow or "no training compiles torch's own code anew")
 
 
 def _torchvision() -> Finding:

@@ -33,7 +33,7 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
 from training.errors import InvalidConfig, PreflightError, TimedOut
-from training.installed import require_training_packages
+from training.installed import compiled_anew, require_training_packages
 from training.process import die_with_parent, readable
 from training.resources import detect
 from worker import keys, logs
@@ -507,6 +507,8 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
         **settings.platform(),
     )
     log.info("resource_limits", **limits(detect()))
+    if slow := compiled_anew():
+        log.warning("starts_are_slow", detail=slow)
     # RQ's own account of what goes well repeats our events; the second logger has a level of its own.
     for name in ("rq", "rq.worker"):
         logging.getLogger(name).setLevel("DEBUG" if settings.log_level == "debug" else "WARNING")

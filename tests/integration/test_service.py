@@ -51,6 +51,15 @@ def result_of(queue: Queue, job_id: str) -> JsonValue:
     return value
 
 
+def test_a_worker_says_where_every_start_is_slow(start_worker: StartWorker, tmp_path: Path) -> None:
+    """A cache of bytecode that is empty and must stay so: torch would be compiled by every child."""
+    kept_nowhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
+    worker = start_worker("--burst", environment=kept_nowhere)
+    assert worker.wait() == 0
+    assert "starts_are_slow" in worker.output()
+    assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in worker.output()
+
+
 def test_a_job_is_trained_and_told(
     settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
 ) -> None:

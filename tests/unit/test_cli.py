@@ -1,6 +1,7 @@
 """The command line without a service: what it prints, where, and with which exit code."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_doctor_finds_what_would_fail(run: "Runner") -> None:
     assert "hunter2" not in result.output
     assert findings["torch"]["status"] == "ok"
     assert findings["cpu"]["status"] == "ok"
-    assert {"memory", "data_dir", "artifact_dir", "cache_dir", "data", "torchvision"} <= set(findings)
+    assert {"bytecode", "memory", "data_dir", "artifact_dir", "cache_dir", "data", "torchvision"} <= set(findings)
     assert "fail  redis" in run("doctor").stdout
 
 
@@ -105,6 +106,15 @@ def test_doctor_is_content_where_all_is_well(run: "Runner", monkeypatch: pytest.
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
     result = run("doctor")
     assert result.exit_code == 0, result.stdout
+
+
+@pytest.mark.usefixtures("run")
+def test_doctor_warns_of_what_is_compiled_anew(tmp_path: Path) -> None:
+    """A cache of bytecode that is empty and must stay so; a process of its own, as torch may be imported here."""
+    kept_nowhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-P", "-m", "worker.cli", "doctor"]
+    done = subprocess.run(command, env={**os.environ, **kept_nowhere}, capture_output=True, text=True)
+    assert "warn  bytecode            there is no bytecode of torch" in done.stdout
 
 
 def test_doctor_names_a_directory_that_cannot_be_written(
