@@ -42,13 +42,18 @@ def idle_worker() -> tuple[float, float, bool]:
     return seconds, resident, torch
 
 
-def seconds_of(*command: str) -> Callable[[], float]:
-    """Return a function that runs `command` and returns its wall seconds."""
+def seconds_of(*command: str, code: int = 0) -> Callable[[], float]:
+    """Return a function that runs `command`, which has to end with exit code `code`, and returns its wall seconds."""
 
     def run() -> float:
         began = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return time.perf_counter() - began
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+        seconds = time.perf_counter() - began
+        if ended != code:
+            raise SystemExit(
+                f"{' '.join(command)} ended with exit code {ended}, but {code} was expected; try it by hand"
+            )
+        return seconds
 
     return run
 
@@ -65,13 +70,15 @@ def main() -> None:
     workers = [idle_worker() for _ in range(REPETITIONS)]
     importing = "import time; t = time.perf_counter(); import worker.client; print(time.perf_counter() - t)"
     imports = [float(subprocess.check_output([sys.executable, "-P", "-c", importing])) for _ in range(REPETITIONS)]
-    preflight_help = seconds_of(str(Path(sys.executable).parent / "preflight"), "--help")
-    helps = [preflight_help() for _ in range(REPETITIONS)]
+    preflight = str(Path(sys.executable).parent / "preflight")
+    preflight_help, refused = seconds_of(preflight, "--help"), seconds_of(preflight, "train", "--epochs", "0", code=2)
+    helps, refusals = ([way() for _ in range(REPETITIONS)] for way in (preflight_help, refused))
     print("| figure | median | range | bound |\n|---|---|---|---|")
     print(row("worker listens after", [seconds for seconds, _, _ in workers], "s", "0.7 s"))
     print(row("idle worker, resident", [resident for _, resident, _ in workers], "MiB", "60 MB"))
     print(row("import worker.client", imports, "s", "0.3 s"))
     print(row("preflight --help", helps, "s", "0.15 s"))
+    print(row("a job that is refused (epochs 0)", refusals, "s", "0.3 s"))
     print(f"\ntorch in the idle worker: {any(torch for _, _, torch in workers)}")
 
 

@@ -29,6 +29,10 @@ class Entry:
 ENTRIES: Final = (
     Entry("preflight --help", "from worker.cli import main; main(['--help'], standalone_mode=False)",
           (*HEAVY, *REDIS, "pydantic")),
+    Entry("a job that is refused",
+          "from contextlib import suppress\nfrom worker.cli import main\n"
+          "with suppress(SystemExit): main(['train', '--epochs', '0'], standalone_mode=False)",
+          (*HEAVY, *REDIS)),
     Entry("import worker.client", "import worker.client", (*HEAVY, *REDIS)),
     Entry("preflight worker, up to its start", "import worker.service", HEAVY),
     Entry("preflight train, up to its children", "import worker.local", HEAVY),

@@ -19,7 +19,7 @@ from calibration.ledger import Ledger
 from calibration.lock import calibration_lock
 from calibration.search import NothingMeasured, Task, search
 from calibration.signature import Signature, has_bfloat16, signature
-from calibration.space import KNOBS, Space, thread_counts
+from calibration.space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from training.memory import reserve
 from training.plan import Plan
 from training.prediction import Prediction
@@ -29,8 +29,6 @@ from training.spec import TrainSpec
 from training.split import split
 from training.store import StoreInfo
 
-DEFAULT_SECONDS: Final = 45.0
-"""Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MOST_SAMPLES`."""
 MOST_SAMPLES: Final = 32

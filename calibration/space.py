@@ -14,6 +14,8 @@ from calibration.finding import Knob
 from training.plan import Plan
 from training.resources import Resources
 
+DEFAULT_SECONDS: Final = 45.0
+"""Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
 LEAST_MICRO: Final = 16
 """Smaller micro-batches are not tried for speed: every layer is called that often more."""
 FETCH_SHARE: Final = 0.05

@@ -214,9 +214,10 @@ def _log_to_stderr(settings: Settings) -> None:
 @click.option("--burst", is_flag=True, help="Stop when the queue is empty.")
 def worker(burst: bool) -> None:
     """Take jobs from the queue until told to stop."""
+    settings = _settings()  # a mistake is told before the rest is imported
     from worker.service import serve
 
-    serve(_settings(), burst=burst)
+    serve(settings, burst=burst)
 
 
 @main.command()
@@ -426,10 +427,10 @@ def quarantine_drop(names: tuple[str, ...], everything: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def train(as_json: bool, **options: object) -> None:
     """Train without Redis: the same stages, children and artifact as a job from the queue."""
+    job, settings = _job(options), _settings()  # a mistake is told before the rest is imported
     from worker.local import train_here
     from worker.view import summary
 
-    job, settings = _job(options), _settings()
     _log_to_stderr(settings)
     result = train_here(job, settings)
     if as_json:
@@ -495,13 +496,13 @@ def export(artifact: Path, target: Path | None) -> None:
 @click.option("--report", type=click.Path(), metavar="FILE", help="Also write it as one HTML page.")
 def calibrate(as_json: bool, explain: bool, report: str | None, **options: object) -> None:
     """Measure this container for a job, and print the plan and why."""
+    job, settings = _job(options), _settings()  # a mistake is told before the rest is imported
+    if report is not None:
+        _check_report(Path(report), calibrates=job.calibrate)
     from worker.explained import explain_choice
     from worker.local import calibrate_here
     from worker.view import choice_as_json, choice_as_text
 
-    job, settings = _job(options), _settings()
-    if report is not None:
-        _check_report(Path(report), calibrates=job.calibrate)
     _log_to_stderr(settings)
     found = calibrate_here(job, settings)
     if as_json:
@@ -650,9 +651,10 @@ def completion(shell: str) -> None:
 @_job_options
 def demo(**options: object) -> None:
     """Watch one job from end to end: a Redis of its own, a real worker, real digits."""
+    settings, asked = _settings(), _fields(options)  # a mistake is told before the rest is imported
     from worker.demo import run_demo
 
-    raise SystemExit(run_demo(_settings(), _fields(options)))
+    raise SystemExit(run_demo(settings, asked))
 
 
 if __name__ == "__main__":
