@@ -77,8 +77,10 @@ def test_an_orthogonal_matrix_has_singular_values_near_one(shape: tuple[int, int
     assert found.shape == shape
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     among_the_vectors = left.T @ found @ right.T
-    rounding = 2**-8 if dtype == torch.bfloat16 and min(shape) >= LARGE else 1e-3
-    assert torch.allclose(among_the_vectors, torch.diag(among_the_vectors.diag()), atol=rounding)
+    beside_them = among_the_vectors - torch.diag(among_the_vectors.diag())
+    # A norm of all, as the largest of so many roundings is another one on each kind of processor.
+    rounding = 0.02 if dtype == torch.bfloat16 and min(shape) >= LARGE else 1e-5
+    assert beside_them.norm() <= rounding * found.norm()
     much = values > 0.1 * values.max()  # the smallest take more iterations, as is known of it
     assert bool(((among_the_vectors.diag()[much] > 0.6) & (among_the_vectors.diag()[much] < 1.3)).all())
     assert torch.equal(orthogonal(torch.zeros(shape)), torch.zeros(shape))
