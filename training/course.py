@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from training.errors import Diverged
 from training.spec import STRICT, TrainSpec
 
 Count = Annotated[int, Field(ge=0)]
@@ -82,3 +83,8 @@ class Course:
         """Close the epoch under way with its figures."""
         self.history.append(done)
         self.step, self.loss, self.seconds = 0, 0.0, 0.0
+
+
+def diverged(what: str, steps: int, spec: TrainSpec) -> Diverged:
+    """Return the error to raise where `what`, a clause, is so after `steps` steps."""
+    return Diverged(f"{what} after step {steps}; lower learning_rate (now {spec.learning_rate}) or set gradient_clip")

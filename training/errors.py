@@ -41,7 +41,7 @@ class MissingPackage(PreflightError):
 
 
 class Diverged(PreflightError):
-    """The loss became NaN or infinite."""
+    """The loss, or a tensor that a checkpoint would keep, became NaN or infinite."""
 
     reason = "diverged"
 

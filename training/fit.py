@@ -12,8 +12,8 @@ from torch import Tensor
 
 from training.adapt import AMPLE, Adapter
 from training.batches import Batches
-from training.course import Course, EpochDone
-from training.errors import Cancelled, Diverged
+from training.course import Course, EpochDone, diverged
+from training.errors import Cancelled
 from training.evaluate import Score, evaluate
 from training.gauge import gauge
 from training.journal import Report
@@ -68,7 +68,7 @@ def fit(
     What is measured is held against `prediction`, and the plan adapted where it shows to be too slow.
 
     Raises:
-        Diverged: the loss is no longer a finite number.
+        Diverged: the loss is no longer a finite number, or what a checkpoint would keep.
         Cancelled: `should_stop` said so; it is asked after every step, and a checkpoint is made first.
     """
     spec, info = step.spec, store.info
@@ -170,10 +170,7 @@ def _validate(step: TrainStep, store: Store, course: Course) -> Score | None:
 
 def _see_that_finite(which: str, loss: float, steps: int, spec: TrainSpec) -> None:
     if not math.isfinite(loss):
-        raise Diverged(
-            f"the {which} loss is {loss} after step {steps}; "
-            f"lower learning_rate (now {spec.learning_rate}) or set gradient_clip"
-        )
+        raise diverged(f"the {which} loss is {loss}", steps, spec)
 
 
 class Window:

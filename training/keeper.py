@@ -20,7 +20,7 @@ from torch import Tensor
 
 from training import checkpoint, store
 from training.checkpoint import Blob, Origin, Unusable
-from training.course import Course
+from training.course import Course, diverged
 from training.errors import DatasetError
 from training.journal import Report
 from training.split import split
@@ -91,6 +91,8 @@ class Keeper:
         self._origin = self._writer.submit(self._made_from)
         self._pending: Future[Written] | None = None
         self._copies: dict[str, tuple[Tensor, Blob]] = {}
+        # A model may have a mask of infinities; what is finite before the first step has to stay so.
+        self._never_finite = {name for name, tensor in _changing(step) if not _finite(tensor)}
         self._kept: list[Path] = []
         self._position: int | None = None  # of the newest one, written or being written
         self._last = time.perf_counter()
@@ -156,12 +158,15 @@ class Keeper:
         """Begin a checkpoint, after the one before; none is made where that is at the same position.
 
         One that cannot be written is a `warning`, and what it should have replaced stays.
+
+        Raises:
+            Diverged: what it would keep is not finite any more; those before it stay.
         """
         began = time.perf_counter()
         self._collect(wait=True)
         if self._directory is None or course.position == self._position:
             return
-        tensors = self._copied()
+        tensors = self._copied(course)
         stand = replace(course, history=list(course.history))
         self._position, self._last = course.position, time.perf_counter()
         self._pending = self._writer.submit(self._write, self._directory, stand, tensors, self._last - began)
@@ -171,13 +176,14 @@ class Keeper:
         self.keep(course)
         self._collect(wait=True)
 
-    def _copied(self) -> dict[str, Blob]:
+    def _copied(self, course: Course) -> dict[str, Blob]:
         """Copy every tensor and return the copies; the memory is that of the last time, as new pages cost more."""
         for name, tensor in _changing(self._step):
             if name not in self._copies:
                 copy = torch.empty(tensor.shape, dtype=tensor.dtype)
                 self._copies[name] = copy, _blob(copy)
-            self._copies[name][0].copy_(tensor)
+            if not (_finite(self._copies[name][0].copy_(tensor)) or name in self._never_finite):
+                raise diverged(f"{name} holds NaN or an infinity", course.position, self._step.spec)
         best = {f"best/{name}": _blob(tensor) for name, tensor in self._step.best.items()}
         return {name: blob for name, (_, blob) in self._copies.items()} | best
 
@@ -238,6 +244,13 @@ def _changing(step: TrainStep) -> Iterator[tuple[str, Tensor]]:
     yield "random", torch.get_rng_state()
     if step.device.type == "cuda":
         yield "random-cuda", torch.cuda.get_rng_state()
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether there is no NaN and no infinity in it, in one pass over its memory."""
+    if not (tensor.is_floating_point() and tensor.numel()):
+        return True
+    return all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor))  # a NaN is both its ends
 
 
 def _blob(tensor: Tensor) -> Blob:

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from training.batches import Batches, EpochOrder
 from training.checkpoint import (
@@ -32,12 +32,14 @@ from training.checkpoint import (
     candidates,
     held_bytes,
     prune,
+    tensors_of,
     write,
 )
 from training.course import Course, EpochDone
-from training.errors import Cancelled
+from training.errors import Cancelled, Diverged
 from training.fit import fit
 from training.keeper import SECONDS, Keeper, restore
+from training.models import build
 from training.plan import Plan
 from training.prepare import prepare
 from training.spec import Augmentation, TrainSpec
@@ -694,6 +696,52 @@ def test_an_attempt_that_wakes_up_leaves_its_successors_checkpoints_alone(
     assert sorted(tmp_path.rglob("*.*")) == sorted(
         [stranger, newest, newest.with_suffix(".safetensors"), third, third.with_suffix(".safetensors")]
     )
+
+
+def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Path, store: Store) -> None:
+    """At this rate variances of batch norm are infinite before the loss is: no good checkpoint would be left."""
+    absurd = replace(SPEC, epochs=20, optimizer="sgd", learning_rate=100.0)
+    with pytest.raises(Diverged, match=r"running_var holds NaN or an infinity after step \d+; lower learning_rate"):
+        Job(tmp_path, store, absurd, seconds=1e-9).run()
+    kept = [load_file(tensors_of(path)) for path in tmp_path.rglob("*.json")]
+    assert len(kept) == 2
+    assert all(bool(tensor.isfinite().all()) for tensors in kept for tensor in tensors.values())
+
+
+@pytest.mark.parametrize("broken", ["model/0.0.weight", "model/0.1.running_var", "optimizer/0/exp_avg"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_broke_is_named_and_the_checkpoint_before_it_stays(
+    tmp_path: Path, store: Store, broken: str, value: float
+) -> None:
+    """One element of one tensor is enough."""
+    place = tmp_path / "1"
+    place.mkdir()
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
+    with Keeper(step, store.info, records, directory=place) as keeper:
+        step.run(torch.rand(32, 1, 28, 28), torch.arange(32) % 10, 1e-3)
+        keeper.keep_now(Course(steps=21, step=1))
+        tensors = {**step.model.state_dict(prefix="model/")}
+        tensors["optimizer/0/exp_avg"] = step.optimizer.state[step.parameters[0]]["exp_avg"]
+        tensors[broken].view(-1)[-1] = value
+        with pytest.raises(Diverged, match=f"^{re.escape(broken)} holds NaN or an infinity after step 2; lower"):
+            keeper.keep_now(Course(steps=21, step=2))
+    assert [found.position for found in candidates(tmp_path, SPEC, store.info)[0]] == [1]
+
+
+def test_a_mask_of_infinities_is_kept(tmp_path: Path, store: Store) -> None:
+    """What a model holds from its beginning on is no sign of a training that breaks down."""
+
+    def masked(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+        model = build(name, shape, classes)
+        model.register_buffer("mask", torch.full((3,), -math.inf))
+        return model
+
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes, masked)
+    with Keeper(step, store.info, records, directory=tmp_path) as keeper:
+        keeper.keep_now(Course(steps=21, step=1))
+    assert records.kinds == ["checkpoint"]
 
 
 def test_a_full_disk_costs_no_training(
