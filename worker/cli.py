@@ -40,6 +40,8 @@ class Cli(click.Group):
         """Run a command; with `--debug`, let a failure through as it is."""
         # The first process of a container has no default for SIGTERM: without a handler it would go on.
         signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is behind nohup
+            signal.signal(signal.SIGHUP, _interrupt)
         if ctx.params.get("debug"):
             return super().invoke(ctx)
         try:

@@ -60,7 +60,7 @@ TAKE_WITHIN: Final = 1
 """Seconds for which one look into the empty queue waits; a signal is heard after as long."""
 HARD_TIMEOUT: Final = 60
 """Seconds after a job's timeout at which a supervisor that did not end by itself is killed."""
-STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that tell a worker to stop."""
 ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED)
 LEAST_REDIS: Final = (6, 2)
@@ -132,7 +132,8 @@ class PreflightWorker(Worker):
             SystemExit: told to stop twice; the job at hand was killed and put back.
         """
         for number in STOPS:
-            signal.signal(number, self._hear)
+            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN):  # as it is behind nohup
+                signal.signal(number, self._hear)
         self._presence = presence
         try:
             self._insist(self._enter, "sign on")
@@ -149,6 +150,8 @@ class PreflightWorker(Worker):
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal handler's signature
         """Pass the first signal on to the supervisor, whose child saves; kill it at the second."""
+        if number == signal.SIGHUP and self._told():
+            return  # a terminal that is closed may say so twice, as shell and as kernel
         self._told.times += 1
         if self.horse_pid and not self.is_horse:
             self._signal_horse(signal.SIGTERM if self._told.times == 1 else signal.SIGKILL)

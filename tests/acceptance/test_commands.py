@@ -146,13 +146,14 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
     [
         ("redis ", signal.SIGTERM),
         ("trial ", signal.SIGINT),
+        ("trial ", signal.SIGHUP),
         pytest.param("epoch ", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_demo_leaves_nothing(
     environment: dict[str, str], tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
-    """Ctrl-C or SIGTERM at any moment ends Redis, worker, supervisor and children."""
+    """Ctrl-C, SIGTERM or a closed terminal at any moment ends Redis, worker, supervisor and children."""
     log = tmp_path / "demo.log"
     job = ["--set", "dataset=digits", "--set", "batch_size=32", "--epochs", "10000", "--force-calibration",
            "--calibration-seconds", "5"]  # fmt: skip

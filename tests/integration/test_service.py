@@ -27,7 +27,7 @@ from worker import keys, quarantine
 from worker.client import Client
 from worker.presence import DIRECTORY
 from worker.service import ClockSkew, connect
-from worker.settings import Settings
+from worker.settings import Settings, service_environment
 from worker.wire import (
     CheckpointSaved,
     JobResumed,
@@ -374,14 +374,36 @@ def test_rq_sees_queue_and_worker(settings: Settings, client: Client, start_work
     assert any(line.startswith(f"queue {settings.queue}") for line in info())
 
 
-def test_sigterm_stops_an_idle_worker(client: Client, settings: Settings, start_worker: StartWorker) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_an_idle_worker(
+    client: Client, settings: Settings, start_worker: StartWorker, number: signal.Signals
+) -> None:
     """It leaves with exit code 0 and is no longer registered."""
     worker = start_worker()
     client.enqueue(digits_job(job_id="x"))
     wait_for(client, "x")
-    worker.process.send_signal(signal.SIGTERM)
+    worker.process.send_signal(number)
     assert worker.wait(30) == 0
     assert Redis.from_url(settings.redis_url).smembers("rq:workers") == set()
+
+
+def test_behind_nohup_a_worker_goes_on(connection: Redis, settings: Settings, tmp_path: Path) -> None:
+    """Its terminal may be closed; SIGTERM still stops it."""
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            ["nohup", sys.executable, "-P", "-m", "worker.cli", "worker"],  # noqa: S607 - the one of this system
+            env=service_environment(settings), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: bool(connection.smembers("rq:workers")))
+        worker.send_signal(signal.SIGHUP)
+        Client(settings.redis_url, queue=settings.queue).enqueue(digits_job(job_id="x"))
+        assert wait_for(Client(settings.redis_url, queue=settings.queue), "x").status == "finished"
+        worker.terminate()
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:

@@ -91,6 +91,20 @@ def test_sigterm_puts_a_running_job_to_the_front(
     assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
 
 
+def test_a_closed_terminal_costs_nothing(client: Client, start_worker: StartWorker) -> None:
+    """Shell and kernel each say so: a second SIGHUP is not one who has lost patience."""
+    client.enqueue(long_job("job"))
+    worker = start_worker()
+    until_checkpoint(client, "job", 1)
+    worker.process.send_signal(signal.SIGHUP)
+    time.sleep(0.01)
+    worker.process.send_signal(signal.SIGHUP)
+    assert worker.wait(30) == 0
+    assert client.status("job").status == "queued"
+    told = [event.type for event in client.events("job", timeout=1)]
+    assert told[-2:] == ["checkpoint_saved", "job_interrupted"]
+
+
 @pytest.mark.slow
 def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> None:
     """Without patience: exit code 1, no process left, the job back in its queue, and nothing lost."""
