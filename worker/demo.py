@@ -1,5 +1,6 @@
 """`preflight demo`: one job from end to end, with a Redis and a worker of its own."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,7 @@ def _show(client: Client, job_id: str, console: Console) -> AnyEvent | None:
 
 
 def _farewell(done: TrainingDone, console: Console) -> None:
+    preflight = "preflight" if shutil.which("preflight") == sys.argv[0] else sys.argv[0]  # as it has to be typed here
     console.print(
         f"\n[bold]test accuracy {done.test_accuracy:.2%}[/bold] after {done.train_seconds:.1f} s of training "
         f"({done.samples_per_s:,.0f} samples/s)\n"
@@ -117,9 +119,9 @@ def _farewell(done: TrainingDone, console: Console) -> None:
         f"manifest  {done.artifact}/manifest.json\n"
         f"report    {done.report or 'none was made'}\n\n"
         "what to type next\n"
-        "  .venv/bin/preflight train --epochs 3 --set augmentation.rotate_degrees=10\n"
-        "  .venv/bin/preflight calibrate --model resnet18\n"
-        "  .venv/bin/preflight doctor\n"
-        "  REDIS_URL=redis://... .venv/bin/preflight worker",
+        f"  {preflight} train --epochs 3 --set augmentation.rotate_degrees=10\n"
+        f"  {preflight} calibrate --model resnet18\n"
+        f"  {preflight} doctor\n"
+        f"  REDIS_URL=redis://... {preflight} worker",
         markup=True, soft_wrap=True,
     )  # fmt: skip

@@ -122,6 +122,8 @@ def test_the_demo_trains_mnist(environment: dict[str, str], mnist_dir: Path) -> 
         assert words in done.stdout
     accuracy = float(done.stdout.rpartition("test accuracy ")[2].partition("%")[0])
     assert accuracy >= 98.9
+    (said,) = [line.split()[0] for line in done.stdout.splitlines() if line.endswith(" doctor")]
+    subprocess.run([said, "--version"], env=environment, check=True)
 
 
 @pytest.mark.slow
