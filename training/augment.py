@@ -9,7 +9,7 @@ are taken in float64 and rounded, as their vector and scalar versions may differ
 
 import math
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,6 @@ from torch import Tensor
 
 from training.keyed import uniform
 from training.spec import Augmentation
-
-_Draw = Callable[[int, int], Tensor]
-"""`uniform` for the batch at hand: takes the stream and the number of columns."""
 
 AFFINE_STREAM = 0
 MORPHOLOGY_STREAM = 1
@@ -39,19 +36,18 @@ def augment(images: Tensor, augmentation: Augmentation, *, seed: int, epoch: int
     """
     if not augmentation.active:
         return images
-    draw = partial(uniform, seed, epoch, samples)
-    if augmentation.rotate_degrees or augmentation.translate or augmentation.scale:
-        images = _random_affine(images, augmentation, draw)
-    else:
-        images = images.clone()  # those below change them in place
-    if augmentation.erode_probability or augmentation.dilate_probability:
-        _thin_and_thicken(images, augmentation, draw)
-    if augmentation.blur_sigma:
-        images = _random_blur(images, augmentation, draw)
-    if augmentation.dots_probability:
-        _add_dots(images, augmentation, draw)
-    if augmentation.noise_probability:
-        _add_noise(images, augmentation, draw)
+    height, width = images.shape[-2:]
+    draws = uniform(seed, epoch, samples, _numbers_needed(augmentation, height * width))
+    # New ones in any case, as those below change them in place.
+    images = _random_affine(images, augmentation, draws[AFFINE_STREAM]) if AFFINE_STREAM in draws else images.clone()
+    if MORPHOLOGY_STREAM in draws:
+        _thin_and_thicken(images, augmentation, draws[MORPHOLOGY_STREAM][:, 0])
+    if BLUR_STREAM in draws:
+        images = _random_blur(images, augmentation, draws[BLUR_STREAM][:, 0])
+    if DOTS_STREAM in draws:
+        _add_dots(images, augmentation, draws[DOTS_STREAM])
+    if NOISE_STREAM in draws:
+        _add_noise(images, augmentation, draws[NOISE_STREAM])
     return images.clamp_(0, 1)  # interpolation and blur may exceed 1 by a rounding
 
 
@@ -98,16 +94,31 @@ def draw_dots(images: Tensor, samples: Tensor, tops: Tensor, lefts: Tensor, size
     images.permute(0, 2, 3, 1)[samples[:, None, None, None], rows, columns] = 1.0
 
 
-def _random_affine(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
+def _numbers_needed(augmentation: Augmentation, pixels: int) -> dict[int, int]:
+    """Return how many random numbers of each stream an image takes, of the streams that are used."""
+    numbers = {}
+    if augmentation.rotate_degrees or augmentation.translate or augmentation.scale:
+        numbers[AFFINE_STREAM] = 4
+    if augmentation.erode_probability or augmentation.dilate_probability:
+        numbers[MORPHOLOGY_STREAM] = 1
+    if augmentation.blur_sigma:
+        numbers[BLUR_STREAM] = 1
+    if augmentation.dots_probability:
+        numbers[DOTS_STREAM] = 1 + 2 * augmentation.dots_count
+    if augmentation.noise_probability:
+        numbers[NOISE_STREAM] = 2 * min(pixels, _most_of(pixels, augmentation.noise_probability))
+    return numbers
+
+
+def _random_affine(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
     height, width = images.shape[-2:]
-    signed = draw(AFFINE_STREAM, 4) * 2 - 1
+    signed = draws * 2 - 1
     degrees = signed[:, 0] * augmentation.rotate_degrees
     shifts = signed[:, 1:3] * (augmentation.translate * signed.new_tensor([width, height]))
     return affine(images, degrees, shifts, 1 + signed[:, 3] * augmentation.scale)
 
 
-def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
-    draws = draw(MORPHOLOGY_STREAM, 1)[:, 0]
+def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draws: Tensor) -> None:
     eroded = draws < augmentation.erode_probability
     changed = draws < augmentation.erode_probability + augmentation.dilate_probability
     for chosen, change in ((eroded, erode), (changed & ~eroded, dilate)):
@@ -122,18 +133,16 @@ def _extremes(images: Tensor, kernel: int, choose: Callable[[Tensor, Tensor], Te
     return reduce(choose, (rows[..., left : left + width] for left in range(kernel)))
 
 
-def _random_blur(images: Tensor, augmentation: Augmentation, draw: _Draw) -> Tensor:
-    sigmas = draw(BLUR_STREAM, 1)[:, 0] * augmentation.blur_sigma
+def _random_blur(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
     # Of the knob, not of the batch's largest sigma, on which a sample's kernel must not depend. Three of them, as
     # OpenCV takes for images of 8 bits: what is left out is less than one of their levels.
     radius = round(3 * augmentation.blur_sigma)
-    return gaussian_blur(images, sigmas, radius)
+    return gaussian_blur(images, draws * augmentation.blur_sigma, radius)
 
 
-def _add_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
+def _add_dots(images: Tensor, augmentation: Augmentation, draws: Tensor) -> None:
     height, width = images.shape[-2:]
     count, size = augmentation.dots_count, min(augmentation.dots_size, height, width)
-    draws = draw(DOTS_STREAM, 1 + 2 * count)
     chosen = (draws[:, 0] < augmentation.dots_probability).nonzero()[:, 0]
     corners = draws[chosen, 1:]
     tops = (corners[:, :count] * (height - size + 1)).long()
@@ -141,11 +150,10 @@ def _add_dots(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
     draw_dots(images, chosen, tops, lefts, size)
 
 
-def _add_noise(images: Tensor, augmentation: Augmentation, draw: _Draw) -> None:
+def _add_noise(images: Tensor, augmentation: Augmentation, draws: Tensor) -> None:
     height, width = images.shape[-2:]
     pixels, share = height * width, augmentation.noise_probability
-    most = min(pixels, _most_of(pixels, share))
-    draws = draw(NOISE_STREAM, 2 * most)
+    most = draws.shape[1] // 2
     # From one noisy pixel to the next is geometric: a number for each of these, and not for each pixel.
     positions = (_geometric(draws[:, :most], share) + 1).cumsum(1) - 1
     samples, columns = (positions < pixels).nonzero(as_tuple=True)

@@ -9,6 +9,9 @@ its output number i is a mix of `key + (i + 1) * GAMMA`, computable without the 
 an output serves as the key of the next level.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -22,19 +25,32 @@ _SHUFFLE_STREAM = -1
 """Streams of `uniform` are not negative, so that a shuffle shares no numbers with them."""
 
 
-def uniform(seed: int, epoch: int, samples: Tensor, stream: int, count: int) -> Tensor:
-    """Float32 numbers [B, count] in [0, 1), for the data set's samples numbered `samples` (int64 [B]).
+def uniform(seed: int, epoch: int, samples: Tensor, counts: Mapping[int, int]) -> dict[int, Tensor]:
+    """Float32 numbers [B, count] in [0, 1) of each stream, for the data set's samples numbered `samples` (int64 [B]).
 
-    Row i depends on (seed, epoch, samples[i], stream) alone; a larger `count` adds columns and keeps the
-    others. `seed` is 0..2**63-1; `epoch` and `stream` are at least 0. Operations that must be independent of
-    each other use different streams.
+    `counts` says how many of which stream, at least one of at least one. Row i of a stream depends on (seed, epoch,
+    samples[i], stream) alone; a larger count adds columns and keeps the others, and other streams change nothing.
+    `seed` is 0..2**63-1; `epoch` and streams are at least 0. Operations that must be independent of each other use
+    different streams.
     """
-    sample_keys = _outputs(_nested_key(seed, epoch, stream), samples)
-    pairs = torch.arange((count + 1) // 2, device=samples.device)
-    words = _mix_(sample_keys[:, None].repeat(1, len(pairs)).add_(_steps(pairs)))
+    # All at once: of a batch's few numbers each operation takes longer to begin than to compute.
+    keys = torch.tensor([_signed(_nested_key(seed, epoch, stream)) for stream in counts], device=samples.device)
+    sample_keys = _mix_(_steps(samples)[:, None] + keys)
+    pairs = tuple((count + 1) // 2 for count in counts.values())
+    places, steps = _layout(pairs, samples.device)
+    words = _mix_(sample_keys.index_select(1, places).add_(steps))
     # Each 64-bit word makes two columns; 24 bits of each half are what a float32 holds exactly.
     mantissas = words.view(torch.int32).bitwise_right_shift_(8).bitwise_and_(0xFFFFFF)
-    return mantissas.to(torch.float32).mul_(2.0**-24)[:, :count]
+    numbers = mantissas.to(torch.float32).mul_(2.0**-24).split([2 * number for number in pairs], dim=1)
+    return {stream: part[:, :count] for (stream, count), part in zip(counts.items(), numbers, strict=True)}
+
+
+@lru_cache(maxsize=64)
+def _layout(pairs: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return each word's place among the streams, of `pairs` words each, and what it adds to a sample's key."""
+    places = [place for place, number in enumerate(pairs) for _ in range(number)]
+    steps = _steps(torch.tensor([step for number in pairs for step in range(number)], dtype=torch.int64))
+    return torch.tensor(places, dtype=torch.int64, device=device), steps.to(device)
 
 
 def shuffle(seed: int, epoch: int, count: int) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from training import keyed
-from training.keyed import shuffle, uniform
+from training.keyed import shuffle
 
 LARGEST_SEED = 2**63 - 1
 SAMPLES = torch.arange(1000)
@@ -20,6 +20,11 @@ def chi_square(values: Tensor, bins: int) -> float:
     observed = torch.histc(values.double(), bins, 0, 1)
     expected = values.numel() / bins
     return float(((observed - expected) ** 2 / expected).sum())
+
+
+def uniform(seed: int, epoch: int, samples: Tensor, stream: int, count: int) -> Tensor:
+    """Return the numbers of one stream."""
+    return keyed.uniform(seed, epoch, samples, {stream: count})[stream]
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
@@ -61,6 +66,15 @@ def test_uniform_has_its_shape_and_range(seed: int, epoch: int, samples: list[in
     assert numbers.dtype == torch.float32
     assert numbers.shape == (len(samples), count)
     assert bool(((numbers >= 0) & (numbers < 1)).all())
+
+
+@given(counts=st.dictionaries(st.integers(0, 100), st.integers(1, 9), min_size=2, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_streams_do_not_depend_on_each_other(counts: dict[int, int]) -> None:
+    """Whichever are drawn together, in whatever order, each is what it is alone."""
+    together = keyed.uniform(7, 3, SAMPLES, counts)
+    assert list(together) == list(counts)
+    assert all(torch.equal(together[stream], uniform(7, 3, SAMPLES, stream, counts[stream])) for stream in counts)
 
 
 def test_uniform_reaches_both_ends_but_not_one() -> None:
