@@ -2,10 +2,12 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
@@ -26,8 +28,21 @@ os.environ.setdefault("PREFLIGHT_REPORT", "off")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """Tests run beside each other: two threads that spin while they wait for each other are slowed many times by that."""
 
+IGNORED_AROUND: Final = (signal.SIGINT, signal.SIGHUP)
+"""Signals that a shell's `&` and `nohup` have whatever they start ignore, the tests' own processes included."""
 ROOM = 8192
 """Bytes that fit on `small_disk`."""
+
+
+@pytest.fixture
+def signals_heard() -> Iterator[None]:
+    """Let processes that the test starts hear SIGINT and SIGHUP, however the tests were started."""
+    ignored = [number for number in IGNORED_AROUND if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture

@@ -143,6 +143,7 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
     assert float(told.rpartition("test accuracy ")[2].partition("%")[0]) >= 90
 
 
+@pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
@@ -176,7 +177,7 @@ def test_an_interrupted_demo_leaves_nothing(
         assert demo.wait(30) == 130
     finally:
         if demo.poll() is None:
-            demo.terminate()  # where SIGINT is ignored, as behind a shell's `&`, it would train for ever
+            demo.terminate()  # else it would train for ever
     assert "interrupted" in log.read_text()
     _, alive = psutil.wait_procs(list(seen.values()), timeout=10)
     assert alive == []

@@ -42,6 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.usefixtures("signals_heard")
 def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path: Path) -> None:
     """From an interruption it goes on where its checkpoint is, and ends with a model and its manifest."""
     environment = {

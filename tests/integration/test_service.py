@@ -374,6 +374,7 @@ def test_rq_sees_queue_and_worker(settings: Settings, client: Client, start_work
     assert any(line.startswith(f"queue {settings.queue}") for line in info())
 
 
+@pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_an_idle_worker(
     client: Client, settings: Settings, start_worker: StartWorker, number: signal.Signals

@@ -91,6 +91,7 @@ def test_sigterm_puts_a_running_job_to_the_front(
     assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
 
 
+@pytest.mark.usefixtures("signals_heard")
 def test_a_closed_terminal_costs_nothing(client: Client, start_worker: StartWorker) -> None:
     """Shell and kernel each say so: a second SIGHUP is not one who has lost patience."""
     client.enqueue(long_job("job"))
