@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.tables import spread
-from training.plan import Plan
+from calibration.signature import has_bfloat16
+from training.plan import Plan, Precision
 from training.prepare import prepare
 from training.spec import DEFAULTS
 from worker.settings import load
@@ -37,7 +38,8 @@ def once(way: str, store_path: str) -> dict[str, float]:
     from training.step import TrainStep, prepare_process
     from training.store import open_store
 
-    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision="bfloat16", memory_format="channels_last")
+    precision: Precision = "bfloat16" if has_bfloat16() else "float32"
+    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision=precision, memory_format="channels_last")
     prepare_process(plan)
     store = open_store(Path(store_path))
     step = TrainStep(DEFAULTS, plan, store.info.shape, store.info.classes)

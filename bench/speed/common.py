@@ -15,7 +15,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from bench.calibration.common import choose, surroundings
 from calibration.choose import Choice
-from training.plan import Plan
+from calibration.signature import has_bfloat16
+from training.plan import Plan, Precision
 from training.resources import detect
 from training.setting import environment_for
 from training.spec import TrainSpec
@@ -53,8 +54,13 @@ def own_plan(spec: TrainSpec) -> Plan:
 
 
 def quick_plan(spec: TrainSpec) -> Plan:
-    """Return the plan that wins on most processors with bfloat16, for what is measured without a calibration."""
-    return replace(own_plan(spec), precision="bfloat16", memory_format="channels_last", allocator="tuned")
+    """Return the plan that wins on most processors of this kind, for what is measured without a calibration."""
+    return replace(own_plan(spec), precision=quick_precision(), memory_format="channels_last", allocator="tuned")
+
+
+def quick_precision() -> Precision:
+    """Return bfloat16 where the processor has instructions for it, which it is slow without."""
+    return "bfloat16" if has_bfloat16() else "float32"
 
 
 def calibrated(spec: TrainSpec) -> Choice:

@@ -4,8 +4,9 @@
 
 In one process, in turns: 3x3 convolutions of ResNet-18's shapes, forward and backward; matrix products; and training
 steps of the models, whose operations torch's FlopCounterMode counts. The roof is the quickest of the convolutions
-forward in bfloat16. What ResNet-18 could reach at most is what these convolutions by themselves do, as often as it has
-them, with nothing between. And where the library's gradient of weights is slow, the same as a matrix product.
+forward. What ResNet-18 could reach at most is what these convolutions by themselves do, as often as it has them, with
+nothing between. And where the library's gradient of weights is slow, the same as a matrix product. All in bfloat16
+where the processor has instructions for it, else in float32; the bound is meant for the former.
 """
 
 import json
@@ -52,7 +53,7 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
     series = {name: [found[f"{name}/{number}"] for number in range(ROUNDS)] for name in names}
     convolutions = [name for name in names if name.startswith("convolution")]
     roof = max(convolutions, key=lambda name: statistics.median(series[name]))
-    head("in bfloat16", "GFLOP/s", f"of the roof ({roof}), round by round", "bound", "")
+    head(f"in {plan.precision}", "GFLOP/s", f"of the roof ({roof}), round by round", "bound", "")
     series["resnet18's convolutions, nothing between"] = [
         _alone({name: series[name][number] for name in convolutions}) for number in range(ROUNDS)
     ]
@@ -105,17 +106,17 @@ def measure() -> None:
 
     from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure import Contender
-    from training.step import prepare_process
+    from training.step import DTYPES, prepare_process
     from training.store import open_store
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)
     prepare_process(plan)
+    dtype, layout = DTYPES[plan.precision], torch.channels_last
     work: dict[str, tuple[float, Callable[[], object]]] = {}
     for channels, side in SHAPES:
-        layout = torch.channels_last
-        images = torch.randn(BATCH, channels, side, side).bfloat16().to(memory_format=layout)
-        weight = torch.randn(channels, channels, 3, 3).bfloat16().to(memory_format=layout)
+        images = torch.randn(BATCH, channels, side, side).to(dtype, memory_format=layout)
+        weight = torch.randn(channels, channels, 3, 3).to(dtype, memory_format=layout)
         operations = 2 * BATCH * side**2 * channels**2 * 9
         work[_forward(channels, side)] = operations, partial(F.conv2d, images, weight, padding=1)
         work[_backward(channels, side)] = 2 * operations, partial(
@@ -123,8 +124,8 @@ def measure() -> None:
             [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False],
         )  # fmt: skip
     for inputs, outputs, side, stride in GRADIENTS:
-        images = torch.randn(BATCH, inputs, side, side).bfloat16().to(memory_format=torch.channels_last)
-        weight = torch.randn(outputs, inputs, 3, 3).bfloat16().to(memory_format=torch.channels_last)
+        images = torch.randn(BATCH, inputs, side, side).to(dtype, memory_format=layout)
+        weight = torch.randn(outputs, inputs, 3, 3).to(dtype, memory_format=layout)
         results = F.conv2d(images, weight, stride=stride, padding=1)
         name, operations = _gradient(inputs, outputs, side, stride), 2 * results.numel() * inputs * 9
         work[name] = operations, partial(
@@ -132,7 +133,7 @@ def measure() -> None:
             [stride, stride], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False],
         )  # fmt: skip
         work[f"{name}, as a matrix product"] = operations, partial(_product, images, results, stride)
-    left, right = (torch.randn(MATRIX, MATRIX).bfloat16() for _ in range(2))
+    left, right = (torch.randn(MATRIX, MATRIX).to(dtype) for _ in range(2))
     work[f"matrix product, {MATRIX}"] = 2 * MATRIX**3, partial(torch.mm, left, right)
     store = open_store(Path(asked["store"]))
     for model, batch in TRAININGS:

@@ -21,7 +21,7 @@ from typing import Final
 import psutil
 
 from bench.calibration.common import mnist
-from bench.speed.common import Asked
+from bench.speed.common import Asked, quick_precision
 from bench.tables import head, judged, row, spread
 from training import child as training_child
 from worker.client import Client
@@ -58,7 +58,7 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
 
 def _job(seed: int) -> tuple[TrainResult, float, int]:
     """Run a job; return its result, the share of the processors that others took beside it, and its progress events."""
-    plan = OwnPlan(precision="bfloat16", memory_format="channels_last", allocator="tuned")
+    plan = OwnPlan(precision=quick_precision(), memory_format="channels_last", allocator="tuned")
     job = TrainJob(
         type=JOB_TYPE, dataset="mnist", epochs=EPOCHS, seed=seed, calibrate=False, profile=True, plan=plan
     )  # fmt: skip
