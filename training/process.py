@@ -43,6 +43,8 @@ STDERR_TAIL: Final = 2_000
 """Bytes of a crashed child's stderr that are read."""
 NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
 """How torch puts it, in a `RuntimeError` (c10/core/impl/alloc_cpu.cpp)."""
+NO_THREAD: Final = ("can't start new thread", "Thread creation failed", "pthread_create failed")
+"""How Python, libgomp and OpenBLAS say that a limit on processes, in which threads count, is used up."""
 
 Body = TypeVar("Body")
 
@@ -97,7 +99,8 @@ class Ending:
             number = -self.returncode
             return SIGNALS.get(number, f"was ended by {signal.strsignal(number)} (signal {number})")
         last_line = self.stderr.strip().rpartition("\n")[2]
-        return f"exited with code {self.returncode}" + (f": {last_line}" if last_line else " without a word")
+        advice = "; raise the container's limit on processes" if any(said in last_line for said in NO_THREAD) else ""
+        return f"exited with code {self.returncode}" + (f": {last_line}{advice}" if last_line else " without a word")
 
     def _memory(self) -> str:
         known = (("it may use", self.limit_bytes), ("had at its peak", self.peak_bytes))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from groups import new_cgroup
 from pydantic import JsonValue
 from safetensors.torch import load_file
 
@@ -173,7 +174,8 @@ def test_a_preparing_child_leaves_a_store(tmp_path: Path) -> None:
 # The children below are modules written here, without torch, for what no training does on purpose.
 
 HEAD = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, threading, time
+from pathlib import Path
 from pydantic import JsonValue, TypeAdapter
 from training.errors import DatasetError
 from training.process import run_child
@@ -241,6 +243,18 @@ def test_an_end_without_a_result_is_described(start: Start, statements: str, say
     """A crash is told by its exit code and the last line on stderr."""
     with start(statements) as child, pytest.raises(ChildFailed, match=f"^the a_child process {says}$"):
         list(follow(child, nothing))
+
+
+def test_a_limit_on_processes_is_named(start: Start) -> None:
+    """A thread counts as one: the kernel refuses it to a child that may have no second."""
+    with new_cgroup("pids") as group:
+        (group / "pids.max").write_text("1")
+        moves = f"Path({str(group / 'cgroup.procs')!r}).write_text(str(os.getpid()))"
+        with (
+            start(f"{moves}\nthreading.Thread(target=print).start()") as child,
+            pytest.raises(ChildFailed, match=r"start new thread; raise the container's limit on processes$"),
+        ):
+            list(follow(child, nothing))
 
 
 @pytest.mark.parametrize(
