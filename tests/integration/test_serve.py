@@ -493,13 +493,16 @@ def test_the_platform_chooses_the_port(shared_settings: Settings, service: Servi
     assert f"port {service.port}" in sentence
 
 
-@pytest.mark.usefixtures("redis")
-def test_it_ends_at_once_while_streams_are_open(shared_settings: Settings, tmp_path: Path) -> None:
-    """SIGTERM with a viewer at a silent job: exit 0, no traceback."""
+@pytest.mark.usefixtures("redis", "signals_heard")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_at_once_while_streams_are_open(
+    shared_settings: Settings, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Told to stop, or its terminal closed, with a viewer at a silent job: exit 0, no traceback."""
     with serving(shared_settings, tmp_path) as service:
         service.ask("POST", "/v1/jobs", {**JOB, "job_id": "silent"})
         with service.events("silent") as events:
-            os.kill(service.process.pid, signal.SIGTERM)
+            os.kill(service.process.pid, number)
             assert list(events) == []
     assert "Traceback" not in service.log.read_text()
 

@@ -70,8 +70,11 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
         "serving", url=f"http://{f'[{host}]' if ':' in host else host}:{chosen}", queue=settings.queue,
         redis=settings.safe_redis_url, token="needed" if token else "none: this machine only", **settings.platform(),
     )  # fmt: skip
+    server = Server(config, hub)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is behind nohup
+        signal.signal(signal.SIGHUP, server.handle_exit)  # uvicorn hears only the two others
     try:
-        Server(config, hub).run(sockets=[listening])
+        server.run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn passes on, after its orderly end, the signal that it was told with
         pass
     finally:
