@@ -699,9 +699,9 @@ def test_an_attempt_that_wakes_up_leaves_its_successors_checkpoints_alone(
 
 
 def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Path, store: Store) -> None:
-    """At this rate variances of batch norm are infinite before the loss is: no good checkpoint would be left."""
+    """At this rate variances of batch norm are mostly infinite before the loss is: no good checkpoint would be left."""
     absurd = replace(SPEC, epochs=20, optimizer="sgd", learning_rate=100.0)
-    with pytest.raises(Diverged, match=r"running_var holds NaN or an infinity after step \d+; lower learning_rate"):
+    with pytest.raises(Diverged, match=r"after step \d+; lower learning_rate \(now 100\.0\) or set gradient_clip"):
         Job(tmp_path, store, absurd, seconds=1e-9).run()
     kept = [load_file(tensors_of(path)) for path in tmp_path.rglob("*.json")]
     assert len(kept) == 2
