@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, TypeVar, get_args
 
 import click
 
+from worker.signals import hear_hangup
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
     from redis import Redis
@@ -40,8 +42,7 @@ class Cli(click.Group):
         """Run a command; with `--debug`, let a failure through as it is."""
         # The first process of a container has no default for SIGTERM: without a handler it would go on.
         signal.signal(signal.SIGTERM, _interrupt)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is behind nohup
-            signal.signal(signal.SIGHUP, _interrupt)
+        hear_hangup(_interrupt)
         if ctx.params.get("debug"):
             return super().invoke(ctx)
         try:

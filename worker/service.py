@@ -49,6 +49,7 @@ from worker.refusal import put_away, say_failed, told_under
 from worker.run import Interrupted, limits
 from worker.safe_job import Poison, SafeJob, SafeQueue, load
 from worker.settings import Settings
+from worker.signals import hear_hangup
 from worker.supervisor import Supervisor, Taken, Told, book_failure
 from worker.wire import is_job_id
 
@@ -131,9 +132,9 @@ class PreflightWorker(Worker):
             redis.exceptions.AuthenticationError, NoPermissionError: Redis no longer lets this worker in.
             SystemExit: told to stop twice; the job at hand was killed and put back.
         """
-        for number in STOPS:
-            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN):  # as it is behind nohup
-                signal.signal(number, self._hear)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._hear)
+        hear_hangup(self._hear)
         self._presence = presence
         try:
             self._insist(self._enter, "sign on")

@@ -388,7 +388,7 @@ def test_a_signal_stops_an_idle_worker(
     assert Redis.from_url(settings.redis_url).smembers("rq:workers") == set()
 
 
-def test_behind_nohup_a_worker_goes_on(connection: Redis, settings: Settings, tmp_path: Path) -> None:
+def test_behind_nohup_a_worker_goes_on(client: Client, connection: Redis, settings: Settings, tmp_path: Path) -> None:
     """Its terminal may be closed; SIGTERM still stops it."""
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(
@@ -398,8 +398,8 @@ def test_behind_nohup_a_worker_goes_on(connection: Redis, settings: Settings, tm
     try:
         wait_until(lambda: bool(connection.smembers("rq:workers")))
         worker.send_signal(signal.SIGHUP)
-        Client(settings.redis_url, queue=settings.queue).enqueue(digits_job(job_id="x"))
-        assert wait_for(Client(settings.redis_url, queue=settings.queue), "x").status == "finished"
+        client.enqueue(digits_job(job_id="x"))
+        assert wait_for(client, "x").status == "finished"
         worker.terminate()
         assert worker.wait(30) == 0
     finally:

@@ -10,6 +10,7 @@ import uvicorn
 
 from training.errors import InvalidConfig, PreflightError
 from worker.settings import DEFAULT_PORT, Settings
+from worker.signals import hear_hangup
 from worker.web.access import is_loopback
 from worker.web.app import application
 from worker.web.hub import Hub
@@ -71,8 +72,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
         redis=settings.safe_redis_url, token="needed" if token else "none: this machine only", **settings.platform(),
     )  # fmt: skip
     server = Server(config, hub)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is behind nohup
-        signal.signal(signal.SIGHUP, server.handle_exit)  # uvicorn hears only the two others
+    hear_hangup(server.handle_exit)  # uvicorn hears only SIGTERM and SIGINT by itself
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn passes on, after its orderly end, the signal that it was told with
