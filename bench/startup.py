@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from bench.speed.common import quick_precision
 from bench.tables import spread
-from calibration.signature import has_bfloat16
-from training.plan import Plan, Precision
+from training.plan import Plan
 from training.prepare import prepare
 from training.spec import DEFAULTS
 from worker.settings import load
@@ -38,8 +38,7 @@ def once(way: str, store_path: str) -> dict[str, float]:
     from training.step import TrainStep, prepare_process
     from training.store import open_store
 
-    precision: Precision = "bfloat16" if has_bfloat16() else "float32"
-    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision=precision, memory_format="channels_last")
+    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision=quick_precision(), memory_format="channels_last")
     prepare_process(plan)
     store = open_store(Path(store_path))
     step = TrainStep(DEFAULTS, plan, store.info.shape, store.info.classes)

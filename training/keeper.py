@@ -177,7 +177,11 @@ class Keeper:
         self._collect(wait=True)
 
     def _copied(self, course: Course) -> dict[str, Blob]:
-        """Copy every tensor and return the copies; the memory is that of the last time, as new pages cost more."""
+        """Copy every tensor and return the copies; the memory is that of the last time, as new pages cost more.
+
+        Raises:
+            Diverged: one of them is not finite any more.
+        """
         for name, tensor in _changing(self._step):
             if name not in self._copies:
                 copy = torch.empty(tensor.shape, dtype=tensor.dtype)
