@@ -63,7 +63,7 @@ def explain(
     findings = error.errors(include_url=False)
     first = findings[0]
     path = tuple(str(part) for part in first["loc"])
-    field = ".".join(path) or "the job"
+    field = ".".join(_cut(part) for part in path) or "the job"
     sentence = _sentence(name(field), _quoted(show(first["input"])), first, path, schema)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return InvalidConfig(sentence + more, field=field)
@@ -117,5 +117,8 @@ def _resolve(node: Schema, schema: Schema) -> Schema:
 
 def _quoted(value: object) -> str:
     """Return `value` on one line, escaped, and cut where it is long."""
-    text = ascii(value)
+    return _cut(ascii(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."

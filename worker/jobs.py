@@ -1,33 +1,37 @@
 """What a job does, from the request to the result; `train` is the one function that a queue may name."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
 from redis import Redis
 from redis.exceptions import RedisError
-from rq.job import Job
 
 from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError, TimedOut
 from training.installed import require_onnx_packages
 from training.plan import Plan
+from training.resources import detect
 from worker import keys
 from worker.fence import Fence, Superseded
 from worker.patience import insist
 from worker.places import Places, places
 from worker.run import Interrupted, Run
+from worker.safe_job import SafeJob
 from worker.settings import Settings
 from worker.sinks import LogSink, RedisSink
 from worker.spool import Spool
 from worker.tensorboard import drawing
-from worker.wire import TrainJob, TrainResult, is_job_id
+from worker.wire import TrainJob, TrainResult, is_job_id, read_result
 
 BEAT_EVERY: Final = 1.0
 """Seconds between two signs of life, each of which also hears of a cancellation."""
 LAST_WORDS: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; what is left stays in the spool."""
+
+LOW_MEMORY_SHARE: Final = 0.05
+"""Share of the container's memory below which a worker that vanishes was probably killed for memory."""
 
 PLAN = TypeAdapter(Plan)
 
@@ -77,8 +81,8 @@ def train(*arguments: object, **keywords: object) -> NoReturn:
 
 
 def execute(
-    job: TrainJob, rq_job: Job, fence: Fence, connection: Redis, settings: Settings, worker: str,
-    told_to_stop: Callable[[], bool], book: Callable[[Outcome], None],
+    job: TrainJob, job_id: str, rq_job: SafeJob, fence: Fence, connection: Redis, settings: Settings, worker: str,
+    told_to_stop: Callable[[], bool], restore: Callable[[], None], book: Callable[[Outcome], None],
 ) -> None:  # fmt: skip
     """Run the attempt that `fence` has claimed, and `book` its outcome once Redis has taken all its events.
 
@@ -86,12 +90,14 @@ def execute(
 
     Args:
         job: the request.
+        job_id: under which it is known.
         rq_job: RQ's job around it.
         fence: of the attempt.
         connection: to Redis.
         settings: of the service.
         worker: name of the worker.
         told_to_stop: whether the worker was.
+        restore: restores RQ's records of the job; called when Redis has lost its data.
         book: takes the result, or why there is none; raises `redis.exceptions.RedisError` to be called again.
 
     Raises:
@@ -99,11 +105,10 @@ def execute(
         Interrupted: the worker was told to stop; the job's checkpoint is on disk.
         Superseded: a newer attempt has taken over.
     """
-    job_id = effective_id(rq_job.args or (), rq_job.id)
     where = places(settings, job_id, fence.attempt)
     spool = _spool(where, job_id, fence.attempt)
-    published = RedisSink(fence, spool, rq_job.key, kept=settings.events_kept, meta=rq_job.meta)
-    watch = AttemptWatch(fence, published, told_to_stop, timeout=rq_job.timeout)
+    published = RedisSink(fence, spool, keys.rq_job(rq_job.id), kept=settings.events_kept, meta=dict(rq_job.meta))
+    watch = AttemptWatch(fence, published, told_to_stop, restore, timeout=rq_job.timeout)
     run = Run(
         settings=settings,
         worker=worker,
@@ -157,13 +162,24 @@ def _told_before(connection: Redis, fence: Fence, watch: "AttemptWatch", job_id:
     return insist(lambda: stored_result(connection, job_id), "read the result of earlier attempts", watch.look)
 
 
+class StoredResultUnreadable(PreflightError):
+    """What stands in the place of a job's result is none."""
+
+
 def stored_result(connection: Redis, job_id: str) -> TrainResult | None:
-    """Return the result of a finished job; raises `redis.exceptions.RedisError`."""
+    """Return the result of a finished job; raises `StoredResultUnreadable`, `redis.exceptions.RedisError`."""
     stored = connection.get(keys.result(job_id))
-    return TrainResult.model_validate_json(stored) if stored is not None else None
+    if stored is None:
+        return None
+    try:
+        return read_result(stored)
+    except ValidationError as error:
+        raise StoredResultUnreadable(
+            f"the result that is stored under {job_id} cannot be read ({error.error_count()} fields are wrong)"
+        ) from error
 
 
-def effective_id(arguments: list[object] | tuple[object, ...], rq_id: str) -> str:
+def effective_id(arguments: Sequence[object], rq_id: str) -> str:
     """Return the id under which a job is known: the request's own, else RQ's.
 
     A malformed own id is passed over here, so that its failure can be told under RQ's id.
@@ -186,11 +202,13 @@ class AttemptWatch:
     """Looks after an attempt: renews its lease, publishes what is pending, hears what shall end it."""
 
     def __init__(
-        self, fence: Fence, published: RedisSink, told_to_stop: Callable[[], bool], *, timeout: float | None
-    ) -> None:
+        self, fence: Fence, published: RedisSink, told_to_stop: Callable[[], bool], restore: Callable[[], None], *,
+        timeout: float | None,
+    ) -> None:  # fmt: skip
         self._fence = fence
         self._published = published
         self._told_to_stop = told_to_stop
+        self._restore = restore
         self._timeout = timeout if timeout is not None and timeout > 0 else None
         self._began = time.monotonic()
         self._next = 0.0
@@ -268,11 +286,20 @@ class AttemptWatch:
             time.sleep(0.05)
 
     def _beat(self) -> None:
-        self._cancelled = self._fence.beat(further=self._further)
+        beat = self._fence.beat(further=self._further, low_memory=memory_is_low())
+        self._cancelled = beat.cancelled
+        if beat.records_lost:
+            self._restore()
 
     def _see_whether_told_to_stop(self) -> None:
         if self._told_to_stop():
             raise Interrupted
+
+
+def memory_is_low() -> bool:
+    """Whether this container has less than `LOW_MEMORY_SHARE` of its memory left."""
+    found = detect()
+    return found.headroom_bytes < LOW_MEMORY_SHARE * found.memory_bytes
 
 
 class RedisKeeper:

@@ -47,3 +47,33 @@ def result(job_id: str) -> str:
 def plan(job_id: str) -> str:
     """Plan that a deterministic job keeps through every attempt, as JSON."""
     return f"preflight:{{{job_id}}}:plan"
+
+
+def rq_job(rq_id: str) -> str:
+    """RQ's hash of a job."""
+    return f"rq:job:{rq_id}"
+
+
+def rq_executions(rq_id: str) -> str:
+    """RQ's sorted set of the executions of a job."""
+    return f"rq:executions:{rq_id}"
+
+
+def rq_execution(rq_id: str, execution: str) -> str:
+    """RQ's hash of one execution of a job."""
+    return f"rq:execution:{rq_id}:{execution}"
+
+
+def rq_results(rq_id: str) -> str:
+    """RQ's stream of the results of a job."""
+    return f"rq:results:{rq_id}"
+
+
+def rq_worker(name: str) -> str:
+    """RQ's hash of a worker."""
+    return f"rq:worker:{name}"
+
+
+def rq_worker_executions(name: str) -> str:
+    """Set of what a worker executes, each as `job:execution`; RQ has it since 3.0."""
+    return f"rq:worker:{name}:executions"

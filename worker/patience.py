@@ -1,5 +1,6 @@
 """Waiting for Redis: what has to be written is tried until it is written."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -26,8 +27,12 @@ SAY_EVERY: Final = 10.0
 
 HOPELESS: Final = (AuthenticationError, NoPermissionError)
 """What no waiting mends: the credentials are wrong, or their rights."""
-WRONG_TYPE: Final = "WRONGTYPE"
-"""How Redis says, in scripts too, that a key holds something else than what is asked for."""
+DATA_FAULT: Final = re.compile(
+    r"WRONGTYPE|last possible ID|target stream top item|not an integer|not a valid float|overflow"
+    r"|user_script:\d+: (?!.*(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN|LOADING|nknown|can't (run|access)|permission))"
+)
+"""How Redis says, in scripts too, that a key holds what cannot be worked with. A script that fails for what Redis
+itself is like just now (full, a replica, loading), or for missing rights, says no such thing."""
 
 T = TypeVar("T")
 
@@ -54,7 +59,7 @@ def trouble(error: RedisError) -> str:
 
 def spoiled(error: RedisError) -> bool:
     """Whether Redis says that a key is not what it should be: no waiting mends that either."""
-    return isinstance(error, ResponseError) and WRONG_TYPE in str(error)
+    return isinstance(error, ResponseError) and DATA_FAULT.search(str(error)) is not None
 
 
 def insist(action: Callable[[], T], what: str, look: Callable[[], None]) -> T:

@@ -12,6 +12,7 @@ from rq.job import Job
 
 from worker import keys
 from worker.answers import text
+from worker.fence import script
 from worker.wire import LONGEST_TEXT, STATE_TTL, Seconds, Text
 
 MOST: Final = 10_000
@@ -22,37 +23,6 @@ CUT: Final = "*"
 """Stands where an id was cut; quote() leaves no star of its own."""
 PAGE: Final = 1000
 """Entries read at once."""
-
-PUT: Final = """
--- Take an id out of a queue and remember it. A key of another type than expected is somebody else's.
--- KEYS: intermediate queue, queue, started registry, job hash, quarantine   ARGV: id, its name here, entry, ttl in s
--- Returns the number of entries. What removes comes first, so that a full Redis takes the rest, too.
-local function is(key, kind)
-  return redis.call('TYPE', key).ok == kind
-end
-for number = 1, 2 do
-  if is(KEYS[number], 'list') then
-    redis.call('LREM', KEYS[number], 0, ARGV[1])
-  end
-end
-if is(KEYS[3], 'zset') then
-  local execution = ARGV[1] .. ':'
-  for _, entry in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
-    if entry == ARGV[1] or string.sub(entry, 1, #execution) == execution then
-      redis.call('ZREM', KEYS[3], entry)
-    end
-  end
-end
-if is(KEYS[4], 'hash') then
-  redis.call('HSET', KEYS[4], 'status', 'failed')
-  redis.call('EXPIRE', KEYS[4], ARGV[4])
-end
-if is(KEYS[5], 'hash') or is(KEYS[5], 'none') then
-  redis.call('HSET', KEYS[5], ARGV[2], ARGV[3])
-  return redis.call('HLEN', KEYS[5])
-end
-return 0
-"""
 
 
 class Entry(BaseModel):
@@ -84,7 +54,7 @@ def put(connection: Redis, queue: Queue, job_id: bytes | str, reason: str, *, tt
     raw = job_id if isinstance(job_id, bytes) else job_id.encode(errors="surrogateescape")
     name = _name(raw)
     entry = Entry(reason=reason[:LONGEST_TEXT], at=time.time(), queue=queue.name[:256])
-    count = connection.register_script(PUT)(
+    count = connection.register_script(script("quarantine"))(
         keys=[
             queue.intermediate_queue_key, queue.key, queue.started_job_registry.key, _job_key(raw), keys.QUARANTINE,
         ],

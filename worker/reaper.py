@@ -13,12 +13,13 @@ from typing import Final
 import structlog
 from pydantic import TypeAdapter
 from redis import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.utils import as_text
 
 from training.errors import InvalidConfig
+from worker import keys
 from worker.fence import Place, lease_of, take_back
 from worker.jobs import effective_id
 from worker.patience import spoiled
@@ -91,7 +92,7 @@ class Reaper:
         rq_id = raw_id.decode(errors="replace")
         place = Place(self._queue, rq_id, execution)
         try:
-            job_id = effective_id(load(raw_id, self._queue, self._connection).args or (), rq_id)
+            job_id = effective_id(load(raw_id, self._connection).args, rq_id)
         except Poison as poison:
             self._poisoned(poison)
             return Seen("", time.monotonic())
@@ -99,7 +100,7 @@ class Reaper:
             job_id = rq_id  # nothing to run; taking it back clears it away
         try:
             return self._watched(raw_id, job_id, place, dead_workers)
-        except ResponseError as error:
+        except RedisError as error:
             if not spoiled(error):
                 raise
             self._poisoned(Poison(f"a key of job {job_id} in Redis is not what it should be ({error})", rq_id))
@@ -114,7 +115,7 @@ class Reaper:
         seen = before if before is not None and still else Seen(lease, time.monotonic())
         patience = DEAD_AFTER if seen.lease else UNCLAIMED_AFTER
         if self._died(place, lease, dead_workers) or time.monotonic() - seen.since >= patience:
-            waits = take_back(self._connection, job_id, place, lease=lease)
+            waits = take_back(self._connection, job_id, place, lease=lease, worker_died=True)
             structlog.get_logger("preflight").warning("job_taken_back", job_id=job_id, waits_in_queue=waits)
         return seen
 
@@ -122,6 +123,6 @@ class Reaper:
         """Whether an execution is known to be dead, and nobody else is running the job."""
         if not place.execution or not dead_workers:
             return False
-        key = f"rq:execution:{place.rq_id}:{place.execution}".encode(errors="surrogateescape")
+        key = keys.rq_execution(place.rq_id, place.execution).encode(errors="surrogateescape")
         name = as_text(self._connection.hget(key, "worker_name") or b"")
         return name in dead_workers and (not lease or lease.startswith(f"{name}/"))

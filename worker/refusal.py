@@ -29,7 +29,8 @@ def say_failed(connection: Redis, settings: Settings, job_id: str | None, error:
         redis.exceptions.RedisError: Redis did not take it.
     """
     event = JobFailed(
-        seq=0, job_id=job_id or "unnamed", attempt=0, ts=time.time(), reason=error.reason, field=error.field,
+        seq=0, job_id=job_id or "unnamed", attempt=0, ts=time.time(), reason=error.reason,
+        field=error.field and error.field[:LONGEST_TEXT],
         message=settings.scrubbed(error.message)[:LONGEST_TEXT],
     )  # fmt: skip
     if not error.told:
@@ -47,6 +48,14 @@ def told_under(connection: Redis, own_id: str, rq_id: str) -> str | None:
     known = (keys.fence(own_id), keys.state(own_id), keys.result(own_id))
     told = own_id if own_id == rq_id or not connection.exists(*known) else rq_id
     return None if connection.exists(keys.lease(told)) else told
+
+
+def say_mismatch(connection: Redis, settings: Settings, job_id: str, rq_id: str, error: PreflightError) -> None:
+    """Publish the failure of a request whose `job_id` belongs to another, under RQ's id.
+
+    Where that is the same id, what is published there is the other's: the failure is in RQ's records and the log alone.
+    """
+    say_failed(connection, settings, None if rq_id == job_id else told_under(connection, rq_id, rq_id), error)
 
 
 def put_away(
@@ -74,6 +83,7 @@ def put_away(
         if claimed_id is not None:
             # Should somebody enqueue it again:
             connection.hset(keys.fence(claimed_id), "deaths", 0)
+            connection.hdel(keys.fence(claimed_id), "request", "rounds", "spared")
             connection.expire(keys.fence(claimed_id), settings.state_ttl)
             connection.delete(keys.cancel(claimed_id))
     except ResponseError as error:

@@ -2,21 +2,17 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
 from redis import Redis
-from redis.client import Pipeline
-from rq import Queue
-from rq.exceptions import InvalidJobOperation, NoSuchJobError
-from rq.job import Job, JobStatus
-from rq.serializers import JSONSerializer
-from rq.utils import now, utcparse
+from rq.exceptions import NoSuchJobError
+from rq.job import JobStatus
 
 from training.errors import InvalidConfig, PreflightError
-from worker.rq_job import AnyIdJob
+from worker import keys
 from worker.wire import FUNCTION, JOB_TIMEOUT, is_job_id
 
 ALLOWED: Final = frozenset({FUNCTION})
@@ -35,11 +31,11 @@ LONGEST_TIMEOUT: Final = 30 * 86_400
 """Seconds for which a job may run."""
 LONGEST_TTL: Final = 10 * 365 * 86_400
 """Seconds for which anything may be kept; what asks for more gets RQ's default."""
-MOST_RETRIES: Final = 10
+MOST_RETRIES: Final = 100
 """What asks for more gets these."""
 FIELDS: Final = (
-    "data", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "retries_left", "number_of_retries",
-    "enqueue_at_front_on_retry", "origin", "meta", "created_at", "enqueued_at", "started_at", "ended_at",
+    "data", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "retries_left", "number_of_retries", "origin",
+    "description", "meta", "created_at", "enqueued_at",
 )  # fmt: skip
 """What is read of a job's hash. Callbacks, webhooks, dependencies, groups, repeats and old results are not."""
 
@@ -80,204 +76,127 @@ class Poison(PreflightError):
         """As it stands in the queue."""
 
 
-class SafeJob(AnyIdJob):
-    """A job that runs an allowed function and calls, imports or unpickles nothing else from Redis."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafeJob:
+    """What was understood of a job. None of RQ's own code gets to see it, so nothing of it is imported or called."""
 
-    @classmethod
-    def fetch(cls, id: str, connection: Redis | None = None, serializer: object = None) -> "SafeJob":  # noqa: ARG003 - RQ's
-        """Return the job, read within bounds; whatever serializer is named, it is JSON.
-
-        Raises:
-            NoSuchJobError: there is none.
-            Poison: what is there cannot be a job.
-        """
-        if connection is None:
-            raise TypeError("SafeJob.fetch() needs a connection")
-        if not is_job_id(id):
-            raise Poison(f"the id is {_shown(id)}, but must be 1 to 64 letters, digits, '.', '_' or '-'", id)
-        job = cls(id, connection, JSONSerializer)
-        job.refresh()
-        return job
-
-    @classmethod
-    def fetch_many(cls, job_ids: Iterable[str], connection: Redis, serializer: object = None) -> list[Job | None]:  # noqa: ARG003
-        """Return None for each id: RQ asks for dependents with it, to put them into whatever queue they name."""
-        return [None for _ in job_ids]
-
-    def refresh(self) -> None:
-        """Read the job again from its hash; raises as `fetch` does."""
-        self.restore(self._read(FIELDS))
-
-    def restore(self, raw_data: Mapping[str, bytes]) -> None:
-        """Take over the fields that are used, and nothing of the others; raises `Poison`."""
-        if "data" not in raw_data:
-            raise self._poison("has no data; enqueue it again")
-        function, args, kwargs = self._payload(raw_data["data"])
-        self._func_name, self._args, self._kwargs, self._instance = function, args, kwargs, None
-        self._data = JSONSerializer.dumps([function, None, args, kwargs])
-        self.created_at = _date(raw_data.get("created_at")) or now()
-        self.enqueued_at = _date(raw_data.get("enqueued_at"))
-        self.started_at = _date(raw_data.get("started_at"))
-        self.ended_at = _date(raw_data.get("ended_at"))
-        self.origin = _text(raw_data.get("origin"))
-        self._status = _status(raw_data.get("status")) or JobStatus.QUEUED
-        self.timeout = self._timeout(raw_data.get("timeout"))
-        self.result_ttl = _whole(raw_data.get("result_ttl"), -1, LONGEST_TTL)
-        self.failure_ttl = _whole(raw_data.get("failure_ttl"), -1, LONGEST_TTL)
-        self.ttl = _whole(raw_data.get("ttl"), 1, LONGEST_TTL)
-        retries = _whole(raw_data.get("retries_left"), 0, None)
-        self.retries_left = None if retries is None else min(retries, MOST_RETRIES)
-        self.number_of_retries = _whole(raw_data.get("number_of_retries"), 0, LONGEST_TTL)
-        self.enqueue_at_front_on_retry = raw_data.get("enqueue_at_front_on_retry") == b"1"
-        self.meta = _meta(raw_data.get("meta"))
-
-    def get_status(self, refresh: bool = True) -> JobStatus:
-        """Return the status, by default as Redis has it now.
-
-        Raises:
-            InvalidJobOperation: the hash is gone, or is no job's any more.
-        """
-        if refresh:
-            try:
-                status = _status(self._read(("status",)).get("status"))
-            except (NoSuchJobError, Poison):
-                status = None
-            if status is None:
-                raise InvalidJobOperation(f"job {self.id} has no status any more")
-            self._status = status
-        return self._status
-
-    @property
-    def func(self) -> Callable[..., object]:
-        """The allowed function that this job names.
-
-        Raises:
-            InvalidConfig: it names another one.
-        """
-        try:
-            require_allowed(self.func_name)
-        except InvalidConfig:
-            self.retries_left = 0
-            raise
-        from worker.jobs import train  # late: it reads what is loaded here
-
-        return train
-
-    @property
-    def instance(self) -> None:
-        """Nothing: methods of objects from Redis are not called."""
-        return
-
-    @instance.setter
-    def instance(self, value: object) -> None:
-        """Ignore an object from Redis."""
-
-    @property
-    def success_callback(self) -> None:
-        """Nothing: callbacks from Redis are not imported."""
-        return
-
-    @property
-    def failure_callback(self) -> None:
-        """Nothing: callbacks from Redis are not imported."""
-        return
-
-    @property
-    def stopped_callback(self) -> None:
-        """Nothing: callbacks from Redis are not imported."""
-        return
-
-    def send_webhooks(self, status: object, *, exc_string: str | None = None) -> None:
-        """Send nothing: URLs from Redis are not called."""
-
-    def _read(self, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the fields that the hash has; raises `NoSuchJobError`, `Poison`."""
-        answer = self.connection.register_script(READ)(keys=[self.key], args=[MOST_FIELDS, LARGEST_FIELD, *fields])
-        match answer:
-            case [b"none"]:
-                raise NoSuchJobError(f"there is no job {self.id}")
-            case [bytes(kind)]:
-                raise self._poison(f"is a {kind.decode()} in Redis, but must be a hash")
-            case [_, int(count)]:
-                raise self._poison(f"has {count} fields, but may have at most {MOST_FIELDS}")
-            case [_, _, bytes(name), int(size)]:
-                raise self._poison(f"has {size} bytes of {name.decode()}, but may have at most {LARGEST_FIELD}")
-            case [_, _, list(values)]:
-                return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
-        raise AssertionError(f"READ returned {answer!r}")
-
-    def _payload(self, data: bytes) -> Payload:
-        """Return what `data` asks for; raises `Poison`."""
-        raw = self._decompressed(data)
-        if raw.startswith(b"\x80") or (raw.endswith(b".") and not raw.startswith(b"[")):
-            raise self._poison("is a pickle, which is not read; enqueue it with rq.serializers.JSONSerializer")
-        try:
-            payload: JsonValue = json.loads(raw.decode())
-        except UnicodeDecodeError:
-            raise self._poison("is in a serialization that is not read; enqueue it with JSONSerializer") from None
-        except (ValueError, RecursionError) as error:
-            # Numbers of thousands of digits are a ValueError, too.
-            raise self._poison(f"is not JSON ({_shown(str(error))}); enqueue it with JSONSerializer") from None
-        if _deeper_than(payload, DEEPEST):
-            raise self._poison(f"is nested more than {DEEPEST} levels deep; flatten it")
-        match payload:
-            case [str(function), _, list(args), dict(kwargs)] if len(function) <= LONGEST_NAME:
-                return function, args, kwargs
-        raise self._poison("is not [function, null, [arguments], {keywords}]; enqueue it with RQ")
-
-    def _decompressed(self, data: bytes) -> bytes:
-        """Return `data` without its compression, if it has one; RQ reads both."""
-        inflate = zlib.decompressobj()
-        try:
-            raw = inflate.decompress(data, LARGEST_PAYLOAD + 1)
-        except zlib.error:
-            return data
-        if len(raw) > LARGEST_PAYLOAD:
-            raise self._poison(f"is more than {LARGEST_PAYLOAD} bytes when decompressed; shorten it")
-        if not inflate.eof:
-            raise self._poison("is cut off; enqueue it again")
-        return raw
-
-    def _timeout(self, value: bytes | None) -> int:
-        if value is None:
-            return JOB_TIMEOUT
-        timeout = _whole(value, -1, LONGEST_TIMEOUT)
-        if timeout is None or timeout == 0:
-            raise self._poison(
-                f"has the timeout {_shown(value)}, but it must be 1 to {LONGEST_TIMEOUT} whole seconds, or -1"
-            )
-        return timeout
-
-    def _poison(self, what: str) -> Poison:
-        return Poison(f"job {self.id} {what}", self.id)
+    id: str
+    status: JobStatus
+    func_name: str
+    args: Sequence[JsonValue]
+    kwargs: Mapping[str, JsonValue]
+    timeout: int
+    """Seconds for which it may run; -1: for ever."""
+    result_ttl: int | None
+    """Seconds for which RQ keeps a result; -1: for ever, None: RQ's default."""
+    failure_ttl: int | None
+    ttl: int | None
+    """Seconds for which it may wait."""
+    retries_left: int
+    meta: Mapping[str, JsonValue]
+    fields: Mapping[str, bytes]
+    """As they were read: what the job's hash is restored from should Redis lose its data."""
 
 
-class SafeQueue(Queue):
-    """A queue whose jobs lead to no others."""
-
-    def enqueue_dependents(
-        self,
-        job: Job,
-        pipeline: Pipeline | None = None,
-        exclude_job_id: str | None = None,
-        refresh_job_status: bool = True,
-    ) -> None:
-        """Enqueue nothing: whoever can write to Redis could name any job, and any queue to put it into."""
-
-
-def load(job_id: bytes | str, queue: Queue, connection: Redis) -> SafeJob:
-    """Return the job that was taken from `queue` under `job_id`.
-
-    What it saves later holds nothing but what was understood here.
+def load(job_id: bytes | str, connection: Redis) -> SafeJob:
+    """Return the job of this id, read within bounds.
 
     Raises:
         NoSuchJobError: there is none; it expired, or was deleted.
         Poison: what is there cannot be a job.
         redis.exceptions.RedisError: Redis did not answer; it may be asked again.
     """
-    job = SafeJob.fetch(job_id if isinstance(job_id, str) else job_id.decode(errors="surrogateescape"), connection)
-    job.origin = queue.name
-    return job
+    name = job_id if isinstance(job_id, str) else job_id.decode(errors="surrogateescape")
+    if not is_job_id(name):
+        raise Poison(f"the id is {_shown(name)}, but must be 1 to 64 letters, digits, '.', '_' or '-'", name)
+    return parse(name, _read(name, connection))
+
+
+def parse(job_id: str, fields: Mapping[str, bytes]) -> SafeJob:
+    """Return the job in the fields of a hash; raises `Poison`."""
+    if "data" not in fields:
+        raise _poison(job_id, "has no data; enqueue it again")
+    function, args, kwargs = _payload(job_id, fields["data"])
+    return SafeJob(
+        id=job_id,
+        status=_status(fields.get("status")) or JobStatus.QUEUED,
+        func_name=function,
+        args=args,
+        kwargs=kwargs,
+        timeout=_timeout(job_id, fields.get("timeout")),
+        result_ttl=_whole(fields.get("result_ttl"), -1, LONGEST_TTL),
+        failure_ttl=_whole(fields.get("failure_ttl"), -1, LONGEST_TTL),
+        ttl=_whole(fields.get("ttl"), 1, LONGEST_TTL),
+        retries_left=min(_whole(fields.get("retries_left"), 0, None) or 0, MOST_RETRIES),
+        meta=_meta(fields.get("meta")),
+        fields=fields,
+    )
+
+
+def _read(job_id: str, connection: Redis) -> dict[str, bytes]:
+    """Return the fields that the hash has; raises `NoSuchJobError`, `Poison`."""
+    answer = connection.register_script(READ)(keys=[keys.rq_job(job_id)], args=[MOST_FIELDS, LARGEST_FIELD, *FIELDS])
+    match answer:
+        case [b"none"]:
+            raise NoSuchJobError(f"there is no job {job_id}")
+        case [bytes(kind)]:
+            raise _poison(job_id, f"is a {kind.decode()} in Redis, but must be a hash")
+        case [_, int(count)]:
+            raise _poison(job_id, f"has {count} fields, but may have at most {MOST_FIELDS}")
+        case [_, _, bytes(name), int(size)]:
+            raise _poison(job_id, f"has {size} bytes of {name.decode()}, but may have at most {LARGEST_FIELD}")
+        case [_, _, list(values)]:
+            return {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
+    raise AssertionError(f"READ returned {answer!r}")
+
+
+def _payload(job_id: str, data: bytes) -> Payload:
+    """Return what `data` asks for; raises `Poison`."""
+    raw = _decompressed(job_id, data)
+    if raw.startswith(b"\x80") or (raw.endswith(b".") and not raw.startswith(b"[")):
+        raise _poison(job_id, "is a pickle, which is not read; enqueue it with rq.serializers.JSONSerializer")
+    try:
+        payload: JsonValue = json.loads(raw.decode())
+    except UnicodeDecodeError:
+        raise _poison(job_id, "is in a serialization that is not read; enqueue it with JSONSerializer") from None
+    except (ValueError, RecursionError) as error:
+        # Numbers of thousands of digits are a ValueError, too.
+        raise _poison(job_id, f"is not JSON ({_shown(str(error))}); enqueue it with JSONSerializer") from None
+    if _deeper_than(payload, DEEPEST):
+        raise _poison(job_id, f"is nested more than {DEEPEST} levels deep; flatten it")
+    match payload:
+        case [str(function), _, list(args), dict(kwargs)] if len(function) <= LONGEST_NAME:
+            return function, args, kwargs
+    raise _poison(job_id, "is not [function, null, [arguments], {keywords}]; enqueue it with RQ")
+
+
+def _decompressed(job_id: str, data: bytes) -> bytes:
+    """Return `data` without its compression, if it has one; RQ reads both."""
+    inflate = zlib.decompressobj()
+    try:
+        raw = inflate.decompress(data, LARGEST_PAYLOAD + 1)
+    except zlib.error:
+        return data
+    if len(raw) > LARGEST_PAYLOAD:
+        raise _poison(job_id, f"is more than {LARGEST_PAYLOAD} bytes when decompressed; shorten it")
+    if not inflate.eof:
+        raise _poison(job_id, "is cut off; enqueue it again")
+    return raw
+
+
+def _timeout(job_id: str, value: bytes | None) -> int:
+    if value is None:
+        return JOB_TIMEOUT
+    timeout = _whole(value, -1, LONGEST_TIMEOUT)
+    if timeout is None or timeout == 0:
+        raise _poison(
+            job_id, f"has the timeout {_shown(value)}, but it must be 1 to {LONGEST_TIMEOUT} whole seconds, or -1"
+        )
+    return timeout
+
+
+def _poison(job_id: str, what: str) -> Poison:
+    return Poison(f"job {job_id} {what}", job_id)
 
 
 def require_allowed(function: str | None) -> None:
@@ -309,13 +228,6 @@ def _whole(value: bytes | None, least: int, most: int | None) -> int | None:
 def _status(value: bytes | None) -> JobStatus | None:
     try:
         return JobStatus(_text(value))
-    except ValueError:
-        return None
-
-
-def _date(value: bytes | None) -> datetime | None:
-    try:
-        return utcparse(_text(value))
     except ValueError:
         return None
 

@@ -22,35 +22,34 @@ from typing import Final, Literal, NoReturn
 import structlog
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.client import Pipeline
 from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import Queue, Worker
 from rq.exceptions import NoSuchJobError
-from rq.executions import Execution
-from rq.job import Job, JobStatus
+from rq.job import JobStatus
 from rq.serializers import JSONSerializer
-from rq.worker import WorkerStatus
 
 from training.errors import InvalidConfig, PreflightError, TimedOut
 from training.installed import compiled_anew, require_training_packages
 from training.process import die_with_parent, readable
 from training.resources import detect
-from worker import keys, logs
+from worker import keys, logs, quarantine
 from worker.admission import admit
 from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
 from worker.jobs import effective_id
-from worker.patience import FIRST_PAUSE, HOPELESS, LONGEST_PAUSE, T, insist, trouble
+from worker.patience import FIRST_PAUSE, HOPELESS, LONGEST_PAUSE, T, insist, spoiled, trouble
 from worker.places import forget_old, see_that_writable
 from worker.presence import Presence
 from worker.reaper import Reaper
 from worker.refusal import put_away, say_failed, told_under
+from worker.rq_records import Execution, RqRecords, failed
 from worker.run import Interrupted, limits
-from worker.safe_job import Poison, SafeJob, SafeQueue, load
+from worker.safe_job import Poison, SafeJob, load
 from worker.settings import Settings
+from worker.shared_keys import put_aside_wrong_types, shared_keys
 from worker.signals import hear_hangup
-from worker.supervisor import Supervisor, Taken, Told, book_failure
+from worker.supervisor import Supervisor, Taken, Told
 from worker.wire import is_job_id
 
 WORKER_TTL: Final = 45
@@ -107,7 +106,6 @@ class PreflightWorker(Worker):
             [queue],
             name=name,
             connection=connection,
-            job_class=SafeJob,
             serializer=JSONSerializer,
             worker_ttl=WORKER_TTL,
             job_monitoring_interval=MONITOR_EVERY,
@@ -119,6 +117,12 @@ class PreflightWorker(Worker):
         self._told = Told()
         self._presence: Presence | None = None
         self._log = structlog.get_logger("preflight")
+        self._records = RqRecords(connection, queue, name)
+        self._shared_keys = shared_keys(queue, name)
+        self._running: Taken | None = None
+        """What a supervisor is running."""
+        self._is_idle = False
+        """Whether RQ's records say so."""
         self._reaper = Reaper(connection, queue, self._put_away)
         # Read between other things and not by RQ's thread: a fork beside a thread may find its locks taken for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
@@ -141,7 +145,7 @@ class PreflightWorker(Worker):
             dead = presence.dead_before()
             self._insist(lambda: self._reaper.look(dead), "look for jobs of workers that died here")
             while (taken := self._take(burst)) is not None:
-                self._execute(taken)
+                self._run_job(taken)
         except Interrupted:
             pass
         finally:
@@ -164,7 +168,16 @@ class PreflightWorker(Worker):
             return
 
     def _insist(self, action: Callable[[], T], what: str) -> T:
-        return insist(action, what, self._look)
+        return insist(lambda: self._repairing(action), what, self._look)
+
+    def _repairing(self, action: Callable[[], T]) -> T:
+        """Do something once more where it failed for a key that all jobs share, and which could be put aside."""
+        try:
+            return action()
+        except RedisError as error:
+            if not (spoiled(error) and put_aside_wrong_types(self.connection, self._shared_keys)):
+                raise
+            return action()
 
     def _look(self) -> None:
         self._beat()
@@ -187,7 +200,7 @@ class PreflightWorker(Worker):
             self._log.warning("not_signed_off", detail=trouble(error))
 
     def _hear_commands(self) -> None:
-        """Take RQ's commands as hints: `shutdown` is a SIGTERM, `stop-job` a cancellation; others do nothing."""
+        """Take RQ's commands as hints: `shutdown` is a SIGTERM, to stop a job a cancellation; others do nothing."""
         while (message := self._commands.get_message(timeout=0)) is not None:
             try:
                 command = json.loads(message["data"])
@@ -196,7 +209,9 @@ class PreflightWorker(Worker):
             match command:
                 case {"command": "shutdown"}:
                     os.kill(self._own_pid, signal.SIGTERM)
-                case {"command": "stop-job", "job_id": str(job_id)} if is_job_id(job_id):
+                case {"command": "stop-job" | "stop-execution", "job_id": str(rq_id)} if is_job_id(rq_id):
+                    running = self._running
+                    job_id = running.job_id if running is not None and running.rq_job.id == rq_id else rq_id
                     self.connection.hset(keys.cancel(job_id), "at", str(time.time()))
                     self.connection.expire(keys.cancel(job_id), self._settings.state_ttl)
 
@@ -208,15 +223,9 @@ class PreflightWorker(Worker):
         while not self._told():
             self._beat()
             try:
-                self._show_life()
-                if self.get_state() != WorkerStatus.IDLE:
-                    self.set_state(WorkerStatus.IDLE)  # RQ's own loop does so; a job makes it busy
-                self._hear_commands()
-                if self._reaper.due():
-                    self._reaper.look()
-                raw_id = self._next_id(burst)
+                raw_id = self._repairing(partial(self._look_around, burst))
                 if raw_id is not None:
-                    taken = self._insist(partial(self._let_in, raw_id), "read the job")
+                    taken = self._admit(raw_id)
                     if taken is not None:
                         return taken
                 elif burst:
@@ -230,12 +239,25 @@ class PreflightWorker(Worker):
                 pause = min(2 * pause, LONGEST_PAUSE)
         return None
 
+    def _look_around(self, burst: bool) -> bytes | None:
+        """Do what an idle worker does, and return the id of the next job, if there is one within a second."""
+        self._show_life()
+        if not self._is_idle:
+            self._records.end_executions()
+            self._is_idle = True
+        self._hear_commands()
+        if self._reaper.due():
+            self._reaper.look()
+        return self._next_id(burst)
+
     def _show_life(self) -> None:
         """Tell RQ's tools that this worker lives; sign on again where Redis has forgotten it."""
         if not self.connection.exists(self.key):
             self._log.warning("redis_lost_its_data", detail="signing on again; jobs that waited there are gone")
             Worker.register_birth(self)
-            self.set_state(self.get_state())
+            self.connection.hset(self.key, "state", "idle" if self._running is None else "busy")
+            if self._running is not None:
+                self.connection.hset(self.key, "current_job", self._running.rq_job.id)
         self.heartbeat()
 
     def _next_id(self, burst: bool) -> bytes | None:
@@ -246,12 +268,26 @@ class PreflightWorker(Worker):
             taken = self.connection.blmove(source, between, TAKE_WITHIN, "LEFT", "RIGHT")
         return taken.encode() if isinstance(taken, str) else taken
 
+    def _admit(self, raw_id: bytes) -> Taken | None:
+        """Return the job of this id, or None when there is nothing to run.
+
+        Whatever goes wrong here would go wrong with every worker, so that the job is quarantined; Redis being away is
+        waited for.
+        """
+        try:
+            return self._insist(partial(self._let_in, raw_id), "read the job")
+        except (Interrupted, *HOPELESS):
+            raise
+        except Exception as error:
+            self._quarantine(raw_id.decode(errors="surrogateescape"), error)
+            return None
+
     def _let_in(self, raw_id: bytes) -> Taken | None:
         """Return the job of this id, or None when there is nothing to run; may be called again."""
         try:
-            job = load(raw_id, self._queue, self.connection)
-            if job.get_status(refresh=False) not in ENDED:
-                return Taken(job, admit(job, self._settings), effective_id(job.args or (), job.id))
+            job = load(raw_id, self.connection)
+            if job.status not in ENDED:
+                return Taken(job, admit(job, self._settings), effective_id(job.args, job.id))
             # Else it was enqueued twice under one id, and ended before its second turn.
         except Poison as poison:
             self._put_away(poison)
@@ -266,18 +302,50 @@ class PreflightWorker(Worker):
     def _put_away(self, poison: Poison) -> None:
         put_away(self.connection, self._queue, self._settings, poison)
 
+    def _quarantine(self, rq_id: str, error: Exception, claimed_id: str | None = None) -> None:
+        """Take a job out of the queue that made this process fail."""
+        self._log.error("job_quarantined", rq_id=ascii(rq_id)[:80], exc_info=error)
+        why = f"taking it failed ({type(error).__name__}: {ascii(str(error))[:500]}); please report it"
+        poison = Poison(why, rq_id)
+        try:
+            self._insist(
+                lambda: put_away(self.connection, self._queue, self._settings, poison, claimed_id), "quarantine the job"
+            )
+        except (Interrupted, *HOPELESS):
+            raise
+        except Exception:
+            # Publishing why is what failed: the job has to go all the same.
+            self._log.exception("quarantine_not_published", rq_id=ascii(rq_id)[:80])
+            self._insist(
+                lambda: quarantine.put(self.connection, self._queue, rq_id, why, ttl=self._settings.state_ttl),
+                "quarantine the job",
+            )
+
     def _refuse(self, job: SafeJob, error: PreflightError) -> None:
         """Fail a job that is not let in."""
-        told = told_under(self.connection, effective_id(job.args or (), job.id), job.id)
+        told = told_under(self.connection, effective_id(job.args, job.id), job.id)
         say_failed(self.connection, self._settings, told, error)
-        book_failure(self, Place(self._queue, job.id, ""), None, job, error)
+        self._records.end_job(job, failed(job, f"{error.reason}: {error.message}"), None, None)
 
     # --- having it run
+
+    def _run_job(self, taken: Taken) -> None:
+        """Run a job to its end, or quarantine it where that makes this process fail."""
+        self._running, self._is_idle = taken, False
+        try:
+            self._execute(taken)
+        except (Interrupted, *HOPELESS):
+            raise
+        except Exception as error:
+            self._quarantine(taken.rq_job.id, error, taken.job_id)
+        finally:
+            self._running = None
 
     def _execute(self, taken: Taken) -> None:
         """Have a supervisor run the job, and put the job back when the supervisor dies."""
         job = taken.rq_job
-        execution = self._insist(lambda: self.prepare_execution(job), "book the job as begun")
+        execution = Execution(secrets.token_hex(16), time.time())
+        self._insist(lambda: self._records.begin_execution(job, execution), "record the execution")
         place = Place(self._queue, job.id, execution.id)
         if self._told():
             self._put_back(taken, place)
@@ -290,11 +358,11 @@ class PreflightWorker(Worker):
                 f"the job ran longer than {job.timeout} s and did not end when told; its supervisor was killed"
             )
             self._insist(lambda: say_failed(self.connection, self._settings, taken.job_id, late), "tell the failure")
-            self._insist(lambda: book_failure(self, place, execution, job, late), "book the failure")
+            end = failed(job, f"{late.reason}: {late.message}")
+            self._insist(lambda: self._records.end_job(job, end, execution, None), "record the failure")
         elif status != 0:
             self._log.error("supervisor_died", job_id=taken.job_id, detail=describe_exit(status))
             self._put_back(taken, place)
-        self.execution = None
 
     def _fork_and_await(self, taken: Taken, execution: Execution) -> int | Literal["timeout", "not begun"]:
         """Run the supervisor and return its wait status, that it had to be killed, or that none could be started."""
@@ -304,7 +372,10 @@ class PreflightWorker(Worker):
                 pid = self._fork(taken, execution)
             finally:
                 os.close(theirs)
-            return "not begun" if pid is None else self._await(pid, ended, taken.rq_job)
+            return "not begun" if pid is None else self._await(pid, ended, taken.rq_job, execution)
+        except Exception:
+            self._signal_horse(signal.SIGKILL)  # its job is taken out of the queue: nobody may go on with it
+            raise
         finally:
             os.close(ended)
             self._horse_pid = 0
@@ -321,7 +392,7 @@ class PreflightWorker(Worker):
                 )
                 self._log.warning("waiting_for_a_process", job_id=taken.job_id, detail=detail, retry_in_s=pause)
             self._beat()
-            self._tell_of(taken.rq_job)
+            self._tell_of(taken.rq_job, execution)
             if self._told():
                 return None
             time.sleep(pause)
@@ -342,26 +413,26 @@ class PreflightWorker(Worker):
             self._signal_horse(signal.SIGTERM)  # it came between the last look and the fork
         return pid
 
-    def _await(self, pid: int, ended: int, job: SafeJob) -> int | Literal["timeout"]:
+    def _await(self, pid: int, ended: int, job: SafeJob, execution: Execution) -> int | Literal["timeout"]:
         """Wait for the end of a supervisor, with which the pipe `ended` ends."""
         began = time.monotonic()
         while True:
             if readable(ended, MONITOR_EVERY):
                 return os.waitpid(pid, 0)[1]
             self._beat()
-            in_touch = self._tell_of(job)
-            over = 0 < (job.timeout or 0) < time.monotonic() - began - HARD_TIMEOUT
+            in_touch = self._tell_of(job, execution)
+            over = 0 < job.timeout < time.monotonic() - began - HARD_TIMEOUT
             if over and in_touch:  # without Redis it may be waiting to tell its result
                 self._signal_horse(signal.SIGKILL)
                 os.waitpid(pid, 0)
                 return "timeout"
 
-    def _tell_of(self, job: SafeJob) -> bool:
+    def _tell_of(self, job: SafeJob, execution: Execution) -> bool:
         """Tell RQ's tools that worker and job live; returns whether Redis took it."""
         try:
-            self._show_life()
+            self._repairing(self._show_life)
             self._hear_commands()
-            self.maintain_heartbeats(job)
+            self._repairing(lambda: self._records.keep_execution(job, execution))
         except RedisError as error:
             self._log.warning("no_sign_of_life_given", detail=f"{trouble(error)}; the job goes on")
             return False
@@ -393,7 +464,7 @@ class PreflightWorker(Worker):
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to hear
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             die_with_parent(self._own_pid)
-            Supervisor(self, self._queue, execution, taken, self._settings, self._told).run()
+            Supervisor(self.connection, self._queue, self.name, execution, taken, self._settings, self._told).run()
             code = 0
         except Interrupted:
             code = os.EX_TEMPFAIL
@@ -403,15 +474,6 @@ class PreflightWorker(Worker):
             with suppress(AttributeError, OSError, ValueError):  # standard output may be closed, or gone
                 sys.stdout.flush()
             os._exit(code)
-
-    def cleanup_execution(self, job: Job, pipeline: Pipeline) -> None:
-        """Forget the execution of a job, however often the transaction has to be tried.
-
-        RQ forgets it at the first try, so that a second one leaves the job among those that run (rq #2424).
-        """
-        execution = self.execution
-        super().cleanup_execution(job, pipeline)
-        self.execution = execution
 
 
 def describe_exit(status: int) -> str:
@@ -496,7 +558,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
         see_that_usable(export)
     connection = connect(settings)
     forget_old(settings)  # by the clock, which has been compared
-    queue = SafeQueue(settings.queue, connection=connection, job_class=SafeJob, serializer=JSONSerializer)
+    queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
     worker = PreflightWorker(queue, connection, settings)
     log.info(
         "worker_started",

@@ -12,24 +12,21 @@ from typing import Final
 
 import structlog
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-from rq import Queue, Worker
-from rq.exceptions import InvalidJobOperation
-from rq.executions import Execution
-from rq.job import JobStatus
-from rq.utils import now
+from redis.exceptions import RedisError
+from rq import Queue
 
 from training.errors import InvalidConfig, PreflightError
 from worker.fence import DEATHS_ALLOWED, Fence, Place, Superseded, step_aside
-from worker.jobs import Outcome, execute, stored_result
-from worker.patience import T, insist, spoiled
+from worker.jobs import Outcome, StoredResultUnreadable, execute, stored_result
+from worker.patience import HOPELESS, T, insist, spoiled
 from worker.places import next_attempt
-from worker.refusal import put_away, say_failed
+from worker.refusal import put_away, say_failed, say_mismatch
+from worker.rq_records import Execution, RqRecords, failed, finished
 from worker.run import Interrupted
 from worker.safe_job import Poison, SafeJob
 from worker.settings import Settings
-from worker.wire import TrainJob, TrainResult
+from worker.shared_keys import put_aside_wrong_types, shared_keys
+from worker.wire import TrainJob
 
 BUSY_PAUSE: Final = 1.0
 """Seconds before a job that runs elsewhere already goes round the queue again."""
@@ -70,31 +67,41 @@ class Supervisor:
     """Runs one job in this process."""
 
     def __init__(
-        self, worker: Worker, queue: Queue, execution: Execution, taken: Taken, settings: Settings, told: Told
-    ) -> None:
-        """Run `taken`, which `worker` took from `queue`, under RQ's `execution`.
+        self, connection: Redis, queue: Queue, worker_name: str, execution: Execution, taken: Taken,
+        settings: Settings, told: Told,
+    ) -> None:  # fmt: skip
+        """Run `taken`, which a worker took from `queue`, under `execution`.
 
         Args:
-            worker: whose bookkeeping is used.
+            connection: to Redis.
             queue: where the job came from.
+            worker_name: of the worker.
             execution: RQ's record of it.
             taken: the job.
             settings: of the service.
             told: counts the signals.
         """
-        self._worker = worker
-        self._connection: Redis = worker.connection
+        self._connection = connection
+        self._worker_name = worker_name
         self._taken = taken
         self._execution = execution
         self._settings = settings
         self._told = told
         self._place = Place(queue, taken.rq_job.id, execution.id)
-        owner = f"{worker.name}/{execution.id}"
-        self._fence = Fence(self._connection, taken.job_id, owner, ttl=settings.state_ttl)
+        self._records = RqRecords(connection, queue, worker_name)
+        self._shared_keys = shared_keys(queue, worker_name)
+        self._fence = Fence(
+            connection, taken.job_id, f"{worker_name}/{execution.id}", ttl=settings.state_ttl,
+            request=taken.request.digest(),
+        )  # fmt: skip
+        self._failed = False
         self._log = structlog.get_logger("preflight").bind(job_id=taken.job_id)
 
     def run(self) -> None:
-        """Claim the job, run it and book its end.
+        """Claim the job, run it and record its end.
+
+        What goes wrong before an attempt is claimed would go wrong with every worker: the job is quarantined. After
+        that the attempt has died, and deaths are counted.
 
         Raises:
             Interrupted: told to stop before the job was claimed, or while Redis was away.
@@ -102,14 +109,24 @@ class Supervisor:
         """
         try:
             self._run()
-        except ResponseError as error:
+        except (Interrupted, *HOPELESS):
+            raise
+        except RedisError as error:
             if not spoiled(error):
                 raise
             self._put_away(f"a key of the job in Redis is not what it should be ({error})")
+        except StoredResultUnreadable as error:
+            self._put_away(error.message)
+        except Exception as error:
+            if self._fence.attempt:
+                raise
+            self._log.exception("job_quarantined")
+            self._put_away(f"it could not be begun ({type(error).__name__}: {error})")
 
     def _run(self) -> None:
+        allowed = max(DEATHS_ALLOWED, self._taken.rq_job.retries_left)
         least = next_attempt(self._settings, self._taken.job_id)
-        claim = self._insist(lambda: self._fence.claim(least=least), "claim the job")
+        claim = self._insist(lambda: self._fence.claim(least=least, deaths_allowed=allowed), "claim the job")
         match claim.word:
             case "claimed":
                 self._run_claimed()
@@ -119,9 +136,13 @@ class Supervisor:
                 self._step_aside()
             case "poisoned":
                 self._put_away(
-                    f"its worker died {claim.number} times in a row without coming further, at most "
-                    f"{DEATHS_ALLOWED} are allowed"
+                    f"its worker died {claim.number} times in a row without coming further, at most {allowed} are "
+                    "allowed"
                 )
+            case "looping":
+                self._put_away(f"it is finished, but its end could not be recorded in {claim.number} tries")
+            case "mismatch":
+                self._refuse_mismatch()
 
     def _put_away(self, why: str) -> None:
         """Take the job out of the queue for good."""
@@ -129,12 +150,24 @@ class Supervisor:
         away = partial(put_away, self._connection, self._place.queue, self._settings, poison, self._taken.job_id)
         self._insist(away, "put the job into quarantine")
 
+    def _refuse_mismatch(self) -> None:
+        """Fail a job whose id belongs to another request, without touching what that one has."""
+        job, job_id = self._taken.rq_job, self._taken.job_id
+        error = InvalidConfig(
+            f"job_id is {job_id!r}, which belongs to another request; enqueue this one under an id of its own",
+            field="job_id",
+        )
+        self._insist(
+            lambda: say_mismatch(self._connection, self._settings, job_id, job.id, error), "publish the failure"
+        )
+        end = failed(job, f"{error.reason}: {error.message}")
+        self._insist(lambda: self._records.end_job(job, end, self._execution, None), "record the failure")
+
     def _run_claimed(self) -> None:
-        job = self._taken.rq_job
         try:
-            self._insist(self._book_begin, "book the job as running")
-            self._execute(job)
-            self._insist(self._fence.rest, "end the attempt")
+            self._insist(self._start, "record the job as started")
+            self._execute(self._taken.rq_job)
+            self._insist(lambda: self._fence.rest(failed=self._failed), "end the attempt")
         except Retried:
             return
         except Interrupted:
@@ -142,50 +175,54 @@ class Supervisor:
         except Superseded:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
 
+    def _start(self) -> None:
+        self._records.start_job(self._taken.rq_job, self._execution, self._fence)
+
     def _execute(self, job: SafeJob) -> None:
-        """Run the job and book its outcome."""
+        """Run the job and record its outcome."""
         try:
             execute(
-                self._taken.request, job, self._fence, self._connection, self._settings, self._worker.name, self._told,
-                self._book,
+                self._taken.request, self._taken.job_id, job, self._fence, self._connection, self._settings,
+                self._worker_name, self._told, self._start,
+                lambda outcome: self._repairing(partial(self._book, outcome)),
             )  # fmt: skip
         except PreflightError as error:  # it could not begin
-            self._insist(partial(self._book, error), "book the failure")
+            self._insist(partial(self._book, error), "record the failure")
 
     def _book(self, outcome: Outcome) -> None:
-        """Book an outcome with RQ; may be called again.
+        """Record an outcome with RQ; may be called again.
 
         Raises:
             Retried: the job failed and is back in its queue.
             Superseded: a newer attempt has taken over.
             redis.exceptions.RedisError: Redis did not take all of it.
         """
+        job = self._taken.rq_job
         if isinstance(outcome, PreflightError):
             self._book_failure(outcome)
         else:
-            self._still_counts()
-            self._book_success(outcome)
+            self._records.end_job(job, finished(job, outcome), self._execution, self._fence)
 
     def _book_failure(self, error: PreflightError) -> None:
         job = self._taken.rq_job
         if not error.told:  # it failed before there was a run to say so
             say_failed(self._connection, self._settings, self._taken.job_id, error)
         if error.retry and job.retries_left:
-            self._fence.hand_back(self._place, front=False, retries_left=job.retries_left - 1)
+            left = job.retries_left - 1
+            self._records.requeue(job, self._place, self._fence, front=False, retries_left=left)
             raise Retried
-        self._still_counts()
-        book_failure(self._worker, self._place, self._execution, job, error)
-
-    def _still_counts(self) -> None:
-        """Raise `Superseded` where a newer attempt has taken over: RQ's own bookkeeping does not ask."""
-        self._fence.beat(further=False)
+        end = failed(job, f"{error.reason}: {error.message}")
+        self._records.end_job(job, end, self._execution, self._fence)
+        self._failed = True
 
     def _hand_back(self) -> None:
         """Put the job to the front of its queue, without spending a retry."""
         deadline = time.monotonic() + FAREWELL
         while True:
             try:
-                self._fence.hand_back(self._place, front=True)
+                self._records.requeue(self._taken.rq_job, self._place, self._fence, front=True)
+                return
+            except Superseded:
                 return
             except RedisError as error:
                 if time.monotonic() > deadline:
@@ -194,12 +231,15 @@ class Supervisor:
                 time.sleep(0.1)
 
     def _return_stored(self) -> None:
-        """Book a job that was finished before, by an attempt that could not."""
+        """Record the end of a job that was finished before, by an attempt that could not."""
+        job = self._taken.rq_job
         result = self._insist(lambda: stored_result(self._connection, self._taken.job_id), "read the stored result")
-        if result is None:
-            raise InvalidConfig(f"the result of {self._taken.job_id} expired while it was read; enqueue it again")
-        self._taken.rq_job.started_at = now()
-        self._insist(partial(self._book_success, result), "book the job as finished")
+        if result is None:  # it expired between claim and read
+            self._run()
+            return
+        end = finished(job, result)
+        self._insist(lambda: self._records.end_job(job, end, self._execution, None), "record the job as finished")
+        self._insist(self._fence.end_round, "end the round")
 
     def _step_aside(self) -> None:
         """Let the attempt that runs go on; the queue remembers the job in case it dies."""
@@ -208,24 +248,17 @@ class Supervisor:
             time.sleep(0.05)
         insist(lambda: step_aside(self._connection, self._place), "step aside", lambda: None)
 
-    def _book_begin(self) -> None:
-        """Book the job as running with RQ; may be called again."""
-        job = self._taken.rq_job
-        self._worker.prepare_job_execution(job, remove_from_intermediate_queue=True)
-        self._connection.persist(job.key)
-        job.started_at = now()
-
-    def _book_success(self, result: TrainResult) -> None:
-        """Book the job as finished with RQ; may be called again."""
-        job, worker = self._taken.rq_job, self._worker
-        job.ended_at = now()
-        job._result = result.model_dump(mode="json", exclude_none=True)
-        job._status = JobStatus.FINISHED
-        worker.execution = self._execution
-        worker.handle_job_success(job, self._place.queue, self._place.queue.started_job_registry)
-
     def _insist(self, action: Callable[[], T], what: str) -> T:
-        return insist(action, what, self._look)
+        return insist(lambda: self._repairing(action), what, self._look)
+
+    def _repairing(self, action: Callable[[], T]) -> T:
+        """Do something once more where it failed for a key that all jobs share, and which could be put aside."""
+        try:
+            return action()
+        except RedisError as error:
+            if not (spoiled(error) and put_aside_wrong_types(self._connection, self._shared_keys)):
+                raise
+            return action()
 
     def _look(self) -> None:
         """Between two tries: keep the lease, hear the signal."""
@@ -235,26 +268,3 @@ class Supervisor:
                 self._fence.beat(further=False)
             except RedisError:
                 return
-
-
-def book_failure(
-    worker: Worker, place: Place, execution: Execution | None, job: SafeJob, error: PreflightError
-) -> None:
-    """Book a job as failed with RQ, never to be retried; may be called again.
-
-    Raises:
-        redis.exceptions.RedisError: Redis did not take all of it.
-    """
-    job.started_at = job.started_at or now()
-    job.ended_at = now()
-    job.retries_left = 0
-    worker.execution = execution
-    job.save(include_meta=False)
-    worker.handle_job_failure(job, place.queue, exc_string=f"{error.reason}: {error.message}")
-    try:
-        booked = job.get_status() is JobStatus.FAILED
-    except InvalidJobOperation:
-        booked = False
-    if not booked:  # RQ swallows what goes wrong there
-        raise RedisConnectionError("the failure was not booked")
-    place.queue.connection.lrem(place.queue.intermediate_queue_key, 0, job.id)

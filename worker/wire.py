@@ -3,6 +3,7 @@
 The JSON Schemas in `docs/schemas/` are written from these (`python -m worker.schemas`); a test holds them equal.
 """
 
+import hashlib
 import json
 import re
 from typing import Annotated, Final, Literal, Self
@@ -183,6 +184,11 @@ class TrainJob(Wire):
     @property
     def _given(self) -> set[str]:
         return {*SPEC_FIELDS} & self.model_fields_set
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what is asked for, under whatever id: 64 hexadecimal digits."""
+        asked = self.model_dump(mode="json", exclude={"job_id"}, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def spec(self) -> TrainSpec:
         """Return the part that decides the result: what is given here, the rest from the recipe or by default."""
@@ -625,6 +631,11 @@ class TrainResult(Wire):
     """The page about the run; null: none was made."""
     onnx: Text | None = None
     """The model as ONNX; null: it was not asked for, or refused."""
+
+
+def read_result(text: str | bytes) -> TrainResult:
+    """Return the result in a JSON text; fields of a newer version are passed over. Raises `ValidationError`."""
+    return TrainResult.model_validate_json(text, extra="ignore")
 
 
 Status = Literal["queued", "running", "finished", "failed", "cancelled", "unknown"]

@@ -18,6 +18,8 @@ from worker import keys
 from worker.fence import (
     DEATHS_ALLOWED,
     LEASE_MS,
+    MAX_ROUNDS,
+    SPARED_DEATHS,
     Claim,
     Entry,
     Fence,
@@ -28,7 +30,6 @@ from worker.fence import (
     take_back,
 )
 from worker.publish import folded
-from worker.safe_job import SafeJob
 from worker.settings import Settings
 from worker.totals import counted
 from worker.wire import LIFECYCLE, AnyEvent, JobStarted, Progress, TrainingDone, TrainResult, flatten
@@ -45,7 +46,7 @@ def raw(settings: Settings) -> Redis:
 
 @pytest.fixture
 def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, job_class=SafeJob, serializer=JSONSerializer)
+    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def full(raw: Redis) -> Iterator[Callable[[], None]]:
 
 
 def fence_of(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
-    return Fence(raw, "j", owner, ttl=ttl)
+    return Fence(raw, "j", owner, ttl=ttl, request="r")
 
 
 def claimed(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
@@ -160,20 +161,81 @@ def test_the_first_claim_begins_attempt_one(raw: Redis, connection: Redis) -> No
     assert fence.attempt == 0
     assert fence.claim() == Claim("claimed", 1)
     assert fence.attempt == 1
-    assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "1"}
+    assert connection.hgetall(keys.fence("j")) == {
+        "attempt": "1", "owner": "a", "deaths": "1", "request": "r",
+    }  # fmt: skip
     assert lease_of(raw, "j") == "a 0"
     assert 0 < connection.ttl(keys.fence("j")) <= 77
     assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
 
 
 def test_a_finished_job_is_not_begun(raw: Redis) -> None:
-    """Its result says so, though nobody runs it; nothing is written."""
+    """Its result says so, though nobody runs it; only that it came round is counted."""
     raw.set(keys.result("j"), "{}")
-    before = everything(raw)
     fence = fence_of(raw, "a")
     assert fence.claim() == Claim("done", 0)
     assert fence.attempt == 0
-    assert everything(raw) == before
+    assert raw.hgetall(keys.fence("j")) == {b"rounds": b"1"}
+    assert 0 < raw.ttl(keys.fence("j")) <= TTL
+
+
+def test_a_finished_job_does_not_come_round_for_ever(raw: Redis) -> None:
+    """Whatever keeps its end from being recorded; one that was recorded begins to count anew."""
+    raw.set(keys.result("j"), "{}")
+    fence = fence_of(raw, "a")
+    for _ in range(MAX_ROUNDS):
+        assert fence.claim() == Claim("done", 0)
+    assert fence.claim() == Claim("looping", MAX_ROUNDS + 1)
+    fence.end_round()
+    assert fence.claim() == Claim("done", 0)
+
+
+def test_an_id_belongs_to_one_request(raw: Redis) -> None:
+    """While its job waits for another attempt, runs or is finished; one that failed leaves it to the next."""
+    fence, other = claimed(raw, "a"), Fence(raw, "j", "b", ttl=TTL, request="another")
+    assert other.claim() == Claim("mismatch", 0)
+    die(raw)
+    assert other.claim() == Claim("mismatch", 0)
+    raw.set(keys.result("j"), "{}")
+    assert other.claim() == Claim("mismatch", 0)
+    raw.delete(keys.result("j"))
+    fence.rest(failed=True)
+    assert other.claim() == Claim("claimed", 2)
+
+
+@pytest.mark.parametrize("value", ["x", "", "-5", "1.5", "1e9", "9" * 30, "nan", "inf", "0x10", "\xff"])
+@pytest.mark.parametrize("field", ["attempt", "deaths", "rounds", "spared", "seq:1"])
+def test_a_number_that_is_none_counts_as_none(raw: Redis, queue: Queue, field: str, value: str) -> None:
+    """Somebody wrote into a fence: the job is claimed, kept and ended as without."""
+    raw.hset(keys.fence("j"), field, value)
+    fence = claimed(raw, "a")
+    assert fence.attempt == 1
+    fence.beat(further=False)
+    assert published(fence, [entry(started())]) == 1
+    assert fence.hand_back(taken_from(queue), front=True) == "queued"
+
+
+@pytest.mark.parametrize(("retries", "allowed"), [(0, DEATHS_ALLOWED), (100, 100)])
+def test_as_many_deaths_are_allowed_as_retries(raw: Redis, retries: int, allowed: int) -> None:
+    """Three at least."""
+    for _ in range(allowed):
+        assert fence_of(raw, "a").claim(deaths_allowed=max(DEATHS_ALLOWED, retries)).word == "claimed"
+        die(raw)
+    assert fence_of(raw, "a").claim(deaths_allowed=max(DEATHS_ALLOWED, retries)) == Claim("poisoned", allowed)
+
+
+def test_the_death_of_a_worker_short_of_memory_is_not_the_jobs(raw: Redis, queue: Queue) -> None:
+    """It is not counted, ten times; that of a supervisor alone is."""
+    place = taken_from(queue)
+    for _ in range(SPARED_DEATHS + DEATHS_ALLOWED):
+        claimed(raw, "a").beat(further=False, low_memory=True)
+        take_back(raw, "j", place, lease=lease_of(raw, "j"), worker_died=True)
+    assert fence_of(raw, "a").claim() == Claim("poisoned", DEATHS_ALLOWED)
+    raw.delete(keys.fence("j"))
+    for _ in range(DEATHS_ALLOWED):
+        claimed(raw, "a").beat(further=False, low_memory=True)
+        take_back(raw, "j", place, lease=lease_of(raw, "j"))
+    assert fence_of(raw, "a").claim() == Claim("poisoned", DEATHS_ALLOWED)
 
 
 def test_a_running_job_is_not_begun(raw: Redis) -> None:
@@ -261,7 +323,7 @@ def test_of_many_that_claim_at_once_one_wins(redis_url: str, raw: Redis) -> None
         def claim(
             owner: str, number: int = number, start: threading.Barrier = start, answers: list[Claim] = answers
         ) -> None:
-            fence = Fence(Redis.from_url(redis_url), f"j{number}", owner, ttl=TTL)
+            fence = Fence(Redis.from_url(redis_url), f"j{number}", owner, ttl=TTL, request="r")
             start.wait()
             answers.append(fence.claim())
 
@@ -283,7 +345,7 @@ def test_every_beat_changes_the_lease(raw: Redis) -> None:
     for _ in range(5):
         raw.pexpire(keys.lease("j"), 5)
         raw.expire(keys.fence("j"), 5)
-        assert fence.beat(further=False) is False
+        assert fence.beat(further=False).cancelled is False
         assert raw.pttl(keys.lease("j")) > 5
         assert raw.ttl(keys.fence("j")) > 5
         seen.add(lease_of(raw, "j"))
@@ -294,17 +356,17 @@ def test_a_beat_hears_a_cancellation(raw: Redis) -> None:
     """As long as it stands, and the lease is renewed all the same."""
     fence = claimed(raw, "a")
     raw.set(keys.cancel("j"), "1")
-    assert fence.beat(further=False) is True
+    assert fence.beat(further=False).cancelled is True
     assert lease_of(raw, "j") == "a 1"
     raw.delete(keys.cancel("j"))
-    assert fence.beat(further=False) is False
+    assert fence.beat(further=False).cancelled is False
 
 
 def test_an_attempt_outlives_its_lease(raw: Redis) -> None:
     """One that nobody took over meanwhile goes on where it was."""
     fence = claimed(raw, "a")
     die(raw)
-    assert fence.beat(further=False) is False
+    assert fence.beat(further=False).cancelled is False
     assert fence_of(raw, "b").claim().word == "busy"
 
 
@@ -314,8 +376,10 @@ def test_a_fence_that_vanished_is_put_up_again(raw: Redis, connection: Redis) ->
     fence = fence_of(raw, "x")
     assert fence.claim().number == 3
     raw.flushall()
-    assert fence.beat(further=False) is False
-    assert connection.hgetall(keys.fence("j")) == {"attempt": "3", "owner": "x"}
+    assert fence.beat(further=False).cancelled is False
+    assert connection.hgetall(keys.fence("j")) == {
+        "attempt": "3", "owner": "x", "lost": "1", "request": "r", "low_memory": "0",
+    }  # fmt: skip
     assert 0 < connection.ttl(keys.fence("j")) <= TTL
     assert fence_of(raw, "b").claim().word == "busy"
     die(raw)
@@ -346,7 +410,7 @@ def test_a_restored_redis_does_not_bring_back_an_older_attempt(raw: Redis, conne
     for key, value in snapshot.items():
         assert value is not None
         raw.restore(key, 0, value)
-    assert new.beat(further=False) is False
+    assert new.beat(further=False).cancelled is False
     assert connection.hmget(keys.fence("j"), "attempt", "owner") == ["2", "new"]
     with pytest.raises(Superseded):
         old.beat(further=False)
@@ -360,7 +424,7 @@ def test_of_two_attempts_of_one_number_the_first_stays(raw: Redis) -> None:
     assert (lost.attempt, found.attempt) == (1, 1)
     with pytest.raises(Superseded):
         lost.beat(further=False)
-    assert found.beat(further=False) is False
+    assert found.beat(further=False).cancelled is False
 
 
 # --- publish
@@ -534,7 +598,7 @@ def test_a_superseded_attempt_writes_nothing_at_all(raw: Redis, queue: Queue, ac
     assert everything(raw) == before
     for key in (keys.fence, keys.events, keys.lifecycle, keys.state):
         assert 0 < raw.ttl(key("j")) <= TTL
-    assert new.beat(further=False) is True
+    assert new.beat(further=False).cancelled is True
 
 
 # --- back into the queue
@@ -657,7 +721,7 @@ def test_stepping_aside_leaves_the_other_attempt_alone(raw: Redis, connection: R
     assert queue.get_job_ids() == ["x", "j"]
     assert connection.hget("rq:job:j", "status") == "started"
     see_that_it_is_no_longer_taken(queue)
-    assert runs.beat(further=False) is False
+    assert runs.beat(further=False).cancelled is False
 
 
 # --- the end
@@ -670,7 +734,7 @@ def test_rest_ends_the_attempt(raw: Redis, connection: Redis) -> None:
     for _ in range(2):
         fence.rest()
         assert connection.keys() == [keys.fence("j")]
-        assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "0"}
+        assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "0", "request": "r"}
 
 
 def test_a_full_redis_kills_no_attempt(raw: Redis, queue: Queue, full: Callable[[], None]) -> None:
@@ -679,7 +743,7 @@ def test_a_full_redis_kills_no_attempt(raw: Redis, queue: Queue, full: Callable[
     fence = claimed(raw, "a")
     raw.pexpire(keys.lease("j"), LEASE_MS // 2)
     full()
-    assert fence.beat(further=True) is False
+    assert fence.beat(further=True).cancelled is False
     assert lease_of(raw, "j") == "a 1"
     assert raw.pttl(keys.lease("j")) > LEASE_MS // 2
     fence.hand_back(place, front=True)
@@ -737,9 +801,8 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
     """Three executions in any order: one that a newer has followed changes nothing, and no event is lost or doubled."""
     raw, connection = Redis.from_url(redis_url), Redis.from_url(redis_url, decode_responses=True)
     raw.flushall()
-    queue = Queue("preflight", connection=raw, job_class=SafeJob, serializer=JSONSerializer)
+    queue = Queue("preflight", connection=raw, serializer=JSONSerializer)
     place = taken_from(queue)
-    raw.hset(keys.fence("j"), "deaths", -1000)  # how often it dies is not what this is about
     executions = [Attempt(fence_of(raw, f"w{number}")) for number in range(3)]
     newest = 0
     for who, what in steps:
@@ -747,7 +810,7 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
         match what:
             case "claim":
                 free = lease_of(raw, "j") == ""
-                claim = one.fence.claim()
+                claim = one.fence.claim(deaths_allowed=1000)  # how often it dies is not what this is about
                 mine = lease_of(raw, "j").startswith(f"w{who} ")
                 assert (claim.word == "claimed") == (free or mine)
                 if free:

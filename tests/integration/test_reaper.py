@@ -23,6 +23,7 @@ from worker.client import Client
 from worker.fence import Fence, Superseded, lease_of
 from worker.reaper import DEAD_AFTER, LOOK_EVERY, LOST_SIGHT, UNCLAIMED_AFTER, Reaper
 from worker.refusal import put_away
+from worker.rq_records import Execution, RqRecords
 from worker.safe_job import SafeJob, load
 from worker.service import PreflightWorker, connect
 from worker.settings import Settings
@@ -56,12 +57,19 @@ def raw(settings: Settings) -> Redis:
 
 @pytest.fixture
 def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, job_class=SafeJob, serializer=JSONSerializer)
+    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 @pytest.fixture
 def watch(raw: Redis, queue: Queue, settings: Settings, clock: Clock) -> "Watch":
     return Watch(raw, queue, settings, clock)
+
+
+def begun_by(worker: PreflightWorker, queue: Queue, job: SafeJob) -> Execution:
+    """Record that a worker executes a job."""
+    execution = Execution(secrets.token_hex(16), time.time())
+    RqRecords(queue.connection, queue, worker.name).begin_execution(job, execution)
+    return execution
 
 
 class Watch:
@@ -93,8 +101,8 @@ class Watch:
         """Have a worker take a job and book it as begun; returns it and the fence, which is not claimed."""
         rq_id = self.taken(job_id, rq_id)
         worker = PreflightWorker(self.queue, self.raw, self._settings)
-        execution = worker.prepare_execution(load(rq_id, self.queue, self.raw))
-        return worker, Fence(self.raw, job_id, f"{worker.name}/{execution.id}", ttl=1000)
+        execution = begun_by(worker, self.queue, load(rq_id, self.raw))
+        return worker, Fence(self.raw, job_id, f"{worker.name}/{execution.id}", ttl=1000, request="r")
 
     def running(self, job_id: str = "j", rq_id: str | None = None) -> tuple[PreflightWorker, Fence]:
         """Have a worker run a job."""
@@ -140,7 +148,7 @@ def test_a_job_that_beats_is_left_alone(watch: Watch) -> None:
     _, fence = watch.running()
     watch.passes(10 * DEAD_AFTER, lambda: fence.beat(further=False))
     watch.passes(DEAD_AFTER - STEP)
-    assert fence.beat(further=False) is False
+    assert fence.beat(further=False).cancelled is False
     watch.passes(DEAD_AFTER)
     assert watch.waiting == []
     watch.passes(STEP)
@@ -202,7 +210,7 @@ def test_a_beat_between_the_look_and_the_grip_counts(watch: Watch, monkeypatch: 
     watch.passes(STEP)
     assert watch.waiting == []
     assert watch.unsettled == before
-    assert fence.beat(further=False) is False
+    assert fence.beat(further=False).cancelled is False
 
 
 def test_whoever_is_taken_back_is_out(watch: Watch) -> None:
@@ -215,7 +223,7 @@ def test_whoever_is_taken_back_is_out(watch: Watch) -> None:
     _, new = watch.running()
     with pytest.raises(Superseded):
         old.beat(further=False)
-    assert new.beat(further=False) is False
+    assert new.beat(further=False).cancelled is False
 
 
 # --- no lease at all
@@ -243,10 +251,10 @@ def test_a_job_gets_its_time_to_be_claimed(watch: Watch) -> None:
     watch.reaper.look()
     watch.passes(UNCLAIMED_AFTER - STEP)
     worker = PreflightWorker(watch.queue, watch.raw, Settings())
-    execution = worker.prepare_execution(load("j", watch.queue, watch.raw))
+    execution = begun_by(worker, watch.queue, load("j", watch.raw))
     watch.passes(UNCLAIMED_AFTER)
     assert watch.waiting == []
-    Fence(watch.raw, "j", f"{worker.name}/{execution.id}", ttl=1000).claim()
+    Fence(watch.raw, "j", f"{worker.name}/{execution.id}", ttl=1000, request="r").claim()
     watch.passes(DEAD_AFTER)
     assert watch.waiting == []
     watch.passes(STEP)
@@ -297,7 +305,7 @@ def test_a_dead_worker_takes_no_other_with_it(watch: Watch) -> None:
     watch.reaper.look(frozenset({dead.name}))
     assert lease_of(watch.raw, "j") == lease
     assert watch.waiting == []
-    assert runs.beat(further=False) is False
+    assert runs.beat(further=False).cancelled is False
     watch.passes(2 * DEAD_AFTER, lambda: runs.beat(further=False))
     assert watch.waiting == []
     runs.rest()
@@ -381,7 +389,7 @@ def test_no_bytes_stay_or_stop_the_watcher(redis_url: str, started: list[bytes],
     raw = Redis.from_url(redis_url)
     raw.flushall()
     settings, clock = Settings(redis_url=redis_url), Clock()
-    queue = Queue("preflight", connection=raw, job_class=SafeJob, serializer=JSONSerializer)
+    queue = Queue("preflight", connection=raw, serializer=JSONSerializer)
     queue.enqueue("worker.jobs.train", digits_job().model_dump(mode="json"), job_id="j")
     raw.delete(queue.key)
     for entry in started:
@@ -402,7 +410,7 @@ def test_what_was_seen_before_redis_went_away_counts_no_more(server: RedisServer
     """An attempt could not beat then: when Redis is back it gets its whole time again."""
     settings = Settings(redis_url=server.url)
     raw = connect(settings)
-    queue = Queue("preflight", connection=raw, job_class=SafeJob, serializer=JSONSerializer)
+    queue = Queue("preflight", connection=raw, serializer=JSONSerializer)
     watch = Watch(raw, queue, settings, clock)
     watch.running()
     watch.reaper.look()
@@ -471,7 +479,7 @@ def test_two_watchers_take_a_job_back_once(watch: Watch, raw: Redis, queue: Queu
     other.look()
     assert watch.waiting == []
     assert lease_of(watch.raw, "j")
-    assert fence.beat(further=False) is False
+    assert fence.beat(further=False).cancelled is False
 
 
 def test_a_worker_has_a_name_of_its_own(watch: Watch) -> None:

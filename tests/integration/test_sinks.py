@@ -83,7 +83,7 @@ def attempt(
     url: str, directory: Path, owner: str = "a", *, least: int = 1, meta: dict[str, JsonValue] | None = None
 ) -> Told:
     """Begin an attempt of job `j` that leaves its events in `directory`."""
-    fence = Fence(connected(url), "j", owner, ttl=1000)
+    fence = Fence(connected(url), "j", owner, ttl=1000, request="r")
     assert fence.claim(least=least).word == "claimed"
     (directory / str(fence.attempt)).mkdir(parents=True, exist_ok=True)
     spool = Spool(directory, "j", fence.attempt)
@@ -127,7 +127,7 @@ def test_a_killed_redis_is_waited_for(own: Told, server: RedisServer) -> None:
 
 def test_a_redis_that_was_never_there_stops_nothing(told: Told, tmp_path: Path) -> None:
     """No socket: every event is taken, kept on disk, and published by the next who can."""
-    nowhere = Fence(connected(f"unix://{tmp_path}/none"), "j", "a", ttl=1000)
+    nowhere = Fence(connected(f"unix://{tmp_path}/none"), "j", "a", ttl=1000, request="r")
     nowhere.attempt = told.fence.attempt
     sink = RedisSink(nowhere, told.spool, "rq:job:j", kept=1000, meta={})
     for seq in range(1, 6):

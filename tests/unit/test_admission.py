@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from pydantic import JsonValue
-from redis import Redis
-from rq.serializers import JSONSerializer
 
 from training.errors import InvalidConfig
 from training.recipes import RECIPES
 from worker.admission import admit, within_samples
-from worker.safe_job import SafeJob
+from worker.safe_job import SafeJob, parse
 from worker.settings import Settings, load
 from worker.signing import sign
 from worker.wire import FUNCTION, parse_job
@@ -29,9 +27,7 @@ def called(*arguments: object, function: str = FUNCTION, **keywords: object) -> 
 
 def restored(arguments: Sequence[object], keywords: Mapping[str, object], function: str = FUNCTION) -> SafeJob:
     """Return a job as it is restored from Redis; nothing of it needs a server."""
-    job = SafeJob(connection=Redis(), serializer=JSONSerializer)
-    job.restore({"data": json.dumps([function, None, arguments, keywords]).encode()})
-    return job
+    return parse("one", {"data": json.dumps([function, None, arguments, keywords]).encode()})
 
 
 def refusal(job: SafeJob, **limits: object) -> InvalidConfig:

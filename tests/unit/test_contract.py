@@ -8,12 +8,10 @@ from typing import get_args
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue, TypeAdapter
-from redis import Redis
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
-from rq.serializers import JSONSerializer
 
-from worker.safe_job import SafeJob
+from worker.safe_job import parse
 from worker.schemas import descriptions
 from worker.web.app import Problem
 from worker.wire import EVENT, AnyEvent, JobState, TrainJob, TrainResult, flatten, parse_job, unflatten
@@ -123,8 +121,7 @@ def test_a_job_that_was_written_without_rq_is_taken(path: Path, published: Regis
     fields = TEXTS.validate_json(path.read_text())
     assert refusals(OBJECT.validate_python(fields), RQ_HASH, published) == []
     assert refusals(json.loads(fields["data"]), f"{RQ_HASH}/properties/data/contentSchema", published) == []
-    job = SafeJob("by-hand", Redis(), JSONSerializer)
-    job.restore({name: text.encode() for name, text in fields.items()})
+    job = parse("by-hand", {name: text.encode() for name, text in fields.items()})
     assert (parse_job(job.args[0]).dataset, job.timeout, job.retries_left) == ("digits", 21_600, 2)
 
 

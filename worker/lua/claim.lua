@@ -1,24 +1,36 @@
--- Begin an attempt of a job, unless it is done, runs already, or has killed its worker too often.
--- KEYS: fence, lease, result   ARGV: owner, lease in ms, deaths allowed, ttl in s, least number of a new attempt
--- Returns {word, number}: claimed/attempt, done/0, busy/0, poisoned/deaths.
+-- Begin an attempt of a job, unless it is done, runs already, has killed its worker too often, or is another's.
+-- KEYS: fence, lease, result
+-- ARGV: owner, lease in ms, deaths allowed, ttl in s, least number of a new attempt, digest of the request, rounds allowed
+-- Returns {word, number}: claimed/attempt, done/0, busy/0, poisoned/deaths, looping/rounds, mismatch/0.
 local fence, lease, result = KEYS[1], KEYS[2], KEYS[3]
-local owner, deaths_allowed = ARGV[1], tonumber(ARGV[3])
+local owner, request = ARGV[1], ARGV[6]
+local bound = redis.call('HGET', fence, 'request')
+if bound and bound ~= request then
+  return {'mismatch', 0}
+end
 if redis.call('EXISTS', result) == 1 then
+  local rounds = whole(redis.call('HGET', fence, 'rounds')) + 1
+  redis.call('HSET', fence, 'rounds', rounds)
+  redis.call('EXPIRE', fence, ARGV[4])
+  if rounds > tonumber(ARGV[7]) then
+    return {'looping', rounds}
+  end
   return {'done', 0}
 end
 local holder = redis.call('GET', lease)
 if holder and string.sub(holder, 1, #owner + 1) == owner .. ' ' then
-  return {'claimed', tonumber(redis.call('HGET', fence, 'attempt'))} -- the answer to the first call was lost
+  return {'claimed', whole(redis.call('HGET', fence, 'attempt'))} -- the answer to the first call was lost
 end
 if holder then
   return {'busy', 0}
 end
-local deaths = tonumber(redis.call('HGET', fence, 'deaths') or '0')
-if deaths >= deaths_allowed then
+local deaths = whole(redis.call('HGET', fence, 'deaths'))
+if deaths >= tonumber(ARGV[3]) then
   return {'poisoned', deaths}
 end
-local attempt = math.max(tonumber(redis.call('HGET', fence, 'attempt') or '0') + 1, tonumber(ARGV[5]))
-redis.call('HSET', fence, 'attempt', attempt, 'owner', owner, 'deaths', deaths + 1)
+local attempt = math.max(whole(redis.call('HGET', fence, 'attempt')) + 1, tonumber(ARGV[5]))
+redis.call('HSET', fence, 'attempt', attempt, 'owner', owner, 'deaths', deaths + 1, 'request', request)
+redis.call('HDEL', fence, 'lost', 'low_memory')
 redis.call('EXPIRE', fence, ARGV[4])
 redis.call('SET', lease, owner .. ' 0', 'PX', ARGV[2])
 return {'claimed', attempt}

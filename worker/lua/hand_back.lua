@@ -1,24 +1,39 @@
 -- Put a job that no longer runs back into its queue.
 -- KEYS: fence, lease, RQ's queue, intermediate queue, started registry and job hash
--- ARGV: job id, who asks, a word, end of the queue (front/back), retries left or '', execution or '', ttl in s
+-- ARGV: job id, who asks, a word, end of the queue (front/back), retries left or '', execution or '', ttl in s, how many
+-- deaths of whole workers that were short of memory are not the job's
 -- Who asks is the owner of an attempt, its number being the word; or '' with the lease that was seen dead as the word.
--- Returns superseded, alive, over or queued. What removes comes first, so that a full Redis takes the rest, too.
+-- Returns superseded, alive, gone (RQ's records have to be restored first), over or queued. What removes comes first, so
+-- that a full Redis takes the rest, too.
 local fence, lease, queue, intermediate, started, job = unpack(KEYS)
-local id, owner, word, side, retries, execution, ttl = unpack(ARGV)
+local id, owner, word, side, retries, execution, ttl, spared = unpack(ARGV)
 if owner ~= '' then
   if superseded(fence, owner, tonumber(word)) then
     return 'superseded'
   end
+  if redis.call('TYPE', job).ok ~= 'hash' and redis.call('HEXISTS', fence, 'lost') == 1 then
+    redis.call('EXPIRE', fence, ttl)
+    return 'gone'
+  end
   redis.call('DEL', lease)
   redis.call('HSET', fence, 'deaths', 0)
+  redis.call('HDEL', fence, 'lost', 'low_memory')
   redis.call('EXPIRE', fence, ttl)
 elseif (redis.call('GET', lease) or '') ~= word then
   return 'alive'
 end
 redis.call('DEL', lease)
+if owner == '' and redis.call('HGET', fence, 'low_memory') == '1' then
+  local before = whole(redis.call('HGET', fence, 'spared'))
+  if before < tonumber(spared) then
+    local deaths = whole(redis.call('HGET', fence, 'deaths'))
+    redis.call('HSET', fence, 'deaths', math.max(0, deaths - 1), 'spared', before + 1)
+  end
+  redis.call('HDEL', fence, 'low_memory')
+end
 redis.call('LREM', intermediate, 0, id)
-redis.call('ZREM', started, id, id .. ':' .. execution) -- older versions of RQ wrote the id alone
-redis.call('DEL', 'rq:execution:' .. id .. ':' .. execution)
+remove_execution(started, id, execution)
+of_type(job, 'hash')
 local status = redis.call('HGET', job, 'status')
 if not status or status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
   return 'over'

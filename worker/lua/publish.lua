@@ -9,7 +9,7 @@ if superseded(fence, ARGV[1], attempt) then
   return {'superseded', 0}
 end
 local function last(of)
-  return tonumber(redis.call('HGET', fence, 'seq:' .. of) or '0')
+  return whole(redis.call('HGET', fence, 'seq:' .. of))
 end
 for of, seq in pairs(cjson.decode(ARGV[3])) do
   if last(of) < seq then
@@ -31,7 +31,7 @@ for number = 6, #ARGV do
     if event.result then
       redis.call('SET', result, event.result, 'EX', ttl)
     end
-    if event.meta and redis.call('EXISTS', job) == 1 then
+    if event.meta and redis.call('TYPE', job).ok == 'hash' then
       redis.call('HSET', job, 'meta', event.meta)
     end
     for name, amount in pairs(event.totals) do

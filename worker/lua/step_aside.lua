@@ -3,8 +3,7 @@
 local queue, intermediate, started = unpack(KEYS)
 local id = ARGV[1]
 redis.call('LREM', intermediate, 0, id)
-redis.call('ZREM', started, id .. ':' .. ARGV[2])
-redis.call('DEL', 'rq:execution:' .. id .. ':' .. ARGV[2])
+remove_execution(started, id, ARGV[2])
 if not redis.call('LPOS', queue, id) then
   redis.call('RPUSH', queue, id)
 end

@@ -1,0 +1,41 @@
+-- Record the end of a job with RQ, in one step and once.
+-- KEYS: fence, started registry, intermediate queue, job hash, registry of the outcome, results, worker hash
+-- ARGV: owner or '', attempt, RQ's id, execution or '', status, now in s, now as RQ writes it, ttl in s (-1: for ever),
+-- counter of the worker, seconds worked, then the fields of the result
+-- Returns superseded, gone (RQ's records have to be restored first), over (it was recorded before) or ok.
+local fence, started, intermediate, job, registry, results, worker = unpack(KEYS)
+local owner, attempt, id, execution, status, now, date, ttl, counter, seconds = unpack(ARGV)
+if owner ~= '' and superseded(fence, owner, tonumber(attempt)) then
+  return 'superseded'
+end
+local known = redis.call('LREM', intermediate, 0, id) > 0
+known = redis.call('ZSCORE', started, id .. ':' .. execution) or known
+remove_execution(started, id, execution)
+of_type(job, 'hash')
+local before = redis.call('HGET', job, 'status')
+if not before and owner ~= '' and redis.call('HEXISTS', fence, 'lost') == 1 then
+  return 'gone'
+end
+if before == status and not known then
+  return 'over'
+end
+ttl = tonumber(ttl)
+if ttl == 0 then
+  redis.call('DEL', job, results, job .. ':dependents', 'rq:job::' .. id .. ':dependencies', 'rq:executions:' .. id)
+elseif before then
+  redis.call('HSET', job, 'status', status, 'ended_at', date)
+  redis.call('XADD', of_type(results, 'stream'), 'MAXLEN', 10, '*', unpack(ARGV, 11))
+  redis.call('ZADD', registry, ttl < 0 and '+inf' or now + ttl, id)
+  for _, key in ipairs({job, results, job .. ':dependents', 'rq:job::' .. id .. ':dependencies'}) do
+    if ttl < 0 then
+      redis.call('PERSIST', key)
+    else
+      redis.call('EXPIRE', key, ttl)
+    end
+  end
+end
+if redis.call('TYPE', worker).ok == 'hash' then
+  redis.pcall('HINCRBY', worker, counter, 1) -- statistics harm no job
+  redis.pcall('HINCRBYFLOAT', worker, 'total_working_time', seconds)
+end
+return 'ok'

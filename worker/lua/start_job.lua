@@ -1,0 +1,27 @@
+-- Mark a job as started for RQ, or as still running where Redis lost its data. Called by the attempt that holds the fence.
+-- KEYS: fence, started registry, intermediate queue, job hash
+-- ARGV: owner, attempt, RQ's id, execution, worker, now in s, ttl in s, now as RQ writes it, then the job's fields
+-- Without fields a hash that is gone is answered by `gone`. Returns superseded, gone or ok.
+local fence, started, intermediate, job = unpack(KEYS)
+local owner, attempt, id, execution, worker, now, ttl, date = unpack(ARGV)
+if superseded(fence, owner, tonumber(attempt)) then
+  return 'superseded'
+end
+if redis.call('TYPE', job).ok ~= 'hash' then
+  if redis.call('HEXISTS', fence, 'lost') == 0 then
+    return 'ok' -- somebody deleted the job while it runs
+  end
+  if #ARGV == 8 then
+    return 'gone'
+  end
+  of_type(job, 'hash')
+  redis.call('HSET', job, unpack(ARGV, 9))
+end
+if redis.call('HGET', job, 'status') ~= 'started' or not redis.call('ZSCORE', started, id .. ':' .. execution) then
+  add_execution(started, id, execution, worker, tonumber(now), tonumber(ttl))
+  redis.call('HSET', job, 'status', 'started', 'started_at', date, 'last_heartbeat', date, 'worker_name', worker)
+end
+redis.call('PERSIST', job)
+redis.call('HDEL', fence, 'lost')
+redis.call('LREM', intermediate, 0, id)
+return 'ok'
