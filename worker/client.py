@@ -39,6 +39,7 @@ from worker.wire import (
     TrainResult,
     encode_job,
     is_job_id,
+    read_result,
     unflatten,
 )
 
@@ -165,13 +166,20 @@ class Client:
         kept = self._outbox.find(job_id)
         if kept is None:
             return False
-        match self.status(job_id).status:
+        status = self.status(job_id).status
+        if status in ("queued", "running") and not self._is_held(job_id):
+            status = "unknown"  # Redis lost it, and only what was published of it since is left
+        match status:
             case "unknown":
                 payload = {**kept.job.model_dump(mode="json", exclude_unset=True), "job_id": job_id}
                 return self._enqueue(job_id, payload, kept.job_timeout).created
             case "finished" | "failed" | "cancelled":
                 self._outbox.forget(job_id)
         return False
+
+    def _is_held(self, job_id: str) -> bool:
+        """Whether RQ knows the job, or an attempt of it runs, which restores what RQ has to know."""
+        return bool(self._redis.exists(self._queue.job_class.key_for(job_id), keys.lease(job_id)))
 
     def _enqueue(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> Handle:
         from rq import Retry
@@ -217,9 +225,14 @@ class Client:
         return found
 
     def result(self, job_id: str) -> TrainResult | None:
-        """Return the result of a finished job, None for any other."""
-        stored = self._redis.get(keys.result(job_id))
-        return TrainResult.model_validate_json(stored) if stored is not None else None
+        """Return the result of a finished job, None for any other, and where what is stored cannot be read."""
+        from redis.exceptions import ResponseError
+
+        try:
+            stored = self._redis.get(keys.result(job_id))
+            return read_result(stored) if stored is not None else None
+        except (ResponseError, ValidationError):  # somebody else's, or of a version that is not read here
+            return None
 
     def events(self, job_id: str, *, after: str = "0", timeout: float | None = None) -> Iterator[AnyEvent]:
         """Yield a job's events as they come, until it has ended; where Redis is away, once it is back.

@@ -189,8 +189,12 @@ class PreflightWorker(Worker):
             self._presence.beat()
 
     def _enter(self) -> None:
-        Worker.register_birth(self)
+        self._register()
         self._commands.subscribe(self.pubsub_channel_name)
+
+    def _register(self) -> None:
+        self.connection.delete(self.key)  # RQ refuses a name that is registered in part
+        Worker.register_birth(self)
 
     def _leave(self) -> None:
         try:
@@ -254,7 +258,7 @@ class PreflightWorker(Worker):
         """Tell RQ's tools that this worker lives; sign on again where Redis has forgotten it."""
         if not self.connection.exists(self.key):
             self._log.warning("redis_lost_its_data", detail="signing on again; jobs that waited there are gone")
-            Worker.register_birth(self)
+            self._repairing(self._register)
             self.connection.hset(self.key, "state", "idle" if self._running is None else "busy")
             if self._running is not None:
                 self.connection.hset(self.key, "current_job", self._running.rq_job.id)
@@ -559,7 +563,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
     connection = connect(settings)
     forget_old(settings)  # by the clock, which has been compared
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
-    worker = PreflightWorker(queue, connection, settings)
+    worker = insist(lambda: PreflightWorker(queue, connection, settings), "name the connection", lambda: None)
     log.info(
         "worker_started",
         version=version("preflight-worker"),
