@@ -16,6 +16,7 @@ import pytest
 from pydantic import JsonValue
 from redis import Redis
 from rq import Callback, Queue
+from rq.command import send_stop_job_command
 from rq.job import Job
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
@@ -266,6 +267,19 @@ def test_a_running_job_is_cancelled(
     client.enqueue(digits_job(job_id="next"))
     assert wait_for(client, "next").status == "finished"
     see_that_none_stays(worker.process.pid)
+
+
+def test_a_stop_command_of_rq_cancels(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """It names RQ's id, which need not be the job's own."""
+    queue = queue_of(settings)
+    long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)
+    queue.enqueue("worker.jobs.train", args=(long,), job_id="of-rq")
+    start_worker()
+    for event in client.events("own", timeout=60):
+        if isinstance(event, Progress):
+            break
+    send_stop_job_command(queue.connection, "of-rq", serializer=JSONSerializer)
+    assert wait_for(client, "own").status == "cancelled"
 
 
 def see_that_none_stays(pid: int) -> None:

@@ -1,0 +1,38 @@
+"""The oldest and the newest RQ 2 in the place of the one that is installed: records, and a job from end to end."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ("2.6.0", "2.12.0")
+TESTS = (
+    "tests/integration/test_rq_records.py",
+    "tests/integration/test_service.py::test_a_job_is_trained_and_told",
+    "tests/integration/test_service.py::test_a_stop_command_of_rq_cancels",
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_version_of_rq_serves(version: str, tmp_path: Path) -> None:
+    """Producer, worker and reader of results, each with that version."""
+    target = tmp_path / "rq"
+    installed = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), f"rq=={version}"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if installed.returncode != 0:
+        pytest.skip(f"rq {version} cannot be installed: {installed.stderr.strip()[-200:]}")
+    environment = {**os.environ, "PYTHONPATH": f"{target}:{ROOT}"}
+    found = subprocess.run(
+        [sys.executable, "-c", "from rq.version import VERSION; print(VERSION)"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout.strip() == version
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *TESTS], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert tests.returncode == 0, tests.stdout[-3000:]
