@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from worker.completion import Kind
     from worker.local import Calibrated
     from worker.settings import Settings
-    from worker.wire import AnyEvent, TrainJob
+    from worker.wire import AnyEvent, Status, TrainJob
 
 BAD_INPUT: Final = 2
 FAILURE: Final = 1
 INTERRUPTED: Final = 130
 """128 + SIGINT, the shell's convention."""
+MOST_LISTED: Final = 10_000
+"""Jobs in one list."""
+LONGEST_SHOWN: Final = 60
+"""Characters of a wrong value that an error repeats."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -332,44 +336,58 @@ def _watch_lines(client: Client, job_id: str) -> AnyEvent | None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--status", "statuses", metavar="STATUS,...", shell_complete=_completing("statuses"),
               help="Only these: queued, running, finished, failed, cancelled.")  # fmt: skip
-@click.option("--limit", metavar="N", help="Only the newest N.")
+@click.option("--limit", metavar="N", help="Only the newest N; 100 when absent.")
 def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
-    """List the jobs that Redis still knows, newest last."""
+    """List the jobs that Redis still knows, newest last, below them those that run."""
     from worker.view import table
 
     wanted, most = _statuses(statuses), _most(limit)
-    states = [state for state in _client(_settings()).jobs() if not wanted or state.status in wanted][-most:]
+    states = _client(_settings()).jobs(limit=most, statuses=wanted)
     if as_json:
-        for state in states:
+        for state in reversed(states):
             click.echo(state.model_dump_json(exclude_none=True))
     else:
-        click.echo(table(states))
+        click.echo(table(states[::-1]))
+    if limit is None and len(states) == most:
+        click.echo(f"there may be more than these {most}; --limit N lists more", err=True)
 
 
-def _statuses(text: str | None) -> frozenset[str]:
+def _statuses(text: str | None) -> frozenset[Status]:
     """Return the statuses in a list of them; none where there is no list. Raises `InvalidConfig`."""
     from training.errors import InvalidConfig
     from training.registry import nearest
     from worker.wire import Status
 
-    known: list[str] = [*get_args(Status)]
-    wanted = frozenset() if text is None else frozenset(part.strip() for part in text.split(","))
-    for name in sorted(wanted.difference(known)):
+    known: dict[str, Status] = {status: status for status in get_args(Status)}
+    named = frozenset() if text is None else frozenset(part.strip() for part in text.split(","))
+    for name in sorted(named.difference(known)):
         raise InvalidConfig(
-            f"--status {name!r} is not known{nearest(name, known)}; use some of {', '.join(known)}", field="status"
+            f"--status {_cut(name)} is not known{nearest(name, [*known])}; use some of {', '.join(known)}",
+            field="status",
         )
-    return wanted
+    return frozenset(known[name] for name in named)
 
 
 def _most(text: str | None) -> int:
-    """Return how many to list; 0: all. Raises `InvalidConfig`."""
+    """Return how many jobs to list. Raises `InvalidConfig`."""
     from training.errors import InvalidConfig
+    from worker.listing import LIMIT
 
     if text is None:
-        return 0
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise InvalidConfig(f"--limit is {text[:60]!r}, but must be a whole number of at least 1", field="limit")
+        return LIMIT
+    # The length first: int() refuses thousands of digits with an error of its own.
+    short = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LISTED))
+    if not short or not 1 <= int(text) <= MOST_LISTED:
+        raise InvalidConfig(
+            f"--limit is {_cut(text)}, but must be a whole number of at least 1 and at most {MOST_LISTED}",
+            field="limit",
+        )
     return int(text)
+
+
+def _cut(text: str) -> str:
+    """Return what was typed, quoted, and cut where it is long."""
+    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
 
 
 @main.command()

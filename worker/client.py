@@ -11,11 +11,13 @@ for event in client.events(job_id):
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -23,6 +25,7 @@ from pydantic import JsonValue, ValidationError
 
 from worker import keys
 from worker.answers import text, texts
+from worker.listing import LIMIT, MOST_PAGES, SMALLEST_PAGE, pages, sources
 from worker.outbox import Outbox
 from worker.publish import publish
 from worker.signing import sign
@@ -38,7 +41,6 @@ from worker.wire import (
     TrainJob,
     TrainResult,
     encode_job,
-    is_job_id,
     read_result,
     unflatten,
 )
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from redis import Redis
     from rq import Queue
     from rq.job import Job
-    from rq.registry import BaseRegistry
 
 RETRIES: Final = 2
 """How often RQ runs a job again whose supervisor died."""
@@ -58,7 +59,7 @@ QUIET: Final = 5.0
 Redis's after which it counts as away."""
 DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 PAGE: Final = 1000
-"""Most events, or states of jobs, read at once."""
+"""Most events, states of jobs, or ids of one source, read at once."""
 
 FROM_RQ: Final[dict[str, Status]] = {
     "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued",
@@ -70,9 +71,14 @@ OURS: Final = tuple(JobState.model_fields)
 """Fields that are read of a job's state."""
 RQS: Final = ("status", "enqueued_at")
 """Fields that are read of RQ's hash of a job."""
+LAST_HEARD: Final = ("status", "updated_at")
+"""Fields of a job's state that say whether it belongs into a list, and where."""
+STATUSES: Final[dict[str, Status]] = {status: status for status in get_args(Status)}
 
 Words = tuple[dict[str, str], dict[str, str]]
 """What the worker and what RQ say of a job."""
+Heard = tuple[bool, float]
+"""Whether a job runs, and when it was last heard of: the order of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ class Client:
         """
         return _state(job_id, *self._words(self._redis, [job_id])[0])
 
-    def _words(self, connection: Redis, ids: Sequence[str]) -> list[Words]:
+    def _words(self, connection: Redis, ids: Sequence[str], own_fields: Sequence[str] = OURS) -> list[Words]:
         """Return what is said of each job, in a round trip for many of them."""
         from redis.exceptions import NoPermissionError
 
@@ -213,14 +219,15 @@ class Client:
         for first in range(0, len(ids), PAGE):
             pipe = connection.pipeline(transaction=False)
             for job_id in ids[first : first + PAGE]:
-                pipe.hmget(keys.state(job_id), OURS)
+                pipe.hmget(keys.state(job_id), own_fields)
                 pipe.hmget(self._queue.job_class.key_for(job_id), RQS)
             answers: list[object] = pipe.execute(raise_on_error=False)
             for answer in answers:
                 if isinstance(answer, NoPermissionError):
                     raise answer
             found += [
-                (_named(OURS, own), _named(RQS, rqs)) for own, rqs in zip(answers[::2], answers[1::2], strict=True)
+                (_named(own_fields, own), _named(RQS, rqs))
+                for own, rqs in zip(answers[::2], answers[1::2], strict=True)
             ]
         return found
 
@@ -340,27 +347,46 @@ class Client:
             self._say_cancelled(job_id)
             self._redis.delete(keys.cancel(job_id))
 
-    def jobs(self) -> list[JobState]:
-        """Return the state of every job that RQ still knows, in the order in which they were last heard of."""
-        ids = self.ids()
-        states = [_state(job_id, *words) for job_id, words in zip(ids, self._words(self._redis, ids), strict=True)]
-        return sorted(states, key=lambda state: state.updated_at or time.time())
+    def jobs(self, *, limit: int = LIMIT, statuses: Collection[Status] = ()) -> list[JobState]:
+        """Return the jobs that RQ still knows: those that run first, then the others, the last heard of first.
+
+        However many there are, a bounded number of them is read; docs/wire.md says what that leaves out.
+
+        Args:
+            limit: how many at most.
+            statuses: only jobs of these; empty: of any.
+        """
+        heard: dict[str, Heard] = {}
+        size = max(limit, SMALLEST_PAGE)
+        missing = dict.fromkeys(sources(self._queue, statuses), limit)
+        for number in range(MOST_PAGES):
+            found = pages(self._redis, [*missing], number, size)
+            ids = dict.fromkeys(job_id for page in found for job_id in page.ids if job_id not in heard)
+            heard |= self._heard([*ids], statuses)
+            more = {
+                source: most - sum(job_id in heard for job_id in page.ids)
+                for (source, most), page in zip(missing.items(), found, strict=True) if page.entries == size
+            }  # fmt: skip
+            missing = {source: most for source, most in more.items() if most > 0}
+            if not missing:
+                break
+        newest = nlargest(limit, heard, key=heard.__getitem__)
+        words = zip(newest, self._words(self._redis, newest), strict=True)
+        states = [_state(job_id, own, rqs) for job_id, (own, rqs) in words]
+        return [state for state in states if _wanted(state.status, statuses)]
+
+    def _heard(self, ids: Sequence[str], statuses: Collection[Status]) -> dict[str, Heard]:
+        """Return when jobs were last heard of: those of `statuses` alone, and none that no longer exists."""
+        words = zip(ids, self._words(self._redis, ids, LAST_HEARD), strict=True)
+        found = {job_id: (_status(own, rqs), _last_heard(own, rqs)) for job_id, (own, rqs) in words}
+        return {
+            job_id: (status == "running", at) for job_id, (status, at) in found.items() if _wanted(status, statuses)
+        }
 
     def ids(self, *, going_on: bool = False) -> list[str]:
-        """Return the id of every job that RQ still knows, or of those only that run or wait."""
-        registries: list[BaseRegistry] = [self._queue.started_job_registry]
-        if not going_on:
-            registries += [
-                self._queue.finished_job_registry, self._queue.failed_job_registry, self._queue.canceled_job_registry,
-            ]  # fmt: skip
-        # Read as they are: RQ's own reading changes the queue, and stumbles over what is no text.
-        pipe = self._redis.pipeline(transaction=False)
-        for registry in registries:
-            pipe.zrange(registry.key, 0, -1)
-        pipe.lrange(self._queue.key, 0, -1)
-        entries = [text(entry) for answer in pipe.execute() for entry in answer]
-        found = dict.fromkeys(entry.partition(":")[0] for entry in entries)  # of those that run, `id:execution`
-        return [job_id for job_id in found if is_job_id(job_id)]
+        """Return ids of jobs that RQ still knows, or of those only that run or wait; of many, the newest."""
+        asked = sources(self._queue, ("queued", "running") if going_on else ())
+        return [*dict.fromkeys(job_id for page in pages(self._redis, asked, 0, PAGE) for job_id in page.ids)]
 
     def _rq_job(self, job_id: str) -> Job | None:
         try:
@@ -375,16 +401,33 @@ class Client:
 
 def _state(job_id: str, own: dict[str, str], rqs: dict[str, str]) -> JobState:
     """Return what is known of a job from its own state and from RQ's hash; `unknown` where that is nothing."""
-    rq_status: Status = _rq_status(rqs) or "unknown"
-    status = own.get("status", rq_status)
-    # A supervisor that was killed cannot say so, and none knows that its job will be run again.
-    outdated = (status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
-    if outdated or status not in get_args(Status):
-        status = rq_status
+    status = _status(own, rqs)
     try:
         return JobState.model_validate({"updated_at": _seconds(rqs), **own, "job_id": job_id, "status": status})
     except ValidationError:
         return JobState.model_validate({"job_id": job_id, "status": status})
+
+
+def _status(own: dict[str, str], rqs: dict[str, str]) -> Status:
+    rq_status: Status = _rq_status(rqs) or "unknown"
+    status = STATUSES.get(own.get("status", rq_status), rq_status)
+    # A supervisor that was killed cannot say so, and none knows that its job will be run again.
+    outdated = (status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
+    return rq_status if outdated else status
+
+
+def _wanted(status: Status, statuses: Collection[Status]) -> bool:
+    """Whether a list of `statuses` shows a job of this one."""
+    return status != "unknown" and (not statuses or status in statuses)
+
+
+def _last_heard(own: dict[str, str], rqs: dict[str, str]) -> float:
+    """Return when a job was last heard of, as seconds since the epoch; 0 where nobody says."""
+    try:
+        at = float(own["updated_at"])
+    except (KeyError, ValueError):
+        return _seconds(rqs) or 0.0
+    return at if math.isfinite(at) else 0.0
 
 
 def _rq_status(rqs: dict[str, str]) -> Status | None:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from threading import Lock
 from typing import Annotated, Final, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from training.errors import InvalidConfig
 from worker.client import Client
+from worker.listing import LIMIT
 from worker.patience import trouble
 from worker.settings import Settings
 from worker.totals import read_totals
@@ -35,6 +37,8 @@ FRESH_FOR: Final = 0.5
 """Seconds for which a list of jobs or workers serves every viewer: however many look, Redis is asked as often."""
 MOST_JOBS: Final = 1000
 """Jobs in one answer."""
+LISTS_KEPT: Final = 32
+"""Different lists of jobs that serve every viewer."""
 RETRY_AFTER: Final = 2
 """Seconds after which it is worth asking again when Redis is away."""
 
@@ -202,16 +206,17 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
         headers = {"location": f"/v1/jobs/{handle.job_id}"}
         return JSONResponse(answer.model_dump(), 201 if handle.created else 409, headers)
 
-    listed = Shared(client.jobs)
+    @lru_cache(maxsize=LISTS_KEPT)
+    def listed(statuses: frozenset[Status], limit: int) -> Shared[list[JobState]]:
+        return Shared(lambda: client.jobs(limit=limit, statuses=statuses))
 
     @app.get("/v1/jobs", response_model_exclude_none=True, tags=["jobs"], responses=problems(422))
     def jobs(
         status: Annotated[list[Status] | None, Query(description="only these")] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 100,
+        limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = LIMIT,
     ) -> list[JobState]:
-        """List jobs, the newest first."""
-        states = [state for state in reversed(listed.get()) if status is None or state.status in status]
-        return states[:limit]
+        """List jobs: those that run, then the others, the newest first."""
+        return listed(frozenset(status or ()), limit).get()
 
     def known(job_id: str) -> JobState:
         state = client.status(job_id) if is_job_id(job_id) else None
