@@ -9,6 +9,11 @@ TOTALS: Final = "preflight:totals"
 """Hash of counters over all jobs: name -> number; see `worker.totals`."""
 
 
+def maintenance(queue: str) -> str:
+    """Name of the worker that has kept the queue's registries in order last; see `worker.registries`."""
+    return f"preflight:maintenance:{queue}"
+
+
 def events(job_id: str) -> str:
     """Stream of everything that happens to a job; capped."""
     return f"preflight:{{{job_id}}}:events"

@@ -43,6 +43,7 @@ from worker.places import forget_old, see_that_writable
 from worker.presence import Presence
 from worker.reaper import Reaper
 from worker.refusal import put_away, say_failed, told_under
+from worker.registries import Maintenance
 from worker.rq_records import Execution, RqRecords, failed
 from worker.run import Interrupted, limits
 from worker.safe_job import Poison, SafeJob, load
@@ -124,6 +125,7 @@ class PreflightWorker(Worker):
         self._is_idle = False
         """Whether RQ's records say so."""
         self._reaper = Reaper(connection, queue, self._put_away)
+        self._maintenance = Maintenance(connection, queue, name, ttl=settings.state_ttl)
         # Read between other things and not by RQ's thread: a fork beside a thread may find its locks taken for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
 
@@ -252,6 +254,8 @@ class PreflightWorker(Worker):
         self._hear_commands()
         if self._reaper.due():
             self._reaper.look()
+        if self._maintenance.due():
+            self._maintenance.step()
         return self._next_id(burst)
 
     def _show_life(self) -> None:

@@ -1,0 +1,23 @@
+-- Take entries out of one of RQ's registries whose time has come or whose job is gone; what is left of a job expires.
+-- KEYS: registry, then for each entry: RQ's hash of the job, RQ's results of it, cancel
+-- ARGV: now in s, or '' where the scores are no times at which jobs expire; ttl in s; then the entries
+-- Returns the entries of jobs that are kept for ever. Scores of -1 and inf are RQ's way to say that.
+local registry, now, ttl = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+local kept = {}
+for number = 3, #ARGV do
+  local entry, job = ARGV[number], 3 * number - 7
+  local left = redis.call('TTL', KEYS[job])
+  local score = tonumber(redis.call('ZSCORE', registry, entry) or '-1')
+  if left == -2 or (now and score >= 0 and score <= now) then
+    redis.call('ZREM', registry, entry)
+  elseif left == -1 then
+    kept[#kept + 1] = entry
+  end
+  if left ~= -1 and redis.call('TTL', KEYS[job + 1]) == -1 then
+    redis.call('EXPIRE', KEYS[job + 1], left > 0 and left or ttl)
+  end
+  if redis.call('TTL', KEYS[job + 2]) == -1 then
+    redis.call('EXPIRE', KEYS[job + 2], ttl)
+  end
+end
+return kept
