@@ -75,6 +75,7 @@ bench: $(VENV)/.dev  ## Print the figures of the README.
 	$(BIN)/python -m bench.checkpoints
 	$(BIN)/python -m bench.report
 	$(BIN)/python -m bench.web
+	$(BIN)/python -m bench.listing
 	@$(MAKE) bench-speed
 
 SPEED ?=

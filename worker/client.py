@@ -27,7 +27,7 @@ from worker import keys
 from worker.answers import text, texts
 from worker.listing import LIMIT, MOST_PAGES, SMALLEST_PAGE, pages, sources
 from worker.outbox import Outbox
-from worker.publish import publish
+from worker.publish import ask_to_stop, publish
 from worker.signing import sign
 from worker.wire import (
     FUNCTION,
@@ -331,12 +331,12 @@ class Client:
         status = self.status(job_id).status
         if status not in ("queued", "running"):
             return False
-        self._redis.hset(keys.cancel(job_id), "at", str(time.time()))
         try:
-            self._redis.expire(keys.cancel(job_id), STATE_TTL)
+            ask_to_stop(self._redis, job_id, ttl=STATE_TTL)
             self._take_out(job_id)
         except NoPermissionError:
-            return True  # a producer may only ask; the worker that takes the job hears it
+            # A producer may only ask, and the worker that takes the job clears it away.
+            self._redis.hset(keys.cancel(job_id), "at", str(time.time()))
         return True
 
     def _take_out(self, job_id: str) -> None:
@@ -344,6 +344,7 @@ class Client:
         rq_job = self._rq_job(job_id)
         if rq_job is not None and self._redis.lrem(self._queue.key, 1, job_id):
             rq_job.cancel()
+            self._redis.expire(rq_job.key, STATE_TTL)  # RQ would keep it for ever
             self._say_cancelled(job_id)
             self._redis.delete(keys.cancel(job_id))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -70,6 +71,18 @@ def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_
         pipe.hincrbyfloat(keys.TOTALS, name, amount)
     for key in (keys.events, keys.lifecycle, keys.state):
         pipe.expire(key(job_id), ttl)
+    pipe.execute()
+
+
+def ask_to_stop(connection: Redis, job_id: str, *, ttl: int) -> None:
+    """Ask a job to stop; whoever runs it hears so at its next beat.
+
+    Raises:
+        redis.exceptions.RedisError: Redis did not take it.
+    """
+    pipe = connection.pipeline(transaction=True)  # without a time to live it would outlast a job that has just ended
+    pipe.hset(keys.cancel(job_id), "at", str(time.time()))
+    pipe.expire(keys.cancel(job_id), ttl)
     pipe.execute()
 
 

@@ -23,7 +23,7 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from worker import keys
 from worker.fence import LUA
-from worker.patience import trouble
+from worker.patience import spoiled, trouble
 from worker.safe_job import Poison, load
 from worker.wire import FUNCTION
 
@@ -87,6 +87,7 @@ class Maintenance:
         """
         if not self._chores:
             self._begin()
+        if not self._chores:
             return
         chore = self._chores[0]
         try:
@@ -164,6 +165,19 @@ class Maintenance:
         if key not in self._said:
             self._said.add(key)
             structlog.get_logger("preflight").warning("registry_not_maintained", key=key, detail=trouble(error))
+
+
+def list_as_cancelled(connection: Redis, queue: Queue, job_id: str) -> None:
+    """Enter a job that was cancelled while it ran among the canceled ones, too, by the time of it as RQ does.
+
+    Raises:
+        redis.exceptions.RedisError: Redis did not take it.
+    """
+    try:
+        connection.zadd(queue.canceled_job_registry.key, {job_id: int(time.time())})
+    except ResponseError as error:
+        if not spoiled(error):  # else the registry is no registry, which is not the job's fault
+            raise
 
 
 def _keys_of(raw_id: bytes) -> tuple[bytes, ...]:

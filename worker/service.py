@@ -33,7 +33,7 @@ from training.errors import InvalidConfig, PreflightError, TimedOut
 from training.installed import compiled_anew, require_training_packages
 from training.process import die_with_parent, readable
 from training.resources import detect
-from worker import keys, logs, quarantine
+from worker import logs, quarantine
 from worker.admission import admit
 from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
@@ -41,6 +41,7 @@ from worker.jobs import effective_id
 from worker.patience import FIRST_PAUSE, HOPELESS, LONGEST_PAUSE, T, insist, spoiled, trouble
 from worker.places import forget_old, see_that_writable
 from worker.presence import Presence
+from worker.publish import ask_to_stop
 from worker.reaper import Reaper
 from worker.refusal import put_away, say_failed, told_under
 from worker.registries import Maintenance
@@ -218,8 +219,7 @@ class PreflightWorker(Worker):
                 case {"command": "stop-job" | "stop-execution", "job_id": str(rq_id)} if is_job_id(rq_id):
                     running = self._running
                     job_id = running.job_id if running is not None and running.rq_job.id == rq_id else rq_id
-                    self.connection.hset(keys.cancel(job_id), "at", str(time.time()))
-                    self.connection.expire(keys.cancel(job_id), self._settings.state_ttl)
+                    ask_to_stop(self.connection, job_id, ttl=self._settings.state_ttl)
 
     # --- taking a job
 
@@ -234,7 +234,7 @@ class PreflightWorker(Worker):
                     taken = self._admit(raw_id)
                     if taken is not None:
                         return taken
-                elif burst:
+                elif burst and not self._maintenance.due():
                     return None
                 pause = 0.1
             except HOPELESS:

@@ -21,6 +21,7 @@ from worker.jobs import Outcome, StoredResultUnreadable, execute, stored_result
 from worker.patience import HOPELESS, T, insist, spoiled
 from worker.places import next_attempt
 from worker.refusal import put_away, say_failed, say_mismatch
+from worker.registries import list_as_cancelled
 from worker.rq_records import Execution, RqRecords, failed, finished
 from worker.run import Interrupted
 from worker.safe_job import Poison, SafeJob
@@ -200,8 +201,10 @@ class Supervisor:
         job = self._taken.rq_job
         if isinstance(outcome, PreflightError):
             self._book_failure(outcome)
-        else:
-            self._records.end_job(job, finished(job, outcome), self._execution, self._fence)
+            return
+        if outcome.status == "cancelled":  # with RQ it has finished: among thousands of those nobody would find it
+            list_as_cancelled(self._connection, self._place.queue, job.id)
+        self._records.end_job(job, finished(job, outcome), self._execution, self._fence)
 
     def _book_failure(self, error: PreflightError) -> None:
         job = self._taken.rq_job
