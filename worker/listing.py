@@ -37,13 +37,13 @@ def sources(queue: Queue, statuses: Collection[Status] = ()) -> list[Source]:
         return not statuses or not set(statuses).isdisjoint(any_of)
 
     found = [*_list_ends(queue.key), _tail(queue.intermediate_queue_key)] if asks("queued") else []
-    found.append(_by_rank(queue.started_job_registry.key))
+    found.append(_scored(queue.started_job_registry.key, "+inf", "-inf"))
     if asks("finished"):
         found += _by_expiry(queue.finished_job_registry.key)
     if asks("failed"):
         found += _by_expiry(queue.failed_job_registry.key)
     if asks("cancelled"):
-        found.append(_by_rank(queue.canceled_job_registry.key))
+        found.append(_scored(queue.canceled_job_registry.key, "+inf", "-inf"))
     return found
 
 
@@ -54,10 +54,6 @@ def _list_ends(key: str) -> list[Source]:
 
 def _tail(key: str) -> Source:
     return lambda pipe, first, count: pipe.lrange(key, -first - count, -first - 1)
-
-
-def _by_rank(key: str) -> Source:
-    return lambda pipe, first, count: pipe.zrange(key, first, first + count - 1, desc=True)
 
 
 def _by_expiry(key: str) -> list[Source]:

@@ -10,7 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,14 +21,20 @@ from pydantic import JsonValue
 from redis import Redis
 from redis.client import Pipeline
 from services import digits_job
+from web import serving
 
+from bench.listing import fill
 from worker import keys
+from worker.answers import text
 from worker.cli import main
 from worker.client import Client
 from worker.completion import PATIENCE, names
+from worker.embedded_redis import redis_server
+from worker.listing import SMALLEST_PAGE
 from worker.publish import publish
+from worker.reaper import RAW
 from worker.settings import Settings, service_environment
-from worker.wire import EVENT
+from worker.wire import EVENT, Status
 
 
 @pytest.fixture(autouse=True)
@@ -82,10 +91,10 @@ def test_jobs_are_listed_newest_last() -> None:
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
     assert rows["JOB"] == "STATUS AGE TOOK EPOCH ACCURACY WHY"
     assert rows["failed"] == "failed 3 d 2 h diverged\\x1b[2J"
-    assert re.fullmatch(r"running [01] s 5 min 2/3 97\.50%", rows["running"])
-    assert re.fullmatch(r"cancelled \d s", rows["cancelled"])
-    assert re.fullmatch(r"queued \d s", rows["waiting"])
-    assert re.fullmatch(r"queued \d s", rows["strange"])
+    assert re.fullmatch(r"running \d+ s 5 min 2/3 97\.50%", rows["running"])
+    assert re.fullmatch(r"cancelled \d+ s", rows["cancelled"])
+    assert re.fullmatch(r"queued \d+ s", rows["waiting"])
+    assert re.fullmatch(r"queued \d+ s", rows["strange"])
     order = [line.split()[0] for line in lines[1:]]
     assert order[0] == "failed"
     assert order.index("waiting") < order.index("strange")
@@ -111,6 +120,10 @@ def test_some_of_them() -> None:
         (["--status", ""], "--status '' is not known"),
         (["--limit", "0"], "--limit is '0', but must be a whole number of at least 1"),
         (["--limit", "many"], "--limit is 'many', but must be"),
+        (["--limit", "10001"], "--limit is '10001', but must be a whole number of at least 1 and at most 10000"),
+        (["--limit", "9" * 5000], f"--limit is '{'9' * 60}'..., but must be"),
+        (["--limit", "\u0663"], "--limit is '\u0663', but must be"),
+        (["--status", "x" * 5000], f"--status '{'x' * 60}'... is not known"),
     ],
 )
 def test_what_is_no_status_or_number_is_refused(arguments: list[str], words: str) -> None:
@@ -121,7 +134,7 @@ def test_what_is_no_status_or_number_is_refused(arguments: list[str], words: str
 
 
 def test_many_jobs_take_no_more_questions_than_few(client: Client) -> None:
-    """Two pipelines, whatever there is: the ids, and what is said of them."""
+    """Three pipelines, whatever there is: the ids, when each was last heard of, and what is said of those shown."""
     asked = []
     for number in range(30):
         client.enqueue(digits_job(job_id=f"{number}"))
@@ -135,6 +148,161 @@ def test_many_jobs_take_no_more_questions_than_few(client: Client) -> None:
         patch.setattr(Pipeline, "execute", counted)
         assert len(client.jobs()) == 30
     assert asked == [11, 60, 60]
+
+
+def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
+    """And it is said that there may be more."""
+    for number in range(101):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    result = run("jobs", "--json")
+    assert len(result.stdout.splitlines()) == 100
+    assert result.stderr == "there may be more than these 100; --limit N lists more\n"
+    assert json.loads(result.stdout.splitlines()[-1])["job_id"] == "100"
+    assert run("jobs", "--limit", "100").stderr == ""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """A Redis with very many jobs, and how long ago each was heard of."""
+
+    settings: Settings
+    redis: Redis
+    newest: Mapping[str, Sequence[str]]
+    """Status, or `all` -> ids, the newest first."""
+
+
+OURS: Final = {"finished": "finished", "failed": "failed", "canceled": "cancelled", "queued": "queued"}
+"""RQ's word -> ours."""
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Crowd]:
+    """100,000 jobs; besides 50,000 that have expired, and 60 of which only the newest entries are left."""
+    with redis_server() as url:
+        redis = Redis.from_url(url)
+        fill(redis, 100_000)
+        pipe, now = redis.pipeline(transaction=False), time.time()
+        for registry in ("finished", "failed"):
+            pipe.zadd(f"rq:{registry}:preflight", {f"expired-{number}": now - number for number in range(25_000)})
+        for registry in ("finished", "failed", "canceled"):
+            pipe.zadd(f"rq:{registry}:preflight", {f"gone-{number}": 2 * now + number for number in range(20)})
+        pipe.execute()
+        places = {name: RAW.validate_python(redis.zrange(f"rq:{name}:preflight", 0, -1)) for name in OURS}
+        places["queued"] = RAW.validate_python(redis.lrange("rq:queue:preflight", 0, -1))
+        newest: dict[str, list[str]] = {
+            OURS[name]: sorted((text(entry) for entry in entries if entry.startswith(b"job-")), reverse=True)
+            for name, entries in places.items()
+        }
+        newest["all"] = sorted((job_id for ids in newest.values() for job_id in ids), reverse=True)
+        assert len(newest["all"]) == 100_000
+        yield Crowd(Settings(redis_url=url), redis, newest)
+
+
+QUESTIONS: Final[Sequence[Sequence[Status]]] = [[], ["queued"], ["finished"], ["failed"], ["cancelled"], ["running"]]
+
+
+@pytest.mark.parametrize("statuses", QUESTIONS)
+@pytest.mark.parametrize("limit", [1, 100, 1000])
+def test_a_list_of_very_many_jobs_is_right_and_reads_few(crowd: Crowd, statuses: Sequence[Status], limit: int) -> None:
+    """The newest, and none that no longer exists; what Redis is asked, and answers, grows with the limit alone."""
+    client = Client(crowd.settings.redis_url)
+    client.jobs(limit=1)
+    crowd.redis.config_resetstat()
+    states = client.jobs(limit=limit, statuses=statuses)
+    asked, sent = crowd.redis.info("commandstats"), int(crowd.redis.info("stats")["total_net_output_bytes"])
+    expected = crowd.newest.get(statuses[0], []) if statuses else crowd.newest["all"]
+    assert [state.job_id for state in states] == [*expected[:limit]]
+    most = max(limit, SMALLEST_PAGE)
+    calls = {name.removeprefix("cmdstat_"): int(said["calls"]) for name, said in asked.items()}
+    sources_asked = calls.get("zrange", 0) + calls.get("lrange", 0)
+    assert sources_asked <= 20
+    assert calls.get("hmget", 0) <= 2 * (sources_asked + 1) * most
+    assert sent <= 2**14 + 1000 * most * (sources_asked + 1)
+    assert set(calls) <= {"zrange", "lrange", "hmget", "info", "config"}
+
+
+def test_a_list_of_several_statuses_is_right(crowd: Crowd) -> None:
+    """Merged by time."""
+    both = sorted([*crowd.newest["failed"], *crowd.newest["cancelled"]], reverse=True)
+    states = Client(crowd.settings.redis_url).jobs(limit=300, statuses=["failed", "cancelled"])
+    assert [state.job_id for state in states] == both[:300]
+
+
+def test_very_many_jobs_are_listed_over_http_and_in_a_terminal(
+    crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limit and status go down to Redis; nobody waits for all of them."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", crowd.settings.redis_url)
+    assert listed("--limit", "3") == [*reversed(crowd.newest["all"][:3])]
+    assert listed("--status", "failed", "--limit", "3") == [*reversed(crowd.newest["failed"][:3])]
+    assert len(names("jobs", "job-")) > 1000
+    with serving(crowd.settings, tmp_path) as service:
+        crowd.redis.config_resetstat()
+        for query, expected in (
+            ("", crowd.newest["all"][:100]), ("?limit=2", crowd.newest["all"][:2]),
+            ("?status=failed&limit=2", crowd.newest["failed"][:2]), ("?status=unknown", []),
+        ):  # fmt: skip
+            answer = service.ask("GET", f"/v1/jobs{query}").json
+            assert isinstance(answer, list)
+            assert [state["job_id"] for state in answer] == expected
+        assert int(crowd.redis.info("commandstats")["cmdstat_hmget"]["calls"]) < 5000
+
+
+def test_those_that_run_come_first(client: Client, settings: Settings, connection: Redis) -> None:
+    """Though others were heard of later: a crowd does not hide them."""
+    begin(settings, "running", time.time() - 300)
+    connection.hset("rq:job:running", "status", "started")
+    connection.zadd("rq:wip:preflight", {"running:execution": time.time() + 60})
+    for number in range(5):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    assert [state.job_id for state in client.jobs(limit=2)] == ["running", "4"]
+
+
+def test_a_job_that_was_put_back_is_listed(client: Client, connection: Redis, settings: Settings) -> None:
+    """At the head of a long queue it was heard of last; one between queue and worker is listed, too."""
+    for number in range(300):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    begin(settings, "0", time.time() + 1)
+    tell(settings, "0", "job_interrupted", time.time() + 1, message="m")
+    assert client.jobs(limit=1)[0].job_id == "0"
+    connection.lmove("rq:queue:preflight", "rq:queue:preflight:intermediate", "LEFT", "RIGHT")
+    assert client.jobs(limit=1, statuses=["queued"])[0].job_id == "0"
+    assert len(client.jobs(limit=1000)) == 300
+
+
+def test_jobs_that_are_kept_for_ever_hide_no_newer_one(connection: Redis, client: Client) -> None:
+    """RQ scores them with inf or -1: by that alone, all of them would stand before or behind all others."""
+    now = time.time()
+    for registry, never, status in (("finished", "inf", "finished"), ("failed", "-1", "failed")):
+        connection.zadd(f"rq:{registry}:preflight", {f"{registry}-{number}": never for number in range(200)})
+        connection.zadd(f"rq:{registry}:preflight", {f"{registry}-new": now + 600})
+        for name, ago in (*((f"{registry}-{number}", 1000 + number) for number in range(200)), (f"{registry}-new", 1)):
+            connection.hset(f"rq:job:{name}", "status", status)
+            connection.hset(keys.state(name), mapping={"status": status, "updated_at": now - ago})
+    assert {state.job_id for state in client.jobs(limit=2)} == {"finished-new", "failed-new"}
+    assert len(client.jobs(limit=1000)) == 402
+
+
+@pytest.mark.usefixtures("five")
+@pytest.mark.parametrize("name", ["queue", "wip", "finished", "failed", "canceled", "queue:preflight:intermediate"])
+def test_a_key_of_another_type_hides_no_other_job(connection: Redis, client: Client, name: str) -> None:
+    """What stands under it cannot be known; all else can."""
+    key = f"rq:{name}" if name.endswith("intermediate") else f"rq:{name}:preflight"
+    theirs = {"queue": {"waiting", "strange"}, "wip": {"running"}, "failed": {"failed"}, "canceled": {"cancelled"}}
+    connection.delete(key)
+    connection.hset(key, "x", "y")
+    everything = {"failed", "cancelled", "running", "waiting", "strange"}
+    assert {state.job_id for state in client.jobs()} == everything - theirs.get(name, set())
+
+
+@pytest.mark.usefixtures("five")
+def test_a_status_is_the_jobs_own(connection: Redis, client: Client) -> None:
+    """Wherever its entry stands: one that has told its end and is not booked yet is no longer running."""
+    connection.hset(keys.state("running"), "status", "finished")
+    assert [state.job_id for state in client.jobs(statuses=["finished"])] == ["running"]
+    assert client.jobs(statuses=["running"]) == []
+    connection.hset(keys.state("failed"), "updated_at", "nan")
+    assert client.jobs()[-1].job_id == "failed"
 
 
 @pytest.mark.usefixtures("five")
