@@ -132,11 +132,11 @@ class Maintenance:
         following, kept = self._swept(registry, cursor, expires=False)
         for job_id in kept[:MOST_LOADED]:
             try:
-                job = load(job_id, self._queue, self._connection)
+                job = load(job_id, self._connection)
             except (NoSuchJobError, Poison):
                 continue
             if job.func_name == FUNCTION:  # others are not ours to judge
-                self._expire_canceled(keys=[job.key], args=[self._ttl])
+                self._expire_canceled(keys=[keys.rq_job(job.id)], args=[self._ttl])
         return following
 
     def _swept(self, registry: str, cursor: int, *, expires: bool) -> tuple[int, list[bytes]]:

@@ -17,7 +17,6 @@ from worker import keys
 from worker.answers import text
 from worker.client import Client
 from worker.registries import MAINTAIN_EVERY, PAGE, Maintenance
-from worker.safe_job import SafeJob, SafeQueue
 from worker.settings import Settings
 
 TTL: Final = 1000
@@ -32,7 +31,7 @@ def raw(settings: Settings) -> Redis:
 
 @pytest.fixture
 def queue(raw: Redis) -> Queue:
-    return SafeQueue("preflight", connection=raw, job_class=SafeJob, serializer=JSONSerializer)
+    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 @pytest.fixture
