@@ -334,6 +334,54 @@ def test_what_is_in_a_stream_beside_events_is_passed_over(service: Service, redi
     assert (kind, json.loads(data)["message"]) == ("warning", "<script>alert(1)</script>\ndata: forged")
 
 
+def test_a_key_of_a_wrong_type_blinds_its_own_viewers_only(service: Service, redis: Redis) -> None:
+    """Before and after it is watched: its viewers are told in one sentence, those of another job hear everything."""
+    for job_id in ("spoiled", "spoiled-later", "sound"):
+        service.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id})
+    redis.set(keys.events("spoiled"), 1)
+    say(redis, started("spoiled-later"), started("sound"))
+    with service.events("sound") as sound, service.events("spoiled-later") as spoiled:
+        assert next(sound)[1] == next(spoiled)[1] == "job_started"
+        refused = service.ask("GET", "/v1/jobs/spoiled/events")
+        assert (refused.status, refused["reason"]) == (409, "unreadable_events")
+        assert repr(keys.events("spoiled")) in str(refused["message"])
+        redis.set(keys.events("spoiled-later"), 1)
+        (problem,) = spoiled
+        assert (problem[1], json.loads(problem[2])["reason"]) == ("problem", "unreadable_events")
+        say(redis, progress("sound", 2))
+        assert next(sound)[1] == "progress"
+    redis.delete(keys.events("spoiled"))
+    say(redis, started("spoiled"))
+    with service.events("spoiled") as mended:
+        assert next(mended)[1] == "job_started"
+
+
+def test_odd_records_blind_nobody(service: Service, redis: Redis) -> None:
+    """Garbage with the largest id that Redis has, a lifecycle of another type, numbers that are none."""
+    for job_id in ("last-id", "odd-lifecycle", "heard"):
+        service.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id})
+    say(redis, started("last-id"), started("odd-lifecycle"), started("heard"))
+    redis.set(keys.lifecycle("odd-lifecycle"), 1)
+    redis.xadd(keys.events("last-id"), {"type": "progress", "seq": "9" * 5000, "ts": "nan"})
+    redis.xadd(keys.events("last-id"), {"x": "y"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    with service.events("last-id") as last, service.events("odd-lifecycle") as odd, service.events("heard") as heard:
+        assert next(last)[1] == next(odd)[1] == next(heard)[1] == "job_started"
+        with service.events("last-id", **{"Last-Event-ID": f"{2**64 - 1}-{2**64 - 1}"}) as behind:
+            say(redis, progress("heard", 2), progress("odd-lifecycle", 2))
+            assert next(heard)[1] == next(odd)[1] == "progress"
+            redis.hset("rq:job:last-id", "status", "failed")
+            assert [event for _, event, _ in last] == [event for _, event, _ in behind] == ["end"]
+
+
+@pytest.mark.parametrize("after", ["0", "99999999999999999999-0", "x", f"{2**64 - 1}-{2**64}", ""])
+def test_a_place_that_is_none_begins_at_the_beginning(service: Service, redis: Redis, after: str) -> None:
+    """Of `Last-Event-ID`: also what is larger than an id can be."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "placed"})
+    say(redis, started("placed"))
+    with service.events("placed", **{"Last-Event-ID": after}) as events:
+        assert next(events)[1] == "job_started"
+
+
 # --- the service
 
 
@@ -509,7 +557,16 @@ def test_it_ends_at_once_while_streams_are_open(
 
 @pytest.mark.parametrize(
     ("record_id", "place"),
-    [("5-3", (5, 3)), ("5", (5, 0)), ("", (0, 0)), ("x-1", (0, 0)), ("5-x", (5, 0)), ("-", (0, 0))],
+    [
+        ("5-3", (5, 3)),
+        ("5", (5, 0)),
+        ("", (0, 0)),
+        ("x-1", (0, 0)),
+        ("5-x", (5, 0)),
+        ("-", (0, 0)),
+        (f"{2**64 - 1}-{2**64 - 1}", (2**64 - 1, 2**64 - 1)),
+        (f"{2**64}-0", (0, 0)),
+    ],
 )
 def test_record_ids_become_numbers(record_id: str, place: tuple[int, int]) -> None:
     """What is none begins at the beginning."""

@@ -27,7 +27,7 @@ from worker.settings import Settings
 from worker.totals import read_totals
 from worker.web.access import Access, App
 from worker.web.board import Overview, overview
-from worker.web.hub import Hub
+from worker.web.hub import Hub, TooManyWatched, Unreadable, Watched
 from worker.web.metrics import Snapshot, exposition
 from worker.web.openapi import Described
 from worker.web.static import page_files
@@ -133,7 +133,7 @@ def routes(settings: Settings) -> tuple[Described, Hub]:
     async def goes_on(job_id: str) -> bool:
         return await run_in_threadpool(client.goes_on, job_id)
 
-    hub = Hub(AsyncRedis.from_url(settings.redis_url), goes_on)
+    hub = Hub(AsyncRedis.from_url(settings.redis_url, socket_timeout=5), goes_on)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -258,20 +258,26 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
         """Follow a job's events until it has ended, from the oldest that is kept."""
         await run_in_threadpool(known, job_id)
 
-        if not hub.has_room(job_id):
-            raise Refused(429, "too_many_watched", "too many jobs are watched at once; close some and ask again")
-        sent = _sent(hub, job_id, last_event_id or after)
+        try:
+            watched = await hub.watch(job_id)
+        except TooManyWatched as error:
+            raise Refused(429, error.reason, error.message) from error
+        except Unreadable as error:
+            raise Refused(409, error.reason, error.message) from error
+        sent = _sent(hub, watched, last_event_id or after)
         return StreamingResponse(sent, media_type=EVENT_STREAM, headers=UNBUFFERED)
 
 
-async def _sent(hub: Hub, job_id: str, after: str) -> AsyncIterator[bytes]:
+async def _sent(hub: Hub, watched: Watched, after: str) -> AsyncIterator[bytes]:
     """Yield what goes over the wire; an event `end` after the job's last one, so that nobody reconnects for ever."""
     yield b": preflight\n\n"  # the headers go out at once, however long the job is silent
-    async for piece in hub.follow(job_id, after):
-        if piece:
-            yield b"".join(said.text for said in piece)
-        else:
-            yield b": redis is away\n\n" if hub.away else b": still here\n\n"
+    try:
+        async for piece in hub.follow(watched, after):
+            yield piece or (b": redis is away\n\n" if hub.away else b": still here\n\n")
+    except Unreadable as error:
+        problem = Problem(reason=error.reason, message=error.message)
+        yield f"event: problem\ndata: {problem.model_dump_json()}\n\n".encode()
+        return
     if not hub.closing:
         yield b"event: end\ndata: {}\n\n"
 

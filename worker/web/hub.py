@@ -1,9 +1,14 @@
-"""Events of watched jobs, read once for all viewers: one connection to Redis, however many there are."""
+"""Fan-out of job events: one connection tails every watched stream, however many viewers there are.
+
+The newest records of a watched job are kept in memory, and so are pages of older ones, both within a budget of bytes. A
+viewer that is behind what is kept reads from Redis.
+"""
 
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,11 +19,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from redis.typing import KeyT, StreamIdT
 
+from training.errors import PreflightError
 from worker import keys
 from worker.answers import texts
 from worker.client import PAGE, QUIET
-from worker.patience import trouble
-from worker.wire import EVENTS_KEPT, LAST, unflatten
+from worker.patience import spoiled, trouble
+from worker.wire import LAST, unflatten
 
 WAIT_MS: Final = 200
 """Longest that one read waits for an event; a job that is newly watched is heard after as long."""
@@ -27,18 +33,32 @@ KEEP_ALIVE: Final = 10.0
 PAUSE: Final = 0.5
 """Seconds between two tries while Redis is away."""
 LINGER: Final = 10.0
-"""Seconds for which a job's events are kept after its last viewer has left: whoever reconnects needs no second read."""
+"""Seconds for which a job is followed after its last viewer has left: whoever reconnects needs no second read."""
 MOST_WATCHED: Final = 200
 """Jobs watched at once by all viewers together."""
-AT_ONCE: Final = 500
-"""Records sent to a viewer in one piece."""
+EACH: Final = 20
+"""Records of each watched stream read at once: of all of them together that is one answer."""
+AT_ONCE: Final = 100
+"""Older records of one stream read at once."""
+PIECE: Final = 64 * 1024
+"""Bytes after which a viewer is sent what has been read."""
+TAIL: Final = 32 * 1024
+"""Bytes of a job's newest records that are kept: what a viewer that keeps up is sent from."""
+PAGES: Final = 16 * 1024 * 1024
+"""Bytes of older records kept for all jobs together: viewers that begin at the same place share them."""
+LOADS: Final = 4
+"""Pages read at once; the others wait, so that a thousand viewers take no more memory than these."""
 AGAIN: Final = 0.3
 """Seconds after which that is asked again of a job that may have ended."""
 SAY_EVERY: Final = 10.0
 """Seconds between two log lines while Redis is away."""
 
-BEGINNING: Final = "0-0"
-"""Id before all others in a stream."""
+Place = tuple[int, int]
+"""Id of a stream record, in numbers."""
+BEGINNING: Final[Place] = (0, 0)
+"""Before all others in a stream."""
+LARGEST: Final[Place] = (2**64 - 1, 2**64 - 1)
+"""Nothing can follow it; Redis refuses a range that begins behind it."""
 
 Records = list[tuple[bytes, dict[bytes, bytes]]]
 """Of one stream: id and fields."""
@@ -48,12 +68,31 @@ ANSWER: Final = TypeAdapter(list[tuple[bytes, Records]])
 """What XREAD answers, by stream."""
 
 
+class Unreadable(PreflightError):
+    """The events of a job cannot be read: its key in Redis is no stream."""
+
+    reason = "unreadable_events"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"the Redis key {keys.events(job_id)!r} is no stream, so no events can be read; remove the key"
+        )
+
+
+class TooManyWatched(PreflightError):
+    """No more jobs can be watched at once."""
+
+    reason = "too_many_watched"
+
+    def __init__(self) -> None:
+        super().__init__(f"events of {MOST_WATCHED} jobs are followed already; close some and ask again")
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """One record of a job's event stream, ready to be sent."""
 
-    place: tuple[int, int]
-    """Its id in the stream, in numbers."""
+    place: Place
     number: tuple[int, int]
     """Its attempt, and its number there."""
     text: bytes
@@ -62,40 +101,97 @@ class Said:
     """Whether an attempt says nothing after it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a viewer is sent at once, and where it stands then."""
+
+    place: Place
+    text: bytes
+
+
 @dataclass(slots=True)
 class Watched:
-    """A job that somebody watches: what it has said, oldest first."""
+    """A job that somebody watches, and the tail of its stream."""
 
-    said: list[Said] = field(default_factory=list)
-    read: str = BEGINNING
-    """Id of the last record that was read."""
-    caught_up: bool = False
-    """Whether all has been read that was there when the first viewer came."""
+    job_id: str
+    read: Place
+    """Of the last record that was read."""
+    start: Place
+    """Every event behind it is in `tail`."""
+    has_last_word: bool
+    """Whether the last that was said is what an attempt ends with."""
+    tail: list[Said] = field(default_factory=list)
     ask_at: float = 0.0
     """When it is worth asking again whether the job goes on."""
     ending: bool = False
     """It did not go on when that was asked last, and nothing came since."""
     over: bool = False
     """It did not go on when that was asked twice in a row: there will be nothing more."""
+    unreadable: bool = False
+    """Its key is no stream any more."""
     viewers: int = 0
-    left_at: float = 0.0
+    left_at: float = field(default_factory=time.monotonic)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced, when there is something new."""
 
-    @property
-    def has_last_word(self) -> bool:
-        """Whether the last that was said is what an attempt ends with."""
-        return bool(self.said) and self.said[-1].last
+    def hear(self, records: Records) -> None:
+        """Take new records, and let go of the oldest beyond `TAIL`."""
+        said = _all_said(records)
+        self.tail += said
+        self.read = place_of(records[-1][0].decode())
+        size, kept = 0, len(self.tail)
+        while kept and size < TAIL:
+            kept -= 1
+            size += len(self.tail[kept].text)
+        if kept:
+            self.start = self.tail[kept - 1].place
+            del self.tail[:kept]
+        self.has_last_word = said[-1].last if said else self.has_last_word
+        self.ending, self.ask_at = False, 0.0 if self.has_last_word else time.monotonic() + QUIET
 
-    def behind(self, place: tuple[int, int]) -> Sequence[Said]:
-        """Return the records behind `place`, at most `AT_ONCE`."""
-        first = bisect_right(self.said, place, key=lambda said: said.place)
-        return self.said[first : first + AT_ONCE]
+    def behind(self, place: Place) -> Piece | None:
+        """Return the events behind `place`, which is not before `start`; None where there are none."""
+        first = bisect_right(self.tail, place, key=lambda said: said.place)
+        if first == len(self.tail):
+            return None
+        return Piece(self.tail[-1].place, b"".join(said.text for said in self.tail[first:]))
 
     def wake(self) -> None:
         """Tell every viewer."""
         self.changed.set()
         self.changed = asyncio.Event()
+
+
+class Pages:
+    """Pieces of streams, by job and the place behind which they begin; the least recently used are let go."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[tuple[str, Place], Piece] = OrderedDict()
+        self._size = 0
+
+    def find(self, job_id: str, place: Place) -> Piece | None:
+        """Return a piece if it is still there."""
+        piece = self._pages.get((job_id, place))
+        if piece is not None:
+            self._pages.move_to_end((job_id, place))
+        return piece
+
+    def keep(self, job_id: str, place: Place, piece: Piece) -> None:
+        """Keep a piece, and as many others as there is room for."""
+        self._drop((job_id, place))
+        self._pages[job_id, place] = piece
+        self._size += len(piece.text)
+        while self._size > PAGES:
+            self._drop(next(iter(self._pages)))
+
+    def forget(self, job_id: str) -> None:
+        """Let go of a job's pieces."""
+        for key in [key for key in self._pages if key[0] == job_id]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, Place]) -> None:
+        piece = self._pages.pop(key, None)
+        self._size -= 0 if piece is None else len(piece.text)
 
 
 class Hub:
@@ -106,6 +202,8 @@ class Hub:
         self._redis = redis
         self._goes_on = goes_on
         self._jobs: dict[str, Watched] = {}
+        self._pages = Pages()
+        self._loads = asyncio.Semaphore(LOADS)
         self._anyone = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self.closing = False
@@ -136,41 +234,126 @@ class Hub:
         """How many follow something."""
         return sum(watched.viewers for watched in self._jobs.values())
 
-    def has_room(self, job_id: str) -> bool:
-        """Whether one more viewer of this job can be served."""
-        return job_id in self._jobs or len(self._jobs) < MOST_WATCHED
+    async def watch(self, job_id: str) -> Watched:
+        """Return a job whose stream is read from now on, to be followed at once.
 
-    async def follow(self, job_id: str, after: str) -> AsyncIterator[Sequence[Said]]:
-        """Yield a job's records behind `after` as they come, until it has ended; an empty piece after a long silence.
+        Raises:
+            TooManyWatched: so many others are.
+            Unreadable: its key is no stream.
+            redis.exceptions.RedisError: Redis did not answer.
+        """
+        if (found := self._found(job_id)) is not None:
+            return found
+        newest = await self._newest(job_id)
+        if (found := self._found(job_id)) is not None:  # another viewer came meanwhile
+            return found
+        if job_id not in self._jobs and len(self._jobs) >= MOST_WATCHED:
+            raise TooManyWatched
+        place = place_of(newest[0][0].decode()) if newest else BEGINNING
+        ended = any(said.last for said in _all_said(newest))
+        self._pages.forget(job_id)
+        watched = self._jobs[job_id] = Watched(job_id, read=place, start=place, has_last_word=ended)
+        self._anyone.set()
+        return watched
+
+    async def follow(self, watched: Watched, after: str) -> AsyncIterator[bytes]:
+        """Yield a job's events behind the record `after` as they come, until it has ended; `b""` after a long silence.
 
         Args:
-            job_id: which job; `has_room` has said yes.
+            watched: the job, as `watch` returned it just now.
             after: id of a stream record, `0` for all that are kept.
+
+        Raises:
+            Unreadable: its key is no stream any more.
         """
-        watched = self._watched(job_id)
         watched.viewers += 1
         try:
             place = place_of(after)
             while not self.closing:
                 changed = watched.changed
-                piece = watched.behind(place)
-                if piece:
-                    place = piece[-1].place
-                    yield piece
+                if watched.unreadable:
+                    raise Unreadable(watched.job_id)
+                late = place < watched.start
+                piece = await self._page(watched, place) if late else watched.behind(place)
+                if piece is not None:
+                    place = piece.place
+                    if piece.text:
+                        yield piece.text
+                elif late:
+                    yield b""
                 elif watched.over:
                     return
                 elif not await _set_within(changed, KEEP_ALIVE):
-                    yield ()
+                    yield b""
         finally:
             watched.viewers -= 1
             watched.left_at = time.monotonic()
 
-    def _watched(self, job_id: str) -> Watched:
-        watched = self._jobs.get(job_id)
-        if watched is None or watched.over:  # a job that was over may have been enqueued again
-            watched = self._jobs[job_id] = Watched()
-            self._anyone.set()
-        return watched
+    def _found(self, job_id: str) -> Watched | None:
+        """Return a job that is watched; one that was over, or could not be read, is looked at again."""
+        found = self._jobs.get(job_id)
+        return None if found is None or found.over or found.unreadable else found
+
+    async def _newest(self, job_id: str) -> Records:
+        """Return the last record of a job's stream, if there is one; raises `Unreadable`, `RedisError`."""
+        try:
+            return RECORDS.validate_python(await self._redis.xrevrange(keys.events(job_id), count=1) or [])
+        except RedisError as error:
+            if spoiled(error):
+                raise Unreadable(job_id) from error
+            raise
+
+    # --- pages of what is not in the tail
+
+    async def _page(self, watched: Watched, place: Place) -> Piece | None:
+        """Return events behind `place`, which is before the tail; None after a pause where Redis is away."""
+        found = self._pages.find(watched.job_id, place)
+        if found is not None:
+            return found
+        async with self._loads:
+            found = self._pages.find(watched.job_id, place)  # another viewer may have read it meanwhile
+            if found is not None:
+                return found
+            try:
+                return await self._load(watched, place)
+            except RedisError as error:
+                if spoiled(error):
+                    raise Unreadable(watched.job_id) from error
+        await asyncio.sleep(PAUSE)
+        return None
+
+    async def _load(self, watched: Watched, place: Place) -> Piece:
+        start = watched.start
+        records = RECORDS.validate_python(
+            await self._redis.xrange(keys.events(watched.job_id), f"({_id_of(place)}", count=AT_ONCE) or []
+        )
+        said = _all_said(records)
+        if said and place == BEGINNING:
+            said[:0] = await self._turning_points_before(said[0], watched.job_id)
+        sent, size = 0, 0
+        while sent < len(said) and size < PIECE:
+            size += len(said[sent].text)
+            sent += 1
+        if sent < len(said):
+            reached = said[sent - 1].place
+        elif len(records) == AT_ONCE:
+            reached = place_of(records[-1][0].decode())
+        else:  # all up to the tail; what was there is gone where the stream ends before it
+            reached = max([start, *(place_of(record_id.decode()) for record_id, _ in records[-1:])])
+        piece = Piece(reached, b"".join(one.text for one in said[:sent]))
+        if piece.text:
+            self._pages.keep(watched.job_id, place, piece)
+        return piece
+
+    async def _turning_points_before(self, first: Said, job_id: str) -> list[Said]:
+        """Return what a long job's stream has lost and the one that is never trimmed still has: its start, its plan."""
+        try:
+            records = RECORDS.validate_python(await self._redis.xrange(keys.lifecycle(job_id), count=PAGE) or [])
+        except RedisError as error:
+            if spoiled(error):
+                return []
+            raise
+        return [said for said in _all_said(records) if said.number < first.number and said.place < first.place]
 
     # --- the one reader
 
@@ -194,39 +377,39 @@ class Hub:
 
     async def _read(self) -> None:
         self._forget()
-        if not self._jobs:
+        by_key = {keys.events(name).encode(): one for name, one in self._jobs.items() if not one.unreadable}
+        if not by_key:
+            await asyncio.sleep(WAIT_MS / 1000)
             return
-        by_key = {keys.events(job_id).encode(): (job_id, watched) for job_id, watched in self._jobs.items()}
-        places: dict[KeyT, StreamIdT] = {key: watched.read for key, (_, watched) in by_key.items()}
-        fresh = any(not watched.caught_up for watched in self._jobs.values())
-        answer = ANSWER.validate_python(
-            await self._redis.xread(places, count=PAGE, block=None if fresh else WAIT_MS) or []
-        )
+        places: dict[KeyT, StreamIdT] = {key: _id_of(watched.read) for key, watched in by_key.items()}
+        try:
+            answer = ANSWER.validate_python(await self._redis.xread(places, count=EACH, block=WAIT_MS) or [])
+        except RedisError as error:
+            if not spoiled(error):
+                raise
+            await self._put_aside([*by_key.values()])
+            return
         for key, records in answer:
-            job_id, watched = by_key[key]
-            said = _all_said(records)
-            if said and watched.read == BEGINNING:
-                said[:0] = await self._turning_points_before(said[0], job_id)
-            watched.said = [*watched.said, *said][-EVENTS_KEPT:]
-            watched.read = records[-1][0].decode()
-            watched.wake()
-        full = {key for key, records in answer if len(records) == PAGE}
-        heard = {key for key, _ in answer}
-        for key, (job_id, watched) in by_key.items():
-            watched.caught_up |= key not in full
-            if key in heard:
-                watched.ending, watched.ask_at = False, 0.0 if watched.has_last_word else time.monotonic() + QUIET
-            if watched.caught_up and not watched.over and time.monotonic() >= watched.ask_at:
-                await self._ask(job_id, watched)
+            by_key[key].hear(records)
+            by_key[key].wake()
+            await asyncio.sleep(0)  # between two jobs, others have their turn
+        for watched in by_key.values():
+            if not watched.over and time.monotonic() >= watched.ask_at:
+                await self._ask(watched)
 
-    async def _turning_points_before(self, first: Said, job_id: str) -> list[Said]:
-        """Return what a long job's stream has lost and the one that is never trimmed still has: its start, its plan."""
-        records = RECORDS.validate_python(await self._redis.xrange(keys.lifecycle(job_id), count=PAGE) or [])
-        return [said for said in _all_said(records) if said.number < first.number and said.place < first.place]
+    async def _put_aside(self, jobs: list[Watched]) -> None:
+        """Find the jobs whose key is no stream: the others are read without them."""
+        for watched in jobs:
+            try:
+                await self._newest(watched.job_id)
+            except Unreadable as error:
+                structlog.get_logger("preflight").error(error.reason, job_id=watched.job_id, detail=error.message)
+                watched.unreadable = True
+                watched.wake()
 
-    async def _ask(self, job_id: str, watched: Watched) -> None:
+    async def _ask(self, watched: Watched) -> None:
         """Find out whether the job goes on; RQ decides on a retry a moment after the job has said that it failed."""
-        goes_on = await self._goes_on(job_id)
+        goes_on = await self._goes_on(watched.job_id)
         watched.over, watched.ending = watched.ending and not goes_on, not goes_on
         watched.ask_at = time.monotonic() + (QUIET if goes_on and not watched.has_last_word else AGAIN)
         if watched.over:
@@ -237,14 +420,21 @@ class Hub:
         gone = [name for name, one in self._jobs.items() if not one.viewers and now - one.left_at > LINGER]
         for job_id in gone:
             del self._jobs[job_id]
+            self._pages.forget(job_id)
 
 
-def place_of(record_id: str) -> tuple[int, int]:
+def place_of(record_id: str) -> Place:
     """Return a stream record's id in numbers; (0, 0) for what is none."""
     milliseconds, _, number = record_id.partition("-")
     if not (milliseconds.isascii() and milliseconds.isdigit() and len(milliseconds) <= 20):
-        return 0, 0
-    return int(milliseconds), int(number) if number.isascii() and number.isdigit() and len(number) <= 20 else 0
+        return BEGINNING
+    place = int(milliseconds), int(number) if number.isascii() and number.isdigit() and len(number) <= 20 else 0
+    return min(place, LARGEST) if max(place) <= max(LARGEST) else BEGINNING
+
+
+def _id_of(place: Place) -> str:
+    """Return a place as Redis writes it."""
+    return f"{place[0]}-{place[1]}"
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
