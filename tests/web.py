@@ -50,7 +50,9 @@ class Service:
         """Send one request; what is no bytes goes as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
-            connection.request(method, path, data, dict(headers if headers is not None else JSON if data else {}))
+            connection.request(
+                method, path, data, dict(headers if headers is not None else JSON if method == "POST" else {})
+            )
             response = connection.getresponse()
             return Answer(
                 response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()

@@ -68,9 +68,19 @@ def counted(event: AnyEvent, began: float | None) -> Mapping[str, float]:
 
 
 def read_totals(redis: Redis) -> Mapping[str, float]:
-    """Return all totals; what is no number is passed over. Raises `redis.exceptions.RedisError`."""
+    """Return all totals; what is no number, or no hash, is passed over. Raises `redis.exceptions.RedisError`."""
+    from redis.exceptions import ResponseError
+
+    from worker.patience import spoiled
+
     found: dict[str, float] = {}
-    for name, value in redis.hgetall(keys.TOTALS).items():
+    try:
+        answer = redis.hgetall(keys.TOTALS)
+    except ResponseError as error:
+        if spoiled(error):
+            return found
+        raise
+    for name, value in answer.items():
         with suppress(ValueError):
             found[text(name)] = float(value)
     return found

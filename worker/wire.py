@@ -226,7 +226,7 @@ def read_job(payload: object) -> TrainJob:
         kind = ascii(payload.get("type"))[:80]
         raise InvalidConfig(f"type is {kind}, but this version reads {JOB_TYPE!r}; set it", field="type")
     try:
-        return TrainJob.model_validate_json(text)
+        return TrainJob.model_validate_json(_with_whole_numbers(text))
     except ValidationError as error:
         raise explain(error, TrainJob.model_json_schema()) from error
 
@@ -240,6 +240,16 @@ def encode_job(payload: dict[str, JsonValue]) -> str:
     if len(text) > LARGEST_JOB:
         raise InvalidConfig(f"the job is {len(text)} bytes of JSON, but may be at most {LARGEST_JOB}; shorten it")
     return text
+
+
+def _with_whole_numbers(text: str) -> str:
+    """Return JSON text whose whole numbers have no fraction: 201.0 is an integer in JSON Schema, 6.3."""
+
+    def number(literal: str) -> float:
+        value = float(literal)
+        return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+
+    return json.dumps(json.loads(text, parse_float=number))
 
 
 class Event(Wire):

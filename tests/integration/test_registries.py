@@ -225,7 +225,7 @@ def test_a_worker_without_the_rights_goes_on(raw: Redis, settings: Settings) -> 
     """Its own work does not depend on it."""
     raw.acl_setuser("poor", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
     poor = Redis.from_url(settings.redis_url, username="poor", password="x")  # noqa: S106 - any will do
-    queue = SafeQueue("preflight", connection=poor, job_class=SafeJob, serializer=JSONSerializer)
+    queue = Queue("preflight", connection=poor, serializer=JSONSerializer)
     maintenance = Maintenance(poor, queue, "w", ttl=TTL)
     assert all_steps(maintenance) == 1
     raw.acl_deluser("poor")

@@ -102,7 +102,7 @@ def test_jobs_are_listed_by_status_newest_first(service: Service) -> None:
     """`status` may be given several times, `limit` bounds the list, and what is neither is refused by name."""
     for number in range(3):
         service.ask("POST", "/v1/jobs", {**JOB, "job_id": f"job-{number}"})
-    service.ask("POST", "/v1/jobs/job-1/cancel")
+    service.ask("POST", "/v1/jobs/job-1/cancel", {})
     time.sleep(0.6)  # a list serves everybody for half a second
     assert {job["job_id"] for job in _list(service.ask("GET", "/v1/jobs?status=queued"))} == {"job-0", "job-2"}
     both = _list(service.ask("GET", "/v1/jobs?status=queued&status=cancelled"))
@@ -124,11 +124,11 @@ def _list(answer: Answer) -> list[dict[str, object]]:
 def test_a_job_is_cancelled_in_the_queue(service: Service, redis: Redis) -> None:
     """202 and cancelled; again 409; an unknown one 404; each with a sentence."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "gone"})
-    first = service.ask("POST", "/v1/jobs/gone/cancel")
+    first = service.ask("POST", "/v1/jobs/gone/cancel", {})
     assert (first.status, first["status"]) == (202, "cancelled")
-    again = service.ask("POST", "/v1/jobs/gone/cancel")
+    again = service.ask("POST", "/v1/jobs/gone/cancel", {})
     assert (again.status, again["reason"]) == (409, "already_ended")
-    unknown = service.ask("POST", "/v1/jobs/never/cancel")
+    unknown = service.ask("POST", "/v1/jobs/never/cancel", {})
     assert (unknown.status, unknown["reason"]) == (404, "unknown_job")
     assert redis.lrange("rq:queue:preflight", 0, -1) == []
 
@@ -227,7 +227,7 @@ def test_the_lines_of_the_documentation_do_as_they_say(service: Service, redis: 
     assert program != lines
     running = subprocess.Popen(["/bin/sh", "-ec", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     wait_until(lambda: redis.llen("rq:queue:preflight") == 1)
-    assert service.ask("POST", "/v1/jobs/my-first/cancel").status == 202
+    assert service.ask("POST", "/v1/jobs/my-first/cancel", {}).status == 202
     said, _ = running.communicate(timeout=30)
     for words in (b'"created":true', b"event: job_cancelled", b"event: end", b'"status":"cancelled"', b"already_ended"):
         assert words in said, said

@@ -20,6 +20,8 @@ LARGEST_BODY: Final = LARGEST_JOB
 TOO_LARGE: Final = ("too_large", f"the body is larger than {LARGEST_BODY} bytes; shorten it")
 PRIVATE: Final = ("/v1/", "/metrics")
 """Beginnings of the paths that need a token: the page holds no data, and platforms look at `/healthz` and `/readyz`."""
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that change nothing (RFC 9110, 9.2.1)."""
 TOKEN_NAMES: Final = frozenset({"token", "access_token", "api_token", "api_key", "key"})
 """Names under which a token would come in an address, where logs and histories would keep it."""
 HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
@@ -70,6 +72,8 @@ class Access:
             return
         body = await read(receive)
         if body is None:
+            return
+        if len(body) > LARGEST_BODY:
             await refuse(guarded, 413, *TOO_LARGE)
             return
 
@@ -94,7 +98,7 @@ class Access:
             host = headers.get(b"host", b"").decode("latin-1")
             if not is_loopback(_name(host)):
                 return 421, "wrong_host", f"this service answers to localhost, not to {ascii(host)[:80]}"
-            return None
+            return _cross_site(str(scope["method"]), host, headers)
         if not path.startswith(PRIVATE):
             return None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
@@ -104,23 +108,39 @@ class Access:
         return 401, "unauthorized", f"{said}; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN"
 
 
+def _cross_site(method: str, host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+    """Return the refusal of a request by which a page from elsewhere would change something here.
+
+    Where a token is needed such a page has none, and a proxy may have changed the host.
+    """
+    if method in SAFE:
+        return None
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site in (None, b"same-origin", b"none") and origin in (None, f"http://{host}".encode("latin-1")):
+        return None
+    shown = ascii((origin or site or b"").decode("latin-1"))[:80]
+    return 403, "cross_site", f"a page of {shown} may change nothing here; use the page at http://{ascii(host)[1:-1]}"
+
+
 async def read(receive: Receive) -> bytes | None:
-    """Return the whole body, or what came of it before the other side left; None as soon as it is too large."""
-    body = b""
+    """Return the whole body, as much of it as shows that it is too large, or None where the other side left."""
+    body = bytearray()
     while True:
         message = await receive()
+        if message["type"] != "http.request":
+            return None
         piece = message.get("body", b"")
         body += piece if isinstance(piece, bytes) else b""
-        if len(body) > LARGEST_BODY:
-            return None
-        if message["type"] != "http.request" or not message.get("more_body"):
-            return body
+        if len(body) > LARGEST_BODY or not message.get("more_body"):
+            return bytes(body)
 
 
 async def refuse(send: Send, status: int, reason: str, message: str) -> None:
     """Send an error as this service words them all."""
     body = json.dumps({"reason": reason, "field": None, "message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 413:  # the rest of the body is not waited for
+        headers.append((b"connection", b"close"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -12,17 +12,18 @@ from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from training.errors import InvalidConfig
 from worker.client import Client
 from worker.listing import LIMIT
-from worker.patience import trouble
+from worker.patience import condition, spoiled, trouble
 from worker.settings import Settings
 from worker.totals import read_totals
 from worker.web.access import Access, App
@@ -44,8 +45,11 @@ RETRY_AFTER: Final = 2
 
 EVENT_STREAM: Final = "text/event-stream"
 UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
-AN_EVENT: Final = {"$ref": "#/components/schemas/Event"}
-FOLLOWED: Final = "server-sent events (WHATWG HTML, 9.2): the data of each is an `Event`, after the last comes `end`"
+AN_EVENT: Final = {"$ref": "#/components/schemas/ServerSentEvent"}
+FOLLOWED: Final = (
+    "server-sent events (WHATWG HTML, 9.2): the data of each is an `Event`; after the last comes `end`, and `problem`, "
+    "with a `Problem`, where they can be read no further"
+)
 
 T = TypeVar("T")
 
@@ -96,21 +100,33 @@ class Refused(Exception):
         self.problem = Problem(reason=reason, field=field, message=message)
 
 
+class Away(RedisError):
+    """Redis does not answer, in words for whoever asks."""
+
+
 PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
     code: {"model": Problem, "description": why}
     for code, why in {
         400: "no JSON, or a token in the address", 401: "token missing or wrong", 404: "no such job",
-        409: "not in this state", 413: "too large", 415: "not application/json",
+        403: "a page from elsewhere", 408: "too slow", 409: "not in this state", 413: "too large",
+        415: "not application/json",
         421: "not asked for as localhost, and there is no token", 422: "a field is wrong",
         429: "too many jobs are watched", 503: "Redis is away",
     }.items()
 }  # fmt: skip
+POSTED: Final = (403, 408, 413, 415, 422)
+"""How a body may be refused."""
 ANY_OTHER: Final[dict[str, object]] = {"model": Problem, "description": "refused for another reason"}
 
 
 def problems(*codes: int) -> dict[int | str, dict[str, object]]:
     """Return what OpenAPI says of these answers."""
     return {**{code: PROBLEMS[code] for code in sorted({*codes, 400, 401, 421, 503})}, "default": ANY_OTHER}
+
+
+def _body(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return what OpenAPI says of a request's body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def application(settings: Settings, token: str | None) -> tuple[App, Hub]:
@@ -142,7 +158,7 @@ def routes(settings: Settings) -> tuple[Described, Hub]:
         await hub.close()
 
     app = Described(
-        title="preflight", version=CONTRACT, lifespan=lifespan, docs_url=None, redoc_url=None,
+        title="preflight", version=CONTRACT, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         description="Training jobs in, states and events out. Errors are one sentence each, as `Problem`.",
     )  # fmt: skip
@@ -154,7 +170,7 @@ def routes(settings: Settings) -> tuple[Described, Hub]:
 
 
 def _add_errors(app: FastAPI, settings: Settings) -> None:
-    def said(_: Request, error: Exception) -> JSONResponse:
+    def said(request: Request, error: Exception) -> JSONResponse:
         """Return the answer to a request that ended in `error`."""
         match error:
             case Refused():
@@ -166,14 +182,23 @@ def _add_errors(app: FastAPI, settings: Settings) -> None:
                 return JSONResponse(_parameter(error).model_dump(), 422)
             case HTTPException():
                 problem = Problem(reason="no_such_route", message=f"{error.detail}; /openapi.json lists what there is")
-                return JSONResponse(problem.model_dump(), error.status_code)
+                headers = {"allow": _allowed(request)} if error.status_code == 405 else error.headers
+                return JSONResponse(problem.model_dump(), error.status_code, headers)
             case RedisError():
-                problem = Problem(reason="redis_unreachable", message=settings.scrubbed(trouble(error)))
+                message = str(error) if isinstance(error, Away) else settings.scrubbed(trouble(error))
+                problem = Problem(reason="redis_unreachable", message=message)
                 return JSONResponse(problem.model_dump(), 503, headers={"retry-after": str(RETRY_AFTER)})
         raise error
 
     for kind in (Refused, InvalidConfig, RequestValidationError, HTTPException, RedisError):
         app.add_exception_handler(kind, said)
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of all routes at the path of a request: each route by itself knows its own only."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
 
 
 def _parameter(error: RequestValidationError) -> Problem:
@@ -188,15 +213,10 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
     @app.post(
         "/v1/jobs", status_code=201, response_model=Enqueued, tags=["jobs"],
         responses={
-            **problems(413, 415, 422),
+            **problems(*POSTED),
             409: {"model": Enqueued, "description": "a job of this id was there already; nothing was enqueued"},
         },
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/TrainJob"}}},
-            }
-        },
+        openapi_extra=_body({"$ref": "#/components/schemas/TrainJob"}),
     )  # fmt: skip
     async def enqueue(request: Request) -> JSONResponse:
         """Put a job into the queue; its `job_id` is the idempotency key."""
@@ -230,12 +250,20 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
     def job(job_id: str) -> JobDetail:
         """Return the latest of everything about a job."""
         state = known(job_id)
-        result = client.result(job_id) if state.status == "finished" else None
+        result = _result(client, job_id) if state.status == "finished" else None
         return JobDetail(**state.model_dump(exclude_none=True), result=result)
 
-    @app.post("/v1/jobs/{job_id}/cancel", status_code=202, tags=["jobs"], responses=problems(404, 409))
-    def cancel(job_id: str) -> Cancelling:
+    @app.post(
+        "/v1/jobs/{job_id}/cancel", status_code=202, tags=["jobs"], responses=problems(*POSTED, 404, 409),
+        openapi_extra=_body({"type": "object", "maxProperties": 0}),
+    )  # fmt: skip
+    async def cancel(job_id: str, request: Request) -> Cancelling:
         """Stop a job: at once in the queue, within a step when it runs. Its checkpoint stays."""
+        if await _json(request) != {}:
+            raise Refused(422, InvalidConfig.reason, "the body of a cancellation must be {}; send that")
+        return await run_in_threadpool(cancelled, job_id)
+
+    def cancelled(job_id: str) -> Cancelling:
         state = known(job_id)
         if not client.cancel(job_id):
             raise Refused(
@@ -246,7 +274,7 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
     @app.get(
         "/v1/jobs/{job_id}/events", tags=["jobs"], response_class=StreamingResponse,
         responses={
-            **problems(404, 429),
+            **problems(404, 409, 429),
             200: {"description": FOLLOWED, "content": {EVENT_STREAM: {"schema": AN_EVENT}}},
         },
     )  # fmt: skip
@@ -294,7 +322,7 @@ def _add_service(app: FastAPI, client: Client, redis: Redis, hub: Hub, settings:
     def metrics() -> Response:
         """Return what Prometheus scrapes."""
         seen = board.get()
-        running = [client.status(worker.job_id) for worker in seen.workers if worker.job_id]
+        running = [client.status(job_id) for worker in seen.workers if is_job_id(job_id := worker.job_id or "")]
         snapshot = Snapshot(board=seen, totals=read_totals(redis), running=running, viewers=hub.viewers)
         return Response(exposition(snapshot), media_type=CONTENT_TYPE_LATEST)
 
@@ -306,7 +334,10 @@ def _add_service(app: FastAPI, client: Client, redis: Redis, hub: Hub, settings:
     @app.get("/readyz", tags=["service"], responses={503: PROBLEMS[503]})
     def ready() -> dict[str, str]:
         """Say that Redis answers, too."""
-        redis.ping()
+        try:
+            redis.ping()
+        except RedisError as error:  # nothing of its address: whoever asks needs no token
+            raise Away(f"Redis {condition(error)}; ask again after {RETRY_AFTER} s") from error
         return {"status": "ok"}
 
 
@@ -340,13 +371,25 @@ class Shared(Generic[T]):
             return self._value[1]
 
 
+def _result(client: Client, job_id: str) -> TrainResult | None:
+    """Return a job's result; None for what stands there and is none."""
+    try:
+        return client.result(job_id)
+    except ValidationError:
+        return None
+    except RedisError as error:
+        if spoiled(error):
+            return None
+        raise
+
+
 async def _json(request: Request) -> JsonValue:
     """Return the body of a request; raises `Refused`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # what a form of another site can send is refused here, too
+    if kind != "application/json":  # a page from elsewhere can send other kinds without being asked about it first
         raise Refused(415, "wrong_content_type", f"content-type is {ascii(kind)[:80]}, but must be 'application/json'")
     try:
         payload: JsonValue = json.loads(await request.body())
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "malformed_json", f"the body is not JSON ({error}); send one TrainJob") from error
+        raise Refused(400, "malformed_json", f"the body is not JSON ({error}); send one object") from error
     return payload

@@ -6,15 +6,20 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
+from redis.exceptions import RedisError
 
 from worker.answers import text
+from worker.patience import spoiled
 from worker.wire import Count, Label, Seconds
 
 if TYPE_CHECKING:
     from redis import Redis
+    from redis.client import Pipeline
 
 MOST_WORKERS: Final = 1000
 """Workers looked at; what registers more of them is no worker."""
+LONGEST_SILENCE: Final = 1e10
+"""Seconds; a time stamp of the year 1 is no more than that ago."""
 FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version")
 
 
@@ -53,15 +58,32 @@ def overview(redis: Redis, queue: str) -> Overview:
     pipe.llen(f"rq:queue:{queue}")
     pipe.zcard(f"rq:wip:{queue}")
     pipe.smembers(f"rq:workers:{queue}")
-    depth, running, names = pipe.execute()
-    members = sorted(text(name) for name in names)[:MOST_WORKERS]
+    depth, running, names = _answers(pipe)
+    members = sorted(text(name) for name in names if isinstance(name, bytes)) if isinstance(names, set | list) else []
     pipe = redis.pipeline(transaction=False)
-    for name in members:
+    for name in members[:MOST_WORKERS]:
         pipe.hmget(name, FIELDS)
-    found = zip(members, pipe.execute(), strict=True)
+    found = zip(members, _answers(pipe), strict=False)
     # A worker that was killed stays in the set; its hash is gone soon.
-    seen = tuple(_worker(name, dict(zip(FIELDS, values, strict=True))) for name, values in found if any(values))
-    return Overview(queue=queue, depth=depth, running=running, workers=seen)
+    seen = tuple(
+        _worker(name, dict(zip(FIELDS, values, strict=True)))
+        for name, values in found
+        if isinstance(values, list) and any(values)
+    )
+    return Overview(queue=queue, depth=_count(depth), running=_count(running), workers=seen)
+
+
+def _answers(pipe: Pipeline) -> list[object]:
+    """Return what each command of a pipeline answered, None for keys of a wrong type; raises `RedisError`."""
+    answers: list[object] = pipe.execute(raise_on_error=False)
+    for answer in answers:
+        if isinstance(answer, RedisError) and not spoiled(answer):
+            raise answer
+    return [None if isinstance(answer, RedisError) else answer for answer in answers]
+
+
+def _count(answer: object) -> int:
+    return answer if isinstance(answer, int) else 0
 
 
 def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerSeen:
@@ -79,6 +101,6 @@ def _silent(stamp: str) -> float | None:
     from datetime import datetime
 
     try:
-        return max(0.0, time.time() - datetime.fromisoformat(stamp).timestamp())
-    except ValueError:
+        return min(max(0.0, time.time() - datetime.fromisoformat(stamp).timestamp()), LONGEST_SILENCE)
+    except (ValueError, OverflowError):
         return None

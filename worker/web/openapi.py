@@ -9,6 +9,17 @@ from worker.wire import EVENT, TrainJob
 
 REFERENCE: Final = "#/components/schemas/{model}"
 OBJECT: Final = TypeAdapter(dict[str, JsonValue])
+SERVER_SENT_EVENT: Final = {
+    "title": "ServerSentEvent", "type": "object", "required": ["event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "to go on behind it"},
+        "event": {"type": "string", "description": "the event's `type`, `end` or `problem`"},
+        "data": {
+            "type": "string", "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/Event"},
+        },
+    },
+}  # fmt: skip
 BEARER: Final = {
     "type": "http", "scheme": "bearer", "description": "PREFLIGHT_API_TOKEN, where the service has one"
 }  # fmt: skip
@@ -26,7 +37,7 @@ class Described(FastAPI):
                 **_definitions("Event", EVENT.json_schema(mode="serialization", ref_template=REFERENCE)),
             }
             components = found.setdefault("components", {})
-            components["schemas"] = {**schemas, **components.get("schemas", {})}
+            components["schemas"] = {**schemas, "ServerSentEvent": SERVER_SENT_EVENT, **components.get("schemas", {})}
             components["securitySchemes"] = {"token": BEARER}
             found["security"] = [{"token": []}, {}]
         return dict(self.openapi_schema or {})

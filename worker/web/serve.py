@@ -14,6 +14,7 @@ from worker.signals import hear_hangup
 from worker.web.access import is_loopback
 from worker.web.app import application
 from worker.web.hub import Hub
+from worker.web.protocol import Limits, bounded, most_connections
 
 PARTING: Final = 3
 """Seconds for which requests under way are waited for when the service is told to stop."""
@@ -63,7 +64,8 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     listening = _listen(host, chosen)
     app, hub = application(settings, token)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, date_header=False,
+        app, http=bounded(Limits(connections=most_connections())), log_config=None, access_log=False,
+        server_header=False, date_header=False, proxy_headers=False,
         timeout_graceful_shutdown=PARTING, lifespan="on", ws="none",
     )  # fmt: skip
     log = structlog.get_logger("preflight")

@@ -20,9 +20,10 @@ export class Problem extends Error {
   }
 }
 
-/** Return what the service answers to a request, as JSON; raises Problem. */
-export async function request(path, { method = "GET", signal } = {}) {
-  const response = await reach(path, { method, signal });
+/** Return what the service answers, as JSON, to GET or, with a body, to POST; raises Problem. */
+export async function request(path, { body, signal } = {}) {
+  const posted = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const response = await reach(path, { ...(body === undefined ? {} : posted), signal });
   try {
     return await response.json();
   } catch (error) {
@@ -55,11 +56,13 @@ export async function follow(path, place, { signal, heard, remark }) {
       rest = records.pop();
       const read = records.map(parse);
       read.filter((record) => record.comment).forEach((record) => remark(record.comment));
-      const events = read.filter((record) => record.data && record.event !== "end");
+      const refused = read.find((record) => record.event === "problem");
+      const events = read.filter((record) => record.data && record.event !== "end" && record !== refused);
       if (events.length) {
         heard(events.map((record) => JSON.parse(record.data)));
         place.lastId = events.at(-1).id ?? place.lastId;
       }
+      if (refused) throw problemFrom(409, JSON.parse(refused.data));
       if (read.some((record) => record.event === "end")) return;
     }
     throw new Problem(0, "broken_off", "The service broke off.");
@@ -87,13 +90,13 @@ function parse(record) {
 }
 
 /** Return a response that is no refusal; asks for a token where one is missing. */
-async function reach(path, { method = "GET", headers = {}, signal }) {
+async function reach(path, { method = "GET", headers = {}, body, signal }) {
   for (;;) {
     const token = sessionStorage.getItem(TOKEN);
     const sent = token ? { ...headers, authorization: `Bearer ${token}` } : headers;
     let response;
     try {
-      response = await fetch(path, { method, headers: sent, signal, cache: "no-store" });
+      response = await fetch(path, { method, headers: sent, body, signal, cache: "no-store" });
     } catch (error) {
       throw interrupted(error, signal);
     }
@@ -108,8 +111,7 @@ async function reach(path, { method = "GET", headers = {}, signal }) {
 
 async function problemOf(response) {
   try {
-    const { reason, message } = await response.json();
-    return new Problem(response.status, reason, sentence(message));
+    return problemFrom(response.status, await response.json());
   } catch {
     return new Problem(
       response.status,
@@ -117,6 +119,10 @@ async function problemOf(response) {
       `The service failed with status ${response.status}; its log says why.`,
     );
   }
+}
+
+function problemFrom(status, { reason, message }) {
+  return new Problem(status, reason, sentence(message));
 }
 
 /** Return what an interrupted request is to raise: nothing new where it was us who ended it. */

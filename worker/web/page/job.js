@@ -65,6 +65,12 @@ export async function showJob(place, id, { connection, signal }) {
     connection.hurry(); // the state has the result
   }
 
+  function refused(problem) {
+    following = false;
+    // Whatever else is refused to followEvents() for good is refused to the next request here as well.
+    if (problem.reason === "unreadable_events") connection.report("events", problem);
+  }
+
   signal.addEventListener("abort", () => view?.end());
   await connection.keepAt(
     "job",
@@ -79,8 +85,7 @@ export async function showJob(place, id, { connection, signal }) {
       }
       view.state = state;
       view.draw();
-      // Should the job be refused to followEvents() for good, then to the next request here as well.
-      if (!following && (first || goesOn(state))) followEvents().catch(() => (following = false));
+      if (!following && (first || goesOn(state))) followEvents().catch(refused);
     },
     { every: EVERY, signal },
   );

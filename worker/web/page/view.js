@@ -231,7 +231,7 @@ export class View {
     this.draw();
     say(this.#parts.refused, "");
     try {
-      await request(`${this.#path}/cancel`, { method: "POST" });
+      await request(`${this.#path}/cancel`, { body: {} });
     } catch (problem) {
       this.#cancelling = false;
       say(this.#parts.refused, problem.message);
