@@ -6,6 +6,7 @@ The JSON Schemas in `docs/schemas/` are written from these (`python -m worker.sc
 import hashlib
 import json
 import re
+from functools import cache
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
@@ -34,7 +35,7 @@ from training.plan import (
     PrefetchFactor,
     Threads,
 )
-from training.recipes import RECIPES, RecipeName, see_that_agrees
+from training.recipes import FREE, RECIPES, RecipeName, see_that_agrees
 from training.registry import DATASETS, MODELS, require
 from training.spec import DEFAULTS, Augmentation, TrainSpec
 from worker.explain import explain
@@ -75,9 +76,13 @@ Label = Annotated[str, Field(max_length=256)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+DIRECTORIES: Final = (".", "..")
+"""What would match the pattern of an id, and is no name."""
+
+
 def is_job_id(text: str) -> bool:
     """Whether `text` can be a job's id: 1 to 64 letters, digits, `.`, `_`, `-`, and no directory."""
-    return re.fullmatch(ID_PATTERN, text) is not None and text not in (".", "..")
+    return re.fullmatch(ID_PATTERN, text) is not None and text not in DIRECTORIES
 
 
 class Wire(BaseModel):
@@ -120,13 +125,25 @@ class OwnPlan(Wire):
             raise explain(error, OwnPlan.model_json_schema()) from error
 
 
+def _recipes_decide(schema: dict[str, JsonValue]) -> None:
+    """Have a job's schema say what a recipe decides, which is checked across fields."""
+    decided = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
+    schema["allOf"] = [
+        {
+            "if": {"required": ["recipe"], "properties": {"recipe": {"const": name}}},
+            "then": {"properties": {field: {"const": value} for field, value in fields.items()}},
+        }
+        for name, fields in decided.items()
+    ]
+
+
 class TrainJob(Wire):
     """A request to train. `type` and `dataset` are needed; everything else has a default."""
 
-    model_config = ConfigDict(strict=True, title="TrainJob")
+    model_config = ConfigDict(strict=True, title="TrainJob", json_schema_extra=_recipes_decide)
 
     type: Literal["preflight.train.v1"]
-    job_id: JobId | None = None
+    job_id: Annotated[JobId | None, Field(json_schema_extra={"not": {"enum": list(DIRECTORIES)}})] = None
     """Idempotency key; RQ's job id when absent."""
     dataset: spec.Name
     recipe: RecipeName | None = None
@@ -228,7 +245,13 @@ def read_job(payload: object) -> TrainJob:
     try:
         return TrainJob.model_validate_json(_with_whole_numbers(text))
     except ValidationError as error:
-        raise explain(error, TrainJob.model_json_schema()) from error
+        raise explain(error, _job_schema()) from error
+
+
+@cache
+def _job_schema() -> dict[str, JsonValue]:
+    """Return the schema of a job; writing it takes longer than all else that a refused job costs."""
+    return TrainJob.model_json_schema()
 
 
 def encode_job(payload: dict[str, JsonValue]) -> str:

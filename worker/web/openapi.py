@@ -16,7 +16,13 @@ SERVER_SENT_EVENT: Final = {
         "event": {"type": "string", "description": "the event's `type`, `end` or `problem`"},
         "data": {
             "type": "string", "contentMediaType": "application/json",
-            "contentSchema": {"$ref": "#/components/schemas/Event"},
+            "contentSchema": {
+                "anyOf": [
+                    {"$ref": "#/components/schemas/Event"},
+                    {"$ref": "#/components/schemas/Problem"},
+                    {"type": "object", "maxProperties": 0},
+                ]
+            },
         },
     },
 }  # fmt: skip

@@ -1350,6 +1350,14 @@ export interface components {
              */
             v: number;
         };
+        /** ServerSentEvent */
+        ServerSentEvent: {
+            data: string;
+            /** @description the event's `type`, `end` or `problem` */
+            event: string;
+            /** @description to go on behind it */
+            id?: string;
+        };
         /**
          * StepProfile
          * @description Where the time of a training went: seconds of each phase over its epochs; they add up to `total_s`.
@@ -1581,7 +1589,7 @@ export interface components {
              * @default 0.01
              */
             weight_decay?: number;
-        };
+        } & (unknown & unknown & unknown);
         /**
          * TrainResult
          * @description What the job's function returns, and `preflight train --json` prints.
@@ -2096,6 +2104,24 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description a page from elsewhere */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description a job of this id was there already; nothing was enqueued */
             409: {
                 headers: {
@@ -2246,7 +2272,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
         responses: {
             /** @description Successful Response */
             202: {
@@ -2275,8 +2305,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description a page from elsewhere */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description no such job */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too slow */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2293,8 +2341,35 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description not asked for as localhost, and there is no token */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a field is wrong */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2339,13 +2414,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description server-sent events (WHATWG HTML, 9.2): the data of each is an `Event`, after the last comes `end` */
+            /** @description server-sent events (WHATWG HTML, 9.2): the data of each is an `Event`; after the last comes `end`, and `problem`, with a `Problem`, where they can be read no further */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["Event"];
+                    "text/event-stream": components["schemas"]["ServerSentEvent"];
                 };
             };
             /** @description no JSON, or a token in the address */
@@ -2368,6 +2443,15 @@ export interface operations {
             };
             /** @description no such job */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description not in this state */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -69,7 +69,8 @@ export class Preflight {
 
   /** Ask a job to stop: at once in the queue, within a step when it runs. */
   async cancel(jobId: string): Promise<Cancelling> {
-    return (await (await this.#ask(`${pathOf(jobId)}/cancel`, { method: "POST" })).json()) as Cancelling;
+    const request = { method: "POST", headers: { "content-type": "application/json" }, body: "{}" };
+    return (await (await this.#ask(`${pathOf(jobId)}/cancel`, request)).json()) as Cancelling;
   }
 
   /**
