@@ -5,13 +5,14 @@ import fcntl
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from mmap import mmap
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+from training.locks import locked_temporary
 
 LARGEST_TEXT: Final = 16 << 20
 """Bytes; no manifest or checkpoint description comes near it, so a longer file is none and is not read."""
@@ -38,25 +39,24 @@ def staged(path: Path, chunks: Iterable[bytes | memoryview], *, uncached: bool =
     `uncached`: past the kernel's page cache where the file system can. The pages of a large file count against the
     memory limit, and making them may take several times as long as hashing it (bench/writing.py).
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    descriptor, temporary = locked_temporary(path)
 
     def commit() -> None:
         temporary.replace(path)
         sync_directory(path.parent)
 
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            if uncached:
-                _write_uncached(descriptor, chunks)
-            else:
+        if uncached:
+            _write_uncached(descriptor, chunks)
+        else:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
                 file.writelines(chunks)
-                file.flush()
-            os.fsync(file.fileno())
+        os.fsync(descriptor)
         temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from the group that reads artifacts
         yield commit
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(descriptor)  # only now: as long as it is open its lock says that the file is no leftover
 
 
 def _write_uncached(descriptor: int, chunks: Iterable[bytes | memoryview]) -> None:
@@ -99,6 +99,10 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def silent() -> None:
+    """Give no sign of life: nobody waits for one."""
+
+
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; a symbolic link is not followed, and a pipe does not block.
 
@@ -121,7 +125,16 @@ def read_text(path: Path, most: int = LARGEST_TEXT) -> bytes:
     return content
 
 
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a regular file in hex; raises `OSError` where there is none."""
+def sha256_of(path: Path, alive: Callable[[], None] = silent) -> str:
+    """Return the sha256 of a regular file in hex, calling `alive` after every block; raises `OSError`."""
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hash_rest(file, alive)
+
+
+def hash_rest(file: BinaryIO, alive: Callable[[], None]) -> str:
+    """Return the sha256, in hex, of what follows in `file`, calling `alive` after every block; raises `OSError`."""
+    digest = hashlib.sha256()
+    while block := file.read(BLOCK):
+        digest.update(block)
+        alive()
+    return digest.hexdigest()
