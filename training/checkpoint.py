@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from training import store
 from training.course import Course
+from training.digests import Digests
 from training.files import BLOCK, open_regular, read_text, staged
 from training.plan import Plan
 from training.spec import STRICT, TrainSpec
@@ -159,11 +160,11 @@ def _safetensors(tensors: Mapping[str, Blob]) -> Iterator[bytes | memoryview]:
         yield blob.data
 
 
-def candidates(job_dir: Path, spec: TrainSpec, info: StoreInfo) -> tuple[list[Found], list[str]]:
+def candidates(job_dir: Path, spec: TrainSpec, info: StoreInfo, digests: Digests) -> tuple[list[Found], list[str]]:
     """Return what a training of `spec` on `info` can go on from, over all attempts, best first, and what it cannot.
 
     Best is the highest position, then the highest attempt. The others are named in one sentence each. Nothing in
-    `job_dir` raises; symbolic links are not followed.
+    `job_dir` raises; symbolic links are not followed. Data and tensors are hashed unless `digests` knows them.
 
     Raises:
         DatasetError: the data set that `info` tells of cannot be read.
@@ -171,10 +172,10 @@ def candidates(job_dir: Path, spec: TrainSpec, info: StoreInfo) -> tuple[list[Fo
     found: list[tuple[int, int, Found]] = []
     warnings: list[str] = []
     described = _described(job_dir)
-    data_sha256 = store.checksum(info) if described else ""
+    data_sha256 = store.checksum(info, digests) if described else ""
     for attempt, path in described:
         try:
-            checkpoint = read(path, spec, data_sha256)
+            checkpoint = read(path, spec, data_sha256, digests)
         except Unusable as error:
             warnings.append(passed_over(path, error))
             continue
@@ -190,7 +191,7 @@ def passed_over(path: Path, why: Unusable) -> str:
     return f"checkpoint {path} is passed over because {why}"
 
 
-def read(path: Path, spec: TrainSpec, data_sha256: str) -> Checkpoint:
+def read(path: Path, spec: TrainSpec, data_sha256: str, digests: Digests) -> Checkpoint:
     """Return the checkpoint described at `path`, its tensors verified but not loaded.
 
     Raises:
@@ -203,7 +204,7 @@ def read(path: Path, spec: TrainSpec, data_sha256: str) -> Checkpoint:
         raise Unusable(f"it is of another job, whose spec differs in {differing}")
     if checkpoint.data_sha256 != data_sha256:
         raise Unusable(f"data set {spec.dataset!r} held other data when it was made")
-    _verify(tensors_of(path), checkpoint)
+    _verify(tensors_of(path), checkpoint, digests)
     return checkpoint
 
 
@@ -221,14 +222,14 @@ def _unsealed(path: Path) -> Checkpoint:
         raise Unusable("it is not of this version") from error
 
 
-def _verify(path: Path, checkpoint: Checkpoint) -> None:
+def _verify(path: Path, checkpoint: Checkpoint, digests: Digests) -> None:
     """Raise `Unusable` unless `path` holds the very tensors that were written."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size != checkpoint.tensors_bytes:
                 raise Unusable(f"{path.name} has {size:,} bytes instead of {checkpoint.tensors_bytes:,}")
-            if hashlib.file_digest(file, "sha256").hexdigest() != checkpoint.tensors_sha256:
+            if digests.sha256(file) != checkpoint.tensors_sha256:
                 raise Unusable(f"{path.name} is damaged: its sha256 is not the recorded one")
             file.seek(0)
             length = int.from_bytes(file.read(8), "little")

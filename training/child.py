@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from training.artifact import Artifact, save
 from training.checkpoint import held_bytes
+from training.digests import Digest
 from training.errors import ArtifactError, InvalidConfig
 from training.journal import JournalWriter
 from training.picture import filled
@@ -55,6 +56,8 @@ class TrainingRequest:
     """Between two checkpoints; None: as the keeper finds right."""
     resume: tuple[Path, ...] = ()
     """Checkpoints (JSON files) to go on from, best first; the first that can be used is."""
+    verified: tuple[Digest, ...] = ()
+    """Files that the parent has hashed: they are hashed again only where they look different now."""
     max_parameters: int | None = None
     """A model of more is refused."""
     prediction: Prediction | None = None
@@ -91,6 +94,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     with Keeper(
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
+        verified=request.verified,
     ) as keeper:  # fmt: skip
         course = keeper.resume(request.resume)
         first, laps = course.position, Laps() if request.profile else None

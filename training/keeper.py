@@ -21,6 +21,7 @@ from torch import Tensor
 from training import checkpoint, store
 from training.checkpoint import Blob, Origin, Unusable
 from training.course import Course, diverged
+from training.digests import Digest, Digests
 from training.errors import DatasetError
 from training.journal import Report
 from training.split import split
@@ -74,10 +75,12 @@ class Keeper:
     def __init__(
         self, step: TrainStep, info: StoreInfo, report: Report, *,
         directory: Path | None = None, seconds: float | None = None, facts: dict[str, JsonValue] | None = None,
+        verified: Sequence[Digest] = (),
     ) -> None:  # fmt: skip
         """Keep the training of `step` on `info` in the existing `directory`; None: keep nothing.
 
-        A checkpoint is made every `seconds`; None: as often as `SECONDS` and `COST` say.
+        A checkpoint is made every `seconds`; None: as often as `SECONDS` and `COST` say. What was `verified` is not
+        hashed again, unless it looks different now.
         """
         self._step = step
         self._plan = step.plan  # a later attempt begins with the plan that this one was given
@@ -86,6 +89,7 @@ class Keeper:
         self._directory = directory
         self._least, self._most = SECONDS if seconds is None else (seconds, seconds)
         self._facts = facts or {}
+        self._digests = Digests(verified)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         # At once: the prepared data may be deleted any time after they were opened.
         self._origin = self._writer.submit(self._made_from)
@@ -103,7 +107,7 @@ class Keeper:
         """Return what the training is made from; runs in the thread, as all its data have to be read."""
         return Origin(
             spec=self._step.spec, plan=self._plan, dataset=self._info.name,
-            data_sha256=store.checksum(self._info), facts=self._facts,
+            data_sha256=store.checksum(self._info, self._digests), facts=self._facts,
         )  # fmt: skip
 
     def resume(self, paths: Sequence[Path]) -> Course:
@@ -127,7 +131,7 @@ class Keeper:
         return Course(steps=steps)
 
     def _load(self, path: Path, steps: int) -> Course:
-        course = checkpoint.read(path, self._step.spec, self._origin.result().data_sha256).course
+        course = checkpoint.read(path, self._step.spec, self._origin.result().data_sha256, self._digests).course
         if course.steps != steps:
             raise Unusable(f"its epochs have {course.steps} steps instead of {steps}")
         try:

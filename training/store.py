@@ -7,19 +7,20 @@ safetensors: the supervisor does both and never imports them.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import json
 import math
 import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from training.digests import Digests
 from training.errors import DatasetError
+from training.files import staged
 from training.spec import STRICT
 
 if TYPE_CHECKING:
@@ -232,8 +233,10 @@ def read_test_images(path: Path, samples: Sequence[int]) -> npt.NDArray[np.uint8
         raise _damaged(path, f"safetensors says {error}") from error
 
 
-def checksum(info: StoreInfo) -> str:
+def checksum(info: StoreInfo, digests: Digests) -> str:
     """Return the sha256, in hex, of the tensors in the store: of the data alone, wherever and whenever it was made.
+
+    It is taken from `digests` where the store was hashed before.
 
     Raises:
         DatasetError: the store cannot be read.
@@ -241,7 +244,7 @@ def checksum(info: StoreInfo) -> str:
     try:
         with info.path.open("rb") as file:
             file.seek(8 + int.from_bytes(file.read(8), "little"))
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return digests.sha256(file)
     except OSError as error:
         raise DatasetError(
             f"the prepared data set {info.path} cannot be read ({error.strerror}); prepare it again",
@@ -285,22 +288,33 @@ def _statistics(images: npt.NDArray[np.uint8]) -> tuple[float, float]:
 
 def _write_atomically(path: Path, samples: Samples, info: StoreInfo) -> None:
     import numpy as np
-    from safetensors.numpy import save_file
 
     description = _Description(format=FORMAT, package=version("preflight-worker"), info=info)
-    # safetensors reads memory in order, whatever an array's strides are.
     arrays = {
-        "train_images": np.ascontiguousarray(samples.train.images),
-        "train_labels": np.ascontiguousarray(samples.train.labels),
         "test_images": np.ascontiguousarray(samples.test.images),
         "test_labels": np.ascontiguousarray(samples.test.labels),
+        "train_images": np.ascontiguousarray(samples.train.images),
+        "train_labels": np.ascontiguousarray(samples.train.labels),
     }
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        save_file(arrays, name, {"preflight": TypeAdapter(_Description).dump_json(description).decode()})
-        os.fsync(descriptor)
-        temporary.replace(path)
-    finally:
-        os.close(descriptor)
-        temporary.unlink(missing_ok=True)
+    metadata = {"preflight": TypeAdapter(_Description).dump_json(description).decode()}
+    with staged(path, _safetensors(arrays, metadata)) as commit:
+        commit()
+
+
+def _safetensors(
+    arrays: Mapping[str, npt.NDArray[np.uint8]], metadata: dict[str, JsonValue]
+) -> Iterator[bytes | memoryview]:
+    """Yield the file piece by piece (github.com/huggingface/safetensors, "Format"), in the order of `arrays`.
+
+    The library's own `save_file` writes to a file whose name and lock are its own affair, and does not sync it.
+    """
+    header: dict[str, JsonValue] = {"__metadata__": metadata}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": "U8", "shape": list(array.shape), "data_offsets": [begin, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    yield len(encoded).to_bytes(8, "little") + encoded
+    for array in arrays.values():
+        yield array.reshape(-1).data

@@ -18,6 +18,7 @@ from training import onnx_child, prepare_child
 from training.artifact import publish, read_manifest
 from training.checkpoint import Found, candidates
 from training.child import TrainingRequest
+from training.digests import Digests
 from training.errors import Cancelled, ChildFailed, ChildKilled, OutOfMemory, PreflightError
 from training.journal import Record
 from training.onnx_child import ONNX, OnnxRequest
@@ -139,6 +140,11 @@ class Run:
     """Checkpoints made in this run."""
     losses: Losses = field(default_factory=Losses, init=False)
     """Of the training, for the report."""
+    digests: Digests = field(init=False)
+    """The data and checkpoints that were verified in this run."""
+
+    def __post_init__(self) -> None:
+        self.digests = Digests(alive=self.watch.look)
 
     def say(self, kind: str, fields: dict[str, JsonValue], result: TrainResult | None = None) -> None:
         """Send an event of type `kind` to every sink, the job's result with the one that finishes it."""
@@ -246,7 +252,7 @@ class Run:
 
     def _found(self, spec: TrainSpec, store: StoreInfo) -> list[Found]:
         """Return the checkpoints that this training can go on from, best first; say which cannot be used."""
-        found, damaged = candidates(self.places.job, spec, store)
+        found, damaged = candidates(self.places.job, spec, store, self.digests)
         for message in damaged:
             self.say("warning", {"message": message})
         return found
@@ -384,10 +390,11 @@ class Run:
             "prediction": asdict(choice.prediction) if choice.prediction else None,
             "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},
         }
+        resume = tuple(found.path for found in self._found(spec, store))
         request = TrainingRequest(
             spec=spec, plan=plan, store=store.path, facts=kept, artifact=self.places.staged,
             checkpoints=self.places.attempt, checkpoint_seconds=self.settings.checkpoint_seconds,
-            resume=tuple(found.path for found in self._found(spec, store)),
+            resume=resume, verified=self.digests.known(),
             max_parameters=self.settings.max_parameters,
             prediction=choice.prediction if plan == choice.plan else None, profile=job.profile, trace=job.trace,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from training import child as training_child
 from training.artifact import publish, read_manifest
 from training.checkpoint import candidates
 from training.child import TrainingRequest
+from training.digests import Digests
 from training.errors import ArtifactError, Cancelled, ChildKilled, InvalidConfig, PreflightError
 from training.journal import Record
 from training.plan import Plan
@@ -35,7 +36,7 @@ class Job:
 
     def request(self, attempt: int, spec: TrainSpec = SPEC) -> TrainingRequest:
         """Return the request of an attempt that goes on from the best checkpoint."""
-        found, warnings = candidates(self.directory / "state", spec, self.store)
+        found, warnings = candidates(self.directory / "state", spec, self.store, Digests())
         assert warnings == []
         return TrainingRequest(
             spec=spec, plan=PLAN, store=self.store.path, facts={"job_id": "a job"},

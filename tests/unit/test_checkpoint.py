@@ -36,6 +36,7 @@ from training.checkpoint import (
     write,
 )
 from training.course import Course, EpochDone
+from training.digests import Digests
 from training.errors import Cancelled, Diverged
 from training.fit import fit
 from training.keeper import SECONDS, Keeper, restore
@@ -143,7 +144,7 @@ class Job:
 
     def found(self) -> list[Found]:
         """Return the usable checkpoints; there must be no others."""
-        found, warnings = candidates(self.directory, self.spec, self.store.info)
+        found, warnings = candidates(self.directory, self.spec, self.store.info, Digests())
         assert warnings == []
         return found
 
@@ -530,7 +531,7 @@ def test_damage_is_passed_over(two: Job, name: str) -> None:
     harm, says = DAMAGE[name]
     path = two.directory / "2" / named(7, "json")
     harm(path)
-    found, warnings = candidates(two.directory, two.spec, two.store.info)
+    found, warnings = candidates(two.directory, two.spec, two.store.info, Digests())
     assert [each.position for each in found] == [5]
     (warning,) = warnings
     assert warning.startswith(f"checkpoint {path} is passed over because ")
@@ -545,12 +546,12 @@ def test_no_flipped_bit_goes_unseen(tmp_path: Path, digits_store: StoreInfo, dat
     job_dir = tmp_path / "flipped"
     shutil.rmtree(job_dir, ignore_errors=True)
     path = a_small_one(job_dir / "1", digits_store)
-    assert len(candidates(job_dir, SPEC, digits_store)[0]) == 1
+    assert len(candidates(job_dir, SPEC, digits_store, Digests())[0]) == 1
     harmed = data.draw(st.sampled_from([path, path.with_suffix(".safetensors")]))
     content = bytearray(harmed.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     harmed.write_bytes(content)
-    found, warnings = candidates(job_dir, SPEC, digits_store)
+    found, warnings = candidates(job_dir, SPEC, digits_store, Digests())
     assert (found, len(warnings)) == ([], 1)
 
 
@@ -562,7 +563,7 @@ def a_small_one(directory: Path, info: StoreInfo, step: int = 3) -> Path:
 
 def origin(info: StoreInfo) -> Origin:
     """Return what the default training is made from."""
-    return Origin(spec=SPEC, plan=PLAN, dataset="digits", data_sha256=checksum(info), facts=FACTS)
+    return Origin(spec=SPEC, plan=PLAN, dataset="digits", data_sha256=checksum(info, Digests()), facts=FACTS)
 
 
 def a_blob(size: int) -> Blob:
@@ -584,7 +585,7 @@ def test_no_content_raises(tmp_path: Path, digits_store: StoreInfo, body: bytes,
     place = tmp_path / "hostile" / "1"
     place.mkdir(parents=True, exist_ok=True)
     (place / named(1, "json")).write_bytes(sealed(body) if seal else body)
-    found, warnings = candidates(tmp_path / "hostile", SPEC, digits_store)
+    found, warnings = candidates(tmp_path / "hostile", SPEC, digits_store, Digests())
     assert (found, len(warnings)) == ([], 1)
 
 
@@ -601,22 +602,22 @@ def test_no_value_raises(tmp_path: Path, digits_store: StoreInfo, data: st.DataO
     )
     holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(anything)
     path.write_bytes(sealed(json.dumps(body).encode()))
-    found, warnings = candidates(tmp_path / "odd", SPEC, digits_store)
+    found, warnings = candidates(tmp_path / "odd", SPEC, digits_store, Digests())
     assert len(found) + len(warnings) == 1
 
 
 def test_another_spec_or_other_data_are_passed_over(two: Job, tmp_path: Path) -> None:
     """The sentence names what differs; the same data prepared again, elsewhere and later, are the same."""
-    _, warnings = candidates(two.directory, replace(SPEC, seed=1, epochs=4), two.store.info)
+    _, warnings = candidates(two.directory, replace(SPEC, seed=1, epochs=4), two.store.info, Digests())
     assert [warning.partition(" because ")[2] for warning in warnings] == [
         "it is of another job, whose spec differs in epochs, seed"
     ] * 2
     again = prepare("digits", tmp_path, tmp_path, download=False)
-    assert len(candidates(two.directory, SPEC, again)[0]) == 2
+    assert len(candidates(two.directory, SPEC, again, Digests())[0]) == 2
     content = bytearray(again.path.read_bytes())
     content[-1] ^= 1
     again.path.write_bytes(content)
-    _, warnings = candidates(two.directory, SPEC, again)
+    _, warnings = candidates(two.directory, SPEC, again, Digests())
     assert [warning.partition(" because ")[2] for warning in warnings] == [
         "data set 'digits' held other data when it was made"
     ] * 2
@@ -678,7 +679,7 @@ def test_only_checkpoints_of_attempts_count(two: Job, tmp_path: Path) -> None:
     shutil.copy(newest, newest.with_name("checkpoint-7.json"))
     shutil.copy(newest.with_suffix(".safetensors"), newest.with_name(named(9, "safetensors")))
     assert two.found() == before
-    assert candidates(tmp_path / "nothing here", SPEC, two.store.info) == ([], [])
+    assert candidates(tmp_path / "nothing here", SPEC, two.store.info, Digests()) == ([], [])
 
 
 def test_an_attempt_that_wakes_up_leaves_its_successors_checkpoints_alone(
@@ -726,7 +727,7 @@ def test_what_broke_is_named_and_the_checkpoint_before_it_stays(
         tensors[broken].view(-1)[-1] = value
         with pytest.raises(Diverged, match=f"^{re.escape(broken)} holds NaN or an infinity after step 2; lower"):
             keeper.keep_now(Course(steps=21, step=2))
-    assert [found.position for found in candidates(tmp_path, SPEC, store.info)[0]] == [1]
+    assert [found.position for found in candidates(tmp_path, SPEC, store.info, Digests())[0]] == [1]
 
 
 def test_a_mask_of_infinities_is_kept(tmp_path: Path, store: Store) -> None:
@@ -782,10 +783,10 @@ def test_a_failed_write_leaves_the_checkpoint_before_it(
     with pytest.raises(OSError, match=r"No space left|File too large"):
         write(path.parent, origin(digits_store), Course(steps=21, step=3), large)
     assert sorted(path.parent.iterdir()) == before
-    assert [found.path for found in candidates(disk, SPEC, digits_store)[0]] == [path]
+    assert [found.path for found in candidates(disk, SPEC, digits_store, Digests())[0]] == [path]
     make_room()
     write(path.parent, origin(digits_store), Course(steps=21, step=4), large)
-    assert [found.position for found in candidates(disk, SPEC, digits_store)[0]] == [4, 3]
+    assert [found.position for found in candidates(disk, SPEC, digits_store, Digests())[0]] == [4, 3]
 
 
 def test_prepared_data_that_are_deleted_cost_no_checkpoint(job: Job, tmp_path: Path) -> None:
