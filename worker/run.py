@@ -15,11 +15,11 @@ from calibration.choose import Choice, Options, Surroundings, choose_plan
 from calibration.finding import Finding
 from training import child as training_child
 from training import onnx_child, prepare_child
-from training.artifact import publish, read_manifest
+from training.artifact import adopt, publish, read_manifest
 from training.checkpoint import Found, candidates
 from training.child import TrainingRequest
 from training.digests import Digests
-from training.errors import Cancelled, ChildFailed, ChildKilled, OutOfMemory, PreflightError
+from training.errors import ArtifactError, Cancelled, ChildFailed, ChildKilled, OutOfMemory, PreflightError
 from training.journal import Record
 from training.onnx_child import ONNX, OnnxRequest
 from training.plan import Plan
@@ -365,9 +365,23 @@ class Run:
             )
         ):
             figures["report"] = str(self.places.artifact / REPORT)
-        self.watch.certain()
-        publish(self.places.staged, self.places.artifact)
+        self._publish()
         return self._finished(figures, plan)
+
+    def _publish(self) -> None:
+        """Put the model in place.
+
+        Raises:
+            ArtifactError: it cannot be put there, or the model of a later attempt is there.
+            Interrupted, Superseded: as the watch finds.
+        """
+        self.watch.certain()
+        if not publish(self.places.staged, self.places.artifact, self.watch.look):
+            self.watch.certain()  # raises, as this process was stopped since the last time
+            raise ArtifactError(
+                f"{self.places.artifact} holds the model of a later attempt than {self.attempt}, which is kept; "
+                "look at it, or delete it and send the job again"
+            )
 
     def _train(
         self, job: TrainJob, spec: TrainSpec, plan: Plan, choice: Choice, resources: Resources, store: StoreInfo
@@ -500,22 +514,25 @@ class Run:
 
     def adopted(self, spec: TrainSpec) -> TrainResult | None:
         """Return the result of a model that an earlier attempt published before it died, and say that it is done."""
-        manifest = read_manifest(self.places.artifact) or {}
+        manifest = read_manifest(self.places.artifact, self.watch.look) or {}
         match manifest:
             case {
                 "job_id": self.job_id, "spec": dict(trained), "plan": dict(plan), "metrics": dict(metrics),
                 "sha256": {"model.safetensors": str(digest)},
             } if trained == asdict(spec):  # fmt: skip
+                try:
+                    kept = PLAN.validate_json(json.dumps(plan))
+                except ValidationError:
+                    return None  # of another version
+                if not adopt(self.places.artifact, self.places.staged, manifest, self.attempt, self.watch.look):
+                    return self.adopted(spec)  # another attempt has just replaced it
                 figures = {
                     **metrics, "artifact": str(self.places.artifact), "model_sha256": digest,
                     "predicted_epoch_s": manifest.get("predicted_epoch_s"),
                     **{kind: str(path) for kind, path in (("report", self.places.artifact / REPORT),
                                                           ("onnx", self.places.artifact / ONNX)) if path.is_file()},
                 }  # fmt: skip
-                try:
-                    return self._finished(figures, PLAN.validate_json(json.dumps(plan)))
-                except ValidationError:
-                    return None  # of another version
+                return self._finished(figures, kept)
         return None
 
     def _exported(self) -> dict[str, JsonValue]:

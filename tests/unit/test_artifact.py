@@ -3,16 +3,21 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from pydantic import JsonValue
+from services import wait_until
 
-from training.artifact import MANIFEST, MODEL, publish, read_manifest, save
+from training.artifact import MANIFEST, MODEL, PUBLISHING, adopt, attempt_of, publish, read_manifest, save
 from training.errors import ArtifactError
 from training.files import write_atomically
 
@@ -239,3 +244,147 @@ def test_what_is_not_whole_has_no_manifest(tmp_path: Path, harm: Callable[[Path]
     assert read_manifest(place) is not None
     harm(place)
     assert read_manifest(place) is None
+
+
+# --- two attempts of one job
+
+
+FROZEN = """
+import os, signal, sys
+from pathlib import Path
+from training import artifact
+
+staged, place, where = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+artifact.save(staged, b"first", {"attempt": 1})
+
+def freeze():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+replaced, attempt_of, looks = artifact._replaced, artifact.attempt_of, []
+
+def freeze_and_replace(*paths):
+    freeze()
+    return replaced(*paths)
+
+def look_and_freeze(directory):
+    looks.append(attempt_of(directory))
+    if len(looks) == 2:
+        freeze()
+    return looks[-1]
+
+if where == "before the lock":
+    freeze()
+elif where == "within the lock":
+    artifact._replaced = freeze_and_replace
+elif where == "after the look at what is there":
+    artifact.attempt_of = look_and_freeze
+print(artifact.publish(staged, place))
+"""
+
+
+@contextmanager
+def frozen(staged: Path, place: Path, where: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run an attempt that is stopped between being certain that it is the newest and the renames."""
+    command = [sys.executable, "-c", FROZEN, str(staged), str(place), where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+            yield process
+        finally:
+            process.kill()
+
+
+def wake(process: "subprocess.Popen[str]") -> str:
+    """Let a frozen attempt go on; return what it says about its publishing."""
+    process.send_signal(signal.SIGCONT)
+    return process.communicate(timeout=60)[0].strip()
+
+
+def weights(place: Path) -> bytes:
+    """Return the model in place, which must be whole."""
+    assert read_manifest(place) is not None
+    return (place / MODEL).read_bytes()
+
+
+def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(places: tuple[Path, Path]) -> None:
+    """SIGSTOP before the renames, the successor publishes, SIGCONT: its model stays, and the first is told so."""
+    staged, place = places
+    with frozen(staged, place, "before the lock") as first:
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        assert publish(staged.with_name("2"), place)
+        assert wake(first) == "False"
+    assert weights(place) == b"second"
+
+
+def test_one_attempt_publishes_at_a_time(places: tuple[Path, Path]) -> None:
+    """The successor waits, with signs of life, while the first is stopped amid its renames; then it replaces that."""
+    staged, place = places
+    beaten, published = threading.Event(), list[bool]()
+    with frozen(staged, place, "within the lock") as first:
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        second = threading.Thread(target=lambda: published.append(publish(staged.with_name("2"), place, beaten.set)))
+        second.start()
+        assert beaten.wait(30)
+        assert not place.exists()
+        assert wake(first) == "True"
+        second.join()
+    assert published == [True]
+    assert weights(place) == b"second"
+
+
+def test_without_a_common_lock_the_later_model_comes_back(places: tuple[Path, Path]) -> None:
+    """As on a network disk that took the lock from a frozen host: what it has moved aside, it puts back."""
+    staged, place = places
+    save(place, b"earlier", {"attempt": 0})
+    with frozen(staged, place, "after the look at what is there") as first:
+        (staged.parent / PUBLISHING).unlink()
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        assert publish(staged.with_name("2"), place)
+        assert wake(first) == "False"
+    assert weights(place) == b"second"
+
+
+@pytest.mark.parametrize(("there", "mine", "replaced"), [(1, 2, True), (2, 2, True), (3, 2, False), (None, 1, True)])
+def test_only_a_higher_attempt_stays(places: tuple[Path, Path], there: int | None, mine: int, replaced: bool) -> None:
+    """A model of the same attempt, or of one that does not say, is replaced."""
+    staged, place = places
+    save(place, b"there", {} if there is None else {"attempt": there})
+    save(staged, b"mine", {"attempt": mine})
+    assert publish(staged, place) == replaced
+    assert weights(place) == (b"mine" if replaced else b"there")
+
+
+def test_an_adopted_model_is_its_adopters(places: tuple[Path, Path]) -> None:
+    """An attempt between the two, which wakes up later, does not replace it; all else in the manifest stays."""
+    staged, place = places
+    save(place, b"first", {"attempt": 1, **FACTS})
+    before = read_manifest(place)
+    assert before is not None
+    assert adopt(place, staged.with_name("3"), before, 3)
+    assert read_manifest(place) == {**before, "attempt": 3}
+    save(staged, b"second", {"attempt": 2})
+    assert not publish(staged, place)
+    assert weights(place) == b"first"
+    now = read_manifest(place)
+    assert now is not None
+    assert adopt(place, staged, now, 2)
+    assert read_manifest(place) == now
+
+
+def test_what_was_replaced_meanwhile_is_not_adopted(places: tuple[Path, Path]) -> None:
+    """The adopter is told, and looks again."""
+    staged, place = places
+    save(place, b"first", {"attempt": 1})
+    before = read_manifest(place)
+    assert before is not None
+    save(place, b"second", {"attempt": 2})
+    assert not adopt(place, staged, before, 3)
+    assert attempt_of(place) == 2
+
+
+def test_a_large_model_is_verified_with_signs_of_life(tmp_path: Path) -> None:
+    """One for each MiB."""
+    save(tmp_path, bytes(3 << 20), FACTS)
+    beats: list[int] = []
+    assert read_manifest(tmp_path, lambda: beats.append(1)) is not None
+    assert len(beats) == 3
