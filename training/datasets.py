@@ -11,7 +11,7 @@ import io
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from training import idx
 from training.errors import DatasetError
+from training.locks import use
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,6 +177,11 @@ class IdxDataset:
         """The four files, the smallest last."""
         return self.train_images, self.test_images, self.train_labels, self.test_labels
 
+    @property
+    def staging(self) -> str:
+        """What the directories of downloads begin with, in the data directory."""
+        return f".{self.name}-"
+
     def sources(self, data_dir: Path) -> tuple[Path, ...]:
         """Return the paths of `files`, or none; see the class for where they are looked for."""
         for folder in self._named_folders(data_dir):
@@ -231,7 +237,7 @@ class IdxDataset:
             data_dir.mkdir(parents=True, exist_ok=True)
             # Beside the target, so that files appear in it by a rename: whoever else reads or fetches at the
             # same time sees a whole file or none.
-            with TemporaryDirectory(prefix=f".{self.name}-", dir=data_dir) as staging:
+            with TemporaryDirectory(prefix=self.staging, dir=data_dir) as staging, closing(use(Path(staging))):
                 self._download(Path(staging), absent)
                 return self._move(Path(staging) / self.torchvision / "raw", data_dir / self.name, absent)
         except OSError as error:

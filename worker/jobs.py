@@ -127,6 +127,7 @@ def execute(
         raise
     finally:
         spool.close()
+        where.close()
     if isinstance(outcome, TrainResult) and outcome.status == "finished":
         where.clear()
 

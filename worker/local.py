@@ -5,7 +5,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,12 +91,13 @@ def _run(job: TrainJob, settings: Settings) -> Iterator[Run]:
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     attempt = next_attempt(settings, job_id)
     where = places(settings, job_id, attempt)
-    yield Run(
-        settings=settings,
-        worker=f"{socket.gethostname()}.{os.getpid()}",
-        job_id=job_id,
-        attempt=attempt,
-        sinks=(LogSink(job_id, attempt), *drawing(settings, job, job_id, attempt)),
-        places=where,
-    )
-    where.clear()  # not after a failure or an interruption: the same job id goes on from the checkpoint
+    with closing(where):
+        yield Run(
+            settings=settings,
+            worker=f"{socket.gethostname()}.{os.getpid()}",
+            job_id=job_id,
+            attempt=attempt,
+            sinks=(LogSink(job_id, attempt), *drawing(settings, job, job_id, attempt)),
+            places=where,
+        )
+        where.clear()  # not after a failure or an interruption: the same job id goes on from the checkpoint

@@ -3,14 +3,18 @@
 import re
 import shutil
 import tempfile
-import time
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from training.artifact import ATTEMPTS, attempt_of
 from training.errors import ArtifactError
+from training.locks import Held, use
 from worker.settings import Settings
 
+JOBS: Final = "jobs"
+"""In the state directory, what attempts of each job leave for those after them."""
 STAGING: Final = "~staging"
 """Beside the finished models, under a name that no job can have."""
 NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
@@ -29,6 +33,12 @@ class Places:
     """Where the model is written before it is published."""
     artifact: Path
     """Where the finished model goes."""
+    locks: ExitStack = field(compare=False)
+    """Say to `worker.janitor` that this attempt lives."""
+
+    def close(self) -> None:
+        """End the use of the directories, as the end of the process does."""
+        self.locks.close()
 
     def clear(self) -> None:
         """Remove what no later attempt needs, once the job is finished."""
@@ -37,30 +47,36 @@ class Places:
 
 
 def places(settings: Settings, job_id: str, attempt: int) -> Places:
-    """Return the places of an attempt, its directory made.
+    """Return the places of an attempt, its directory made; they are in use until `close` or the end of the process.
 
     Raises:
         ArtifactError: a directory cannot be written, or is a symbolic link.
     """
-    staging = settings.artifact_dir / STAGING
-    found = Places(
-        job=settings.state_dir / "jobs" / job_id,
-        attempt=settings.state_dir / "jobs" / job_id / str(attempt),
-        staged=staging / job_id / str(attempt),
-        artifact=settings.artifact_dir / job_id,
-    )
-    made = (found.job.parent, found.job, found.attempt, staging, found.staged.parent, found.staged, found.artifact)
-    for path in made:
+    job, staging = settings.state_dir / JOBS / job_id, settings.artifact_dir / STAGING
+    own, staged, artifact = job / str(attempt), staging / job_id / str(attempt), settings.artifact_dir / job_id
+    for path in (job.parent, job, own, staging, staged.parent, staged, artifact):
         if _is_symlink(path):
             raise ArtifactError(f"{path} is a symbolic link and is not followed; remove it")
-    for path, variable in ((found.attempt, "PREFLIGHT_STATE_DIR"), (staging, "PREFLIGHT_ARTIFACT_DIR")):
-        see_that_writable(path, variable)
-    return found
+    with ExitStack() as stack:
+        stack.enter_context(closing(_used(job, "PREFLIGHT_STATE_DIR")))
+        see_that_writable(own, "PREFLIGHT_STATE_DIR")
+        stack.enter_context(closing(_used(staged.parent, "PREFLIGHT_ARTIFACT_DIR")))
+        see_that_writable(staging, "PREFLIGHT_ARTIFACT_DIR")
+        return Places(job=job, attempt=own, staged=staged, artifact=artifact, locks=stack.pop_all())
+
+
+def _used(directory: Path, variable: str) -> Held:
+    try:
+        return use(directory)
+    except OSError as error:
+        raise _unwritable(directory, variable, error) from error
 
 
 def next_attempt(settings: Settings, job_id: str) -> int:
-    """Return the number of the next attempt of a job, as far as this disk knows."""
-    return max(attempts(settings.state_dir / "jobs" / job_id), default=0) + 1
+    """Return the number of the next attempt of a job, as far as this disk knows: by its model, too, if there is one."""
+    numbers = attempts(settings.state_dir / JOBS / job_id)
+    last = max([attempt_of(settings.artifact_dir / job_id), *numbers])
+    return min(last + 1, ATTEMPTS - 1)
 
 
 def attempts(job: Path) -> list[int]:
@@ -83,22 +99,14 @@ def see_that_writable(directory: Path, variable: str) -> None:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"preflight")
     except OSError as error:
-        raise ArtifactError(
-            f"{directory} cannot be written ({error.strerror}); make room or set {variable} to a writable directory"
-        ) from error
+        raise _unwritable(directory, variable, error) from error
 
 
-def forget_old(settings: Settings) -> None:
-    """Remove what jobs left that have not been heard of for as long as Redis remembers one."""
-    oldest = time.time() - settings.state_ttl
-    for root in (settings.state_dir / "jobs", settings.artifact_dir / STAGING):
-        for directory in root.iterdir() if root.is_dir() else ():
-            try:
-                newest = max(path.lstat().st_mtime for path in (directory, *directory.glob("*")))
-            except OSError:
-                continue  # another worker has just removed it
-            if newest < oldest:
-                shutil.rmtree(directory, ignore_errors=True)
+def _unwritable(directory: Path, variable: str, error: OSError) -> ArtifactError:
+    return ArtifactError(
+        f"{directory} cannot be written ({error.strerror or error}); "
+        f"make room or set {variable} to a writable directory"
+    )
 
 
 def _is_symlink(path: Path) -> bool:

@@ -1,11 +1,11 @@
 """That this worker lives, for those that start on the same disk after it: a lock that the kernel frees when it dies."""
 
-import fcntl
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
+
+from training.locks import locked_temporary, remove_unlocked
 
 DIRECTORY: Final = "workers"
 UNNAMED: Final = "."
@@ -20,9 +20,8 @@ class Presence:
         self._path = state_dir / DIRECTORY / name
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # It gets its name once it is locked, so that nobody finds it free before and takes it for a dead worker's.
-        self._file, unnamed = tempfile.mkstemp(prefix=UNNAMED, dir=self._path.parent)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        Path(unnamed).rename(self._path)
+        self._file, unnamed = locked_temporary(self._path)
+        unnamed.rename(self._path)
 
     def beat(self) -> None:
         """Give a sign of life; see `worker.health`. A disk that does not take it makes the worker look dead."""
@@ -32,7 +31,7 @@ class Presence:
     def dead_before(self) -> frozenset[str]:
         """Return the names of the workers of this disk that have died, once: their locks are removed."""
         others = [path for path in self._path.parent.iterdir() if not path.name.startswith(UNNAMED)]
-        return frozenset(path.name for path in others if path != self._path and _removed(path))
+        return frozenset(path.name for path in others if path != self._path and remove_unlocked(path))
 
     def __enter__(self) -> Self:
         return self
@@ -40,19 +39,3 @@ class Presence:
     def __exit__(self, *error: object) -> None:
         self._path.unlink(missing_ok=True)
         os.close(self._file)
-
-
-def _removed(path: Path) -> bool:
-    """Remove the lock of a worker unless it is held."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
-    except OSError:
-        return False  # it lives, or another worker that started now was faster
-    finally:
-        os.close(file)
-    return True

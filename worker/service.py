@@ -37,9 +37,10 @@ from worker import logs, quarantine
 from worker.admission import admit
 from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
+from worker.janitor import Janitor
 from worker.jobs import effective_id
 from worker.patience import FIRST_PAUSE, HOPELESS, LONGEST_PAUSE, T, insist, spoiled, trouble
-from worker.places import forget_old, see_that_writable
+from worker.places import see_that_writable
 from worker.presence import Presence
 from worker.publish import ask_to_stop
 from worker.reaper import Reaper
@@ -127,6 +128,7 @@ class PreflightWorker(Worker):
         """Whether RQ's records say so."""
         self._reaper = Reaper(connection, queue, self._put_away)
         self._maintenance = Maintenance(connection, queue, name, ttl=settings.state_ttl)
+        self._janitor = Janitor(settings)  # by the clock, too, which `connect` has compared
         # Read between other things and not by RQ's thread: a fork beside a thread may find its locks taken for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
 
@@ -256,6 +258,8 @@ class PreflightWorker(Worker):
             self._reaper.look()
         if self._maintenance.due():
             self._maintenance.step()
+        if self._janitor.due():
+            self._janitor.step()
         return self._next_id(burst)
 
     def _show_life(self) -> None:
@@ -565,7 +569,6 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
     for export in exports(settings):
         see_that_usable(export)
     connection = connect(settings)
-    forget_old(settings)  # by the clock, which has been compared
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
     worker = insist(lambda: PreflightWorker(queue, connection, settings), "name the connection", lambda: None)
     log.info(

@@ -3,15 +3,17 @@
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
+from training.artifact import save
 from training.errors import ArtifactError
-from worker.places import STAGING, attempts, forget_old, next_attempt, places
+from training.locks import remove_unused
+from worker.places import STAGING, attempts, next_attempt, places
 from worker.settings import Settings
 
 NOBODY = 65_534
@@ -230,71 +232,31 @@ def test_attempts_that_cannot_be_read_are_none(roots: Settings) -> None:
     assert next_attempt(roots, "j") == 1
 
 
-# --- what is forgotten
+def test_a_job_counts_on_from_the_attempt_of_its_model(roots: Settings) -> None:
+    """Where state and Redis are gone, and only the model is left: a lower number could not replace it."""
+    save(roots.artifact_dir / "j", b"weights", {"attempt": 4})
+    assert next_attempt(roots, "j") == 5
+    places(roots, "j", 7)
+    assert next_attempt(roots, "j") == 8
 
 
-def age(path: Path, seconds: float) -> None:
-    """Make a path look as if it had not been touched for so long."""
-    when = time.time() - seconds
-    os.utime(path, (when, when), follow_symlinks=False)
+@pytest.mark.parametrize("attempt", [10**9, -1, "7", None, 1.5, True])
+def test_a_number_that_is_none_is_passed_over(roots: Settings, attempt: JsonValue) -> None:
+    """In a manifest that somebody else wrote."""
+    save(roots.artifact_dir / "j", b"weights", {"attempt": attempt})
+    assert next_attempt(roots, "j") in (1, 2)
 
 
-def test_what_redis_has_forgotten_is_forgotten_here(tmp_path: Path) -> None:
-    """Jobs of which neither the directory nor anything in it is younger than `state_ttl`, and their staged models."""
-    roots = settings_in(tmp_path, state_ttl=1000)
-    for job_id, directory_age, attempt_age in (
-        ("old", 1100, 1100), ("young", 900, 900), ("running", 1100, 10), ("new", 10, 1100),
-    ):  # fmt: skip
-        where = places(roots, job_id, 1)
-        where.staged.mkdir(parents=True)
-        where.artifact.mkdir()
-        for parent, child in ((where.job, where.attempt), (where.staged.parent, where.staged)):
-            age(child, attempt_age)
-            age(parent, directory_age)
-        age(where.artifact, 10_000)
-    forget_old(roots)
-    left = {"young", "running", "new"}
-    assert {path.name for path in (roots.state_dir / "jobs").iterdir()} == left
-    assert {path.name for path in (roots.artifact_dir / STAGING).iterdir()} == left
-    assert {path.name for path in roots.artifact_dir.iterdir()} == {STAGING, "old", *left}
-
-
-def test_forgetting_is_stopped_by_nothing(tmp_path: Path) -> None:
-    """Roots that are not there, dangling links and files among the jobs; links are neither followed nor counted."""
-    roots = settings_in(tmp_path, state_ttl=1000)
-    forget_old(roots)
-    where = places(roots, "old", 1)
-    (where.job / "link").symlink_to("/nowhere")
-    (tmp_path / "precious").mkdir()
-    age(tmp_path / "precious", 2000)
-    (where.job.parent / "elsewhere").symlink_to(tmp_path / "precious")
-    (where.job.parent / "dangling").symlink_to("/nowhere")
-    (where.job.parent / "file").write_text("x")
-    young = tmp_path / "young"
-    young.mkdir()
-    (where.job / "fresh").symlink_to(young)
-    for path in (*where.job.iterdir(), where.job, *where.job.parent.iterdir()):
-        age(path, 2000)
-    forget_old(roots)
-    assert not where.job.exists()
-    assert (tmp_path / "precious").is_dir()
-    assert young.is_dir()
-
-
-def test_forgetting_meets_a_job_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another worker of the same disk removes it between the look and the next: that is no error."""
-    roots = settings_in(tmp_path, state_ttl=1000)
-    ending, old = places(roots, "a-ending", 1), places(roots, "b-old", 1)
-    for path in (old.attempt, old.job):
-        age(path, 2000)
-    glob = Path.glob
-
-    def glob_then_end(path: Path, pattern: str) -> Iterator[Path]:
-        found = list(glob(path, pattern))
-        ending.clear()
-        return iter(found)
-
-    monkeypatch.setattr(Path, "glob", glob_then_end)
-    forget_old(roots)
-    assert not ending.job.exists()
-    assert not old.job.exists()
+def test_places_are_in_use_until_they_are_closed(roots: Settings) -> None:
+    """The directory of the job, and that of its staged models; after a refusal neither is."""
+    where = places(roots, "j", 1)
+    for directory in (where.job, where.staged.parent):
+        assert not remove_unused(directory)
+    where.close()
+    where.close()
+    for directory in (where.job, where.staged.parent):
+        assert remove_unused(directory)
+    (roots.artifact_dir / STAGING / "k").write_text("a file")
+    with pytest.raises(ArtifactError):
+        places(roots, "k", 1)
+    assert remove_unused(roots.state_dir / "jobs" / "k")
