@@ -2,21 +2,26 @@
 
 What was written is read back and compared, file by file. The manifest of an earlier model is removed before the first
 and the new one, which names the sha256 of every file, written after the last: who sees a manifest sees a whole model.
+
+Before every write it is read whether a later attempt of the job has finished there meanwhile, whose model then stays:
+this process may have been frozen. No lock covers the moment between that look and the write.
 """
 
 import hashlib
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
 from training.artifact import MANIFEST, read_manifest
 from training.errors import ArtifactError, InvalidConfig, MissingPackage
-from training.files import open_regular, sha256_of
+from training.files import LARGEST_TEXT, open_regular, sha256_of
 from training.journal import JournalWriter, Report
 from training.process import run_child
 from worker.exports import REQUEST, ExportRequest, persist, trouble
@@ -26,6 +31,8 @@ PART: Final = 8 << 20
 """Bytes sent at once; a larger file goes in several parts."""
 WITH_DIRECTORIES: Final = ("file", "local", "ftp", "sftp", "ssh", "smb", "webdav", "hdfs", "webhdfs", "arrow_hdfs")
 """Schemes whose directories have to be made. A bucket is not: a misspelt one would come into being."""
+
+_OBJECT = TypeAdapter(dict[str, JsonValue])
 
 
 class Store(Protocol):
@@ -102,11 +109,37 @@ def upload(store: Store, target: str, artifact: Path, report: Report, *, makes: 
     digests = {name: sha256_of(path) for name, path in files.items()}
     vouching = json.dumps({**manifest, "sha256": digests}, indent=2, sort_keys=True).encode() + b"\n"
 
+    def put(name: str, content: Callable[[], BinaryIO], digest: str) -> None:
+        persist(partial(_see_that_latest, store, target, manifest), report)
+        persist(partial(_put, store, f"{target}/{name}", content, digest, makes), report)
+
+    persist(partial(_see_that_latest, store, target, manifest), report)
     persist(partial(_remove, store, f"{target}/{MANIFEST}"), report)
     for name, path in files.items():
-        persist(partial(_put, store, f"{target}/{name}", partial(open_regular, path), digests[name], makes), report)
-    digest = hashlib.sha256(vouching).hexdigest()
-    persist(partial(_put, store, f"{target}/{MANIFEST}", partial(io.BytesIO, vouching), digest, makes), report)
+        put(name, partial(open_regular, path), digests[name])
+    put(MANIFEST, partial(io.BytesIO, vouching), hashlib.sha256(vouching).hexdigest())
+
+
+def _see_that_latest(store: Store, target: str, ours: Mapping[str, JsonValue]) -> None:
+    """Raise `ArtifactError` where a later attempt's manifest lies beneath `target`.
+
+    A job that was begun anew, once all was forgotten about it, counts from 1 again: by its time it is later.
+    """
+    try:
+        with store.open(f"{target}/{MANIFEST}", "rb", block_size=PART) as file:
+            theirs = _OBJECT.validate_json(file.read(LARGEST_TEXT))
+    except (FileNotFoundError, PermissionError):
+        return  # S3 says the latter of what is not there to those who may not list
+    except ValidationError:
+        return  # damaged: it vouches for nothing
+    match ours, theirs:
+        case (
+            {"job_id": str(job_id), "attempt": int(own), "created_at": str(made)},
+            {"job_id": str(same), "attempt": int(later), "created_at": str(then)},
+        ) if (same, later > own, then >= made) == (job_id, True, True):
+            raise ArtifactError(
+                f"{without_password(target)} holds the model of attempt {later}, which is later than {own} and is kept"
+            )
 
 
 def _remove(store: Store, path: str) -> None:

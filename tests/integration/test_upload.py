@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from objects import BUCKET, Objects, objects
+from pydantic import JsonValue
 
 from training.artifact import MANIFEST, MODEL, save
-from training.errors import ArtifactError, InvalidConfig, MissingPackage
+from training.errors import ArtifactError, InvalidConfig, MissingPackage, PreflightError
 from training.journal import JournalReader, JournalWriter
 from worker import exports as exporting
 from worker.exports import ExportRequest, exports
@@ -152,3 +153,62 @@ def test_no_secret_gets_on_disk_or_into_a_message(model: Path, tmp_path: Path) -
     assert "ftp" in caught.value.message
     assert "hunter2" not in caught.value.message + export.where + settings.scrubbed(repr(settings))
     assert not [path for path in tmp_path.iterdir() if path.is_file() and b"hunter2" in path.read_bytes()]
+
+
+def at(attempt: int, created: str) -> dict[str, JsonValue]:
+    """Return what the manifest of an attempt says."""
+    return {"job_id": "job", "attempt": attempt, "created_at": f"2026-11-23T{created}:00+00:00"}
+
+
+def test_a_later_attempts_model_stays(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that was frozen before its upload wakes up after its successor's: nothing there is touched."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    save(first, b"first", at(1, "10:00"))
+    save(second, b"second", at(2, "11:00"))
+    send(f"s3://{BUCKET}/stays", second, tmp_path, monkeypatch, "job")
+    s3.passed_on.clear()
+    with pytest.raises(ArtifactError, match="holds the model of attempt 2, which is later than 1 and is kept"):
+        send(f"s3://{BUCKET}/stays", first, tmp_path, monkeypatch, "job")
+    assert [line for line in s3.passed_on if not line.startswith(("GET", "HEAD"))] == []
+    assert s3.content(f"stays/job/{MODEL}") == b"second"
+
+
+@pytest.mark.parametrize("before", [at(1, "11:00"), at(2, "10:00"), at(3, "09:00"), {"job_id": "job"}])
+def test_any_other_model_is_replaced(
+    s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, JsonValue]
+) -> None:
+    """That of an earlier attempt, or of a job that was begun anew after all was forgotten about it."""
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    save(tmp_path / "before", b"before", before)
+    save(tmp_path / "now", b"now", at(2, "10:00"))
+    send(url, tmp_path / "before", tmp_path, monkeypatch, "job")
+    send(url, tmp_path / "now", tmp_path, monkeypatch, "job")
+    assert s3.content(f"{tmp_path.name}/job/{MODEL}") == b"now"
+
+
+def test_an_upload_that_is_overtaken_ends(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frozen amid its files (here: held), it sees its successor's manifest before the next one, and writes no more."""
+    first, second = artifact(tmp_path / "first", b"first"), tmp_path / "second"
+    save(first, b"first", at(1, "10:00"))
+    save(second, b"second", at(2, "11:00"))
+    ended: list[PreflightError] = []
+
+    def upload() -> None:
+        try:
+            send(f"s3://{BUCKET}/ends", first, tmp_path, monkeypatch, "job")
+        except PreflightError as error:
+            ended.append(error)
+
+    s3.held = TRACE
+    frozen = threading.Thread(target=upload)
+    frozen.start()
+    assert s3.holding.wait(30)
+    other = tmp_path / "other"
+    other.mkdir()
+    send(f"s3://{BUCKET}/ends", second, other, monkeypatch, "job")
+    s3.released.set()
+    frozen.join()
+    (error,) = ended
+    assert "which is later than 1 and is kept" in error.message
+    assert s3.content(f"ends/job/{MODEL}") == b"second"
+    assert json.loads(s3.content(f"ends/job/{MANIFEST}") or b"null")["attempt"] == 2
