@@ -85,6 +85,12 @@ def test_a_signed_job_is_admitted() -> None:
     assert admit(called(JOB, signature=sign(JOB, KEY)), load(signing_key=KEY)) == parse_job(JOB)
 
 
+def test_the_signature_is_that_of_the_numbers_as_they_were_sent() -> None:
+    """A whole number with a fraction is read as an integer, after its signature was compared."""
+    job: dict[str, JsonValue] = {**JOB, "epochs": 2.0}
+    assert admit(called(job, signature=sign(job, KEY)), load(signing_key=KEY)).epochs == 2
+
+
 def test_a_signed_job_names_its_id() -> None:
     """RQ's id is not signed, so that one signature would serve for any number of ids."""
     nameless = {name: value for name, value in JOB.items() if name != "job_id"}

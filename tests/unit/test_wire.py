@@ -57,12 +57,21 @@ def test_every_field_of_the_spec_can_be_sent() -> None:
     assert (job.spec().augmentation.rotate_degrees, job.spec().seed, job.spec().optimizer) == (10, 7, "sgd")
 
 
+def test_whole_numbers_may_be_written_with_a_fraction() -> None:
+    """JSON Schema calls 201.0 an integer, and some languages write it so; other fractions stay what they are."""
+    job = parse_job({**LEAST, "epochs": 201.0, "seed": -0.0, "momentum": 1e-1, "plan": {"threads": 2e0}})
+    assert (job.epochs, job.seed, job.momentum, job.plan.threads) == (201, 0, 0.1, 2)
+    assert (type(job.epochs), type(job.seed)) == (int, int)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
         ("epochs", 0, "epochs is 0, but must be at least 1"),
         ("epochs", -1, "epochs is -1, but must be at least 1"),
-        ("epochs", 1e9, "epochs is 1000000000.0, but must be a whole number at least 1 and at most 10000"),
+        ("epochs", 1.5, "epochs is 1.5, but must be a whole number at least 1 and at most 10000"),
+        ("epochs", 1e9, "epochs is 1000000000, but must be at most 10000"),
+        ("epochs", 1e300, "epochs is 1e+300, but must be a whole number at least 1 and at most 10000"),
         ("epochs", 10**9, "epochs is 1000000000, but must be at most 10000"),
         ("epochs", float("nan"), "epochs is nan, but must be a whole number at least 1 and at most 10000"),
         ("epochs", "3", "epochs is '3', but must be a whole number at least 1 and at most 10000"),

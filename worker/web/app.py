@@ -289,9 +289,9 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
         try:
             watched = await hub.watch(job_id)
         except TooManyWatched as error:
-            raise Refused(429, error.reason, error.message) from error
+            raise Refused(429, error.reason, str(error)) from error
         except Unreadable as error:
-            raise Refused(409, error.reason, error.message) from error
+            raise Refused(409, error.reason, str(error)) from error
         sent = _sent(hub, watched, last_event_id or after)
         return StreamingResponse(sent, media_type=EVENT_STREAM, headers=UNBUFFERED)
 
@@ -303,7 +303,7 @@ async def _sent(hub: Hub, watched: Watched, after: str) -> AsyncIterator[bytes]:
         async for piece in hub.follow(watched, after):
             yield piece or (b": redis is away\n\n" if hub.away else b": still here\n\n")
     except Unreadable as error:
-        problem = Problem(reason=error.reason, message=error.message)
+        problem = Problem(reason=error.reason, message=str(error))
         yield f"event: problem\ndata: {problem.model_dump_json()}\n\n".encode()
         return
     if not hub.closing:

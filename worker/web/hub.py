@@ -19,7 +19,6 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from redis.typing import KeyT, StreamIdT
 
-from training.errors import PreflightError
 from worker import keys
 from worker.answers import texts
 from worker.client import PAGE, QUIET
@@ -68,10 +67,10 @@ ANSWER: Final = TypeAdapter(list[tuple[bytes, Records]])
 """What XREAD answers, by stream."""
 
 
-class Unreadable(PreflightError):
+class Unreadable(Exception):
     """The events of a job cannot be read: its key in Redis is no stream."""
 
-    reason = "unreadable_events"
+    reason: Final = "unreadable_events"
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
@@ -79,10 +78,10 @@ class Unreadable(PreflightError):
         )
 
 
-class TooManyWatched(PreflightError):
+class TooManyWatched(Exception):
     """No more jobs can be watched at once."""
 
-    reason = "too_many_watched"
+    reason: Final = "too_many_watched"
 
     def __init__(self) -> None:
         super().__init__(f"events of {MOST_WATCHED} jobs are followed already; close some and ask again")
@@ -403,7 +402,7 @@ class Hub:
             try:
                 await self._newest(watched.job_id)
             except Unreadable as error:
-                structlog.get_logger("preflight").error(error.reason, job_id=watched.job_id, detail=error.message)
+                structlog.get_logger("preflight").error(error.reason, job_id=watched.job_id, detail=str(error))
                 watched.unreadable = True
                 watched.wake()
 
