@@ -12,7 +12,7 @@ from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
@@ -23,7 +23,7 @@ from starlette.routing import Match, Route
 from training.errors import InvalidConfig
 from worker.client import Client
 from worker.listing import LIMIT
-from worker.patience import condition, spoiled, trouble
+from worker.patience import condition, trouble
 from worker.settings import Settings
 from worker.totals import read_totals
 from worker.web.access import Access, App
@@ -250,7 +250,7 @@ def _add_jobs(app: FastAPI, client: Client, hub: Hub, settings: Settings) -> Non
     def job(job_id: str) -> JobDetail:
         """Return the latest of everything about a job."""
         state = known(job_id)
-        result = _result(client, job_id) if state.status == "finished" else None
+        result = client.result(job_id) if state.status == "finished" else None
         return JobDetail(**state.model_dump(exclude_none=True), result=result)
 
     @app.post(
@@ -369,18 +369,6 @@ class Shared(Generic[T]):
             if self._value is None or time.monotonic() - self._value[0] > FRESH_FOR:
                 self._value = time.monotonic(), self._read()
             return self._value[1]
-
-
-def _result(client: Client, job_id: str) -> TrainResult | None:
-    """Return a job's result; None for what stands there and is none."""
-    try:
-        return client.result(job_id)
-    except ValidationError:
-        return None
-    except RedisError as error:
-        if spoiled(error):
-            return None
-        raise
 
 
 async def _json(request: Request) -> JsonValue:
