@@ -296,7 +296,7 @@ def _write_atomically(path: Path, samples: Samples, info: StoreInfo) -> None:
         "train_images": np.ascontiguousarray(samples.train.images),
         "train_labels": np.ascontiguousarray(samples.train.labels),
     }
-    metadata = {"preflight": TypeAdapter(_Description).dump_json(description).decode()}
+    metadata: dict[str, JsonValue] = {"preflight": TypeAdapter(_Description).dump_json(description).decode()}
     with staged(path, _safetensors(arrays, metadata)) as commit:
         commit()
 

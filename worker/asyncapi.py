@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 
 from worker import keys
+from worker.signing import LARGEST_NUMBER
 from worker.wire import CONTRACT, EVENT, FUNCTION, ID_PATTERN, JOB_TIMEOUT, LIFECYCLE, STATE_TTL
 
 Object = dict[str, JsonValue]
@@ -50,7 +51,12 @@ RQ_JOB: Final[Object] = {
                     {"type": "array", "prefixItems": [{"$ref": "./train.v1.json"}], "minItems": 1, "items": False},
                     {
                         "type": "object",
-                        "properties": {"signature": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
+                        "properties": {
+                            "signature": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                            "signed_at": {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
+                            "retries": {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
+                        },
+                        "dependentRequired": {"signature": ["signed_at", "retries"]},
                         "additionalProperties": False,
                     },
                 ],

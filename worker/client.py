@@ -28,7 +28,7 @@ from worker.answers import text, texts
 from worker.listing import LIMIT, MOST_PAGES, SMALLEST_PAGE, pages, sources
 from worker.outbox import Outbox
 from worker.publish import ask_to_stop, publish
-from worker.signing import sign
+from worker.signing import signed_keywords
 from worker.wire import (
     FUNCTION,
     JOB_TIMEOUT,
@@ -191,10 +191,15 @@ class Client:
         from rq import Retry
         from rq.exceptions import DuplicateJobError
 
-        signature = {} if self._signing_key is None else {"signature": sign(payload, self._signing_key)}
+        signed: dict[str, JsonValue] = {}
+        if self._signing_key is not None:
+            signed = signed_keywords(
+                payload, self._signing_key, timeout=job_timeout, result_ttl=STATE_TTL, failure_ttl=STATE_TTL,
+                retries=RETRIES,
+            )  # fmt: skip
         try:
             self._queue.enqueue(
-                FUNCTION, args=(payload,), kwargs=signature, job_id=job_id, unique=True, job_timeout=job_timeout,
+                FUNCTION, args=(payload,), kwargs=signed, job_id=job_id, unique=True, job_timeout=job_timeout,
                 result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retry=Retry(max=RETRIES), description=job_id,
             )  # fmt: skip
         except DuplicateJobError:

@@ -49,6 +49,11 @@ def result(job_id: str) -> str:
     return f"preflight:{{{job_id}}}:result"
 
 
+def accepted(job_id: str) -> str:
+    """Hash of the signed message that the job was accepted from: signature, rq_id, signed_at, ended."""
+    return f"preflight:{{{job_id}}}:accepted"
+
+
 def plan(job_id: str) -> str:
     """Plan that a deterministic job keeps through every attempt, as JSON."""
     return f"preflight:{{{job_id}}}:plan"

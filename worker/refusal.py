@@ -8,6 +8,7 @@ from rq import Queue
 
 from training.errors import PreflightError
 from worker import keys, quarantine
+from worker.admission import end_accepted
 from worker.patience import spoiled
 from worker.publish import publish
 from worker.safe_job import Poison
@@ -86,6 +87,7 @@ def put_away(
             connection.hdel(keys.fence(claimed_id), "request", "rounds", "spared")
             connection.expire(keys.fence(claimed_id), settings.state_ttl)
             connection.delete(keys.cancel(claimed_id))
+            end_accepted(connection, claimed_id, poison.job_id, settings)
     except ResponseError as error:
         if not spoiled(error):  # else it is these very keys that are not what they should be
             raise

@@ -67,10 +67,19 @@ def failed(job: SafeJob, why: str) -> End:
 class RqRecords:
     """Writes RQ's records for one worker. Every method may be called again, and raises `RedisError`."""
 
-    def __init__(self, connection: Redis, queue: Queue, worker_name: str) -> None:
+    def __init__(self, connection: Redis, queue: Queue, worker_name: str, *, accepted_ttl: int) -> None:
+        """Write for the worker of this name.
+
+        Args:
+            connection: where.
+            queue: of the jobs.
+            worker_name: of the worker.
+            accepted_ttl: seconds for which it is remembered that the signed message of a job is used up.
+        """
         self._connection = connection
         self._queue = queue
         self._worker_name = worker_name
+        self._accepted_ttl = accepted_ttl
 
     def begin_execution(self, job: SafeJob, execution: Execution) -> None:
         """Record that the worker executes the job."""
@@ -121,11 +130,12 @@ class RqRecords:
             if answer == "ok":
                 return
 
-    def end_job(self, job: SafeJob, end: End, execution: Execution | None, fence: Fence | None) -> None:
-        """Record the end of the job, once.
+    def end_job(self, job: SafeJob, job_id: str, end: End, execution: Execution | None, fence: Fence | None) -> None:
+        """Record the end of the job, once; with it its signed message is used up.
 
         Args:
             job: which.
+            job_id: under which it is known.
             end: how it ended.
             execution: which execution of it; None where none had begun.
             fence: of the attempt that ends; None where none had begun.
@@ -133,11 +143,11 @@ class RqRecords:
         Raises:
             Superseded: a newer attempt has taken over.
         """
-        if self._end_job(job, end, execution, fence) == "gone" and execution is not None and fence is not None:
+        if self._end_job(job, job_id, end, execution, fence) == "gone" and execution is not None and fence is not None:
             self.start_job(job, execution, fence)
-            self._end_job(job, end, execution, fence)
+            self._end_job(job, job_id, end, execution, fence)
 
-    def _end_job(self, job: SafeJob, end: End, execution: Execution | None, fence: Fence | None) -> str:
+    def _end_job(self, job: SafeJob, job_id: str, end: End, execution: Execution | None, fence: Fence | None) -> str:
         now, queue = time.time(), self._queue
         registry = queue.finished_job_registry if end.status == "finished" else queue.failed_job_registry
         counter = "successful_job_count" if end.status == "finished" else "failed_job_count"
@@ -150,13 +160,12 @@ class RqRecords:
         answer = run_script(
             self._connection, "end_job",
             keys=[
-                keys.fence(fence.job_id if fence else job.id), queue.started_job_registry.key,
-                queue.intermediate_queue_key, keys.rq_job(job.id), registry.key, keys.rq_results(job.id),
-                keys.rq_worker(self._worker_name),
+                keys.fence(job_id), queue.started_job_registry.key, queue.intermediate_queue_key, keys.rq_job(job.id),
+                registry.key, keys.rq_results(job.id), keys.rq_worker(self._worker_name), keys.accepted(job_id),
             ],
             args=[
                 fence.owner if fence else "", fence.attempt if fence else 0, job.id, execution.id if execution else "",
-                end.status, now, as_date(now), end.ttl, counter, max(0.0, now - began),
+                end.status, now, as_date(now), end.ttl, counter, max(0.0, now - began), self._accepted_ttl,
                 *(part for pair in result.items() for part in pair),
             ],
         )  # fmt: skip

@@ -34,7 +34,7 @@ from training.installed import compiled_anew, require_training_packages
 from training.process import die_with_parent, readable
 from training.resources import detect
 from worker import logs, quarantine
-from worker.admission import admit
+from worker.admission import Replayed, accepted_ttl, admit
 from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
 from worker.janitor import Janitor
@@ -120,7 +120,7 @@ class PreflightWorker(Worker):
         self._told = Told()
         self._presence: Presence | None = None
         self._log = structlog.get_logger("preflight")
-        self._records = RqRecords(connection, queue, name)
+        self._records = RqRecords(connection, queue, name, accepted_ttl=accepted_ttl(settings))
         self._shared_keys = shared_keys(queue, name)
         self._running: Taken | None = None
         """What a supervisor is running."""
@@ -299,7 +299,7 @@ class PreflightWorker(Worker):
         try:
             job = load(raw_id, self.connection)
             if job.status not in ENDED:
-                return Taken(job, admit(job, self._settings), effective_id(job.args, job.id))
+                return Taken(job, admit(job, self.connection, self._settings), effective_id(job.args, job.id))
             # Else it was enqueued twice under one id, and ended before its second turn.
         except Poison as poison:
             self._put_away(poison)
@@ -335,9 +335,11 @@ class PreflightWorker(Worker):
 
     def _refuse(self, job: SafeJob, error: PreflightError) -> None:
         """Fail a job that is not let in."""
-        told = told_under(self.connection, effective_id(job.args, job.id), job.id)
+        own_id = effective_id(job.args, job.id)
+        copied = isinstance(error, Replayed) and own_id == job.id
+        told = None if copied else told_under(self.connection, own_id, job.id)
         say_failed(self.connection, self._settings, told, error)
-        self._records.end_job(job, failed(job, f"{error.reason}: {error.message}"), None, None)
+        self._records.end_job(job, own_id, failed(job, f"{error.reason}: {error.message}"), None, None)
 
     # --- having it run
 
@@ -371,7 +373,7 @@ class PreflightWorker(Worker):
             )
             self._insist(lambda: say_failed(self.connection, self._settings, taken.job_id, late), "tell the failure")
             end = failed(job, f"{late.reason}: {late.message}")
-            self._insist(lambda: self._records.end_job(job, end, execution, None), "record the failure")
+            self._insist(lambda: self._records.end_job(job, taken.job_id, end, execution, None), "record the failure")
         elif status != 0:
             self._log.error("supervisor_died", job_id=taken.job_id, detail=describe_exit(status))
             self._put_back(taken, place)

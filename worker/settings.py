@@ -76,6 +76,9 @@ class Settings(BaseSettings):
     """Secret shared with those who may enqueue; where it is set, a job without its signature is refused."""
     signing_key_file: Path | None = None
     """File with the signing key, in its place."""
+    signature_seconds: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL
+    """Seconds after its signing within which a signed job must be taken for the first time; waiting in the queue
+    counts."""
     api_token: SecretStr | None = None
     """What requests to `preflight serve` must carry as `Authorization: Bearer`; needed where others than this machine
     can reach it."""
@@ -89,6 +92,14 @@ class Settings(BaseSettings):
     """Most parameters of a model."""
     max_samples: Annotated[int, Field(ge=1)] | None = None
     """Most samples that a job trains on: its epochs times the training samples of its data set."""
+    max_calibration_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Longest time that a job may ask to spend measuring plans."""
+    max_loader_workers: Annotated[int, Field(ge=0)] | None = None
+    """Most loader processes of a job's own plan."""
+    max_threads: Annotated[int, Field(ge=1)] | None = None
+    """Most threads of a job's own plan, `threads` and `interop` each."""
+    max_job_timeout: Annotated[int, Field(ge=1)] | None = None
+    """Longest `job_timeout` of a job, seconds; -1, never, is above each."""
     report: Literal["auto", "off"] = "auto"
     """`auto`: each training leaves a `report.html` beside its model, which takes the extra `report`; `off`: none."""
     log_format: Literal["auto", "json", "text"] = "auto"

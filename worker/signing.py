@@ -1,47 +1,86 @@
-r"""Signatures of jobs: only who knows the key can make one that a worker takes.
+r"""Signatures of jobs: HMAC-SHA256 over the job, the time of signing and RQ's terms.
 
-What is signed is the job in its canonical form: the JSON object with its keys sorted, at every level, without
-white space, non-ASCII characters as `\uXXXX` escapes in lower case, and numbers as Python writes them. The
-signature is the HMAC-SHA256 of those bytes under the key, as 64 lower-case hexadecimal digits:
+What is signed is one JSON object in its canonical form: keys sorted at every level, no white space, non-ASCII
+characters as `\uXXXX` escapes in lower case, and numbers as Python writes them. Its fields:
 
-    {"type": "preflight.train.v1", "job_id": "a", "model": "cnn", "dataset": "mnist", "learning_rate": 0.001}
-    {"dataset":"mnist","job_id":"a","learning_rate":0.001,"model":"cnn","type":"preflight.train.v1"}
+    job          the request, the one argument of the call; `job_id` must be in it
+    signed_at    when it was signed, whole seconds since the epoch
+    timeout, result_ttl, failure_ttl, ttl
+                 RQ's fields of the same names in the job's hash, whole seconds; null where the hash has no such field
+                 (timeout: 21600 then)
+    retries      RQ's `retries_left` when the job is enqueued; 0 where the hash has no such field
 
-In another language: sort the keys, print without spaces, escape what is not ASCII, and compute the HMAC; the object
-that is sent may be printed in any way, because the worker brings it into this form before it compares. Numbers are
-the one trap: a whole number stays one (`1` is not `1.0`), and a fraction is written with the fewest digits that read
-back to the same double, from 1e16 on and below 1e-4 as `1e+16` and `1e-05`. Fields that hold none of these are safe
-in any language.
+The signature is 64 lower-case hexadecimal digits. It travels as the keyword `signature`, beside the keywords
+`signed_at` and `retries`, because RQ counts `retries_left` down; the others are read from the hash. The bytes of
+`{"type": "preflight.train.v1", "job_id": "a", "dataset": "mnist"}`, as worker.client enqueues it, are (one line):
 
-`job_id` must be part of a signed job. It is the idempotency key, so whoever repeats the message only gets the first
-result again; without it the same signature would serve for any number of jobs.
+    {"failure_ttl":604800,"job":{"dataset":"mnist","job_id":"a","type":"preflight.train.v1"},"result_ttl":604800,
+    "retries":2,"signed_at":1795000000,"timeout":21600,"ttl":null}
+
+In another language: sort the keys, print without spaces, escape what is not ASCII, and compute the HMAC; the job that
+is sent may be printed in any way, because the worker brings it into this form before it compares. Numbers are the one
+trap: a whole number stays one (`1` is not `1.0`), and a fraction is written with the fewest digits that read back to
+the same double, from 1e16 on and below 1e-4 as `1e+16` and `1e-05`.
 """
 
 import hashlib
 import hmac
 import json
+import time
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
 
 from pydantic import JsonValue
 
 from training.errors import InvalidConfig
 
+LARGEST_NUMBER: Final = 10**10
+"""Bound of `signed_at` and `retries`."""
 
-def sign(payload: Mapping[str, JsonValue], key: bytes | str) -> str:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is signed beside the job."""
+
+    signed_at: int
+    """Whole seconds since the epoch."""
+    timeout: int
+    """RQ's fields in the job's hash, seconds."""
+    result_ttl: int | None = None
+    failure_ttl: int | None = None
+    ttl: int | None = None
+    retries: int = 0
+    """Most `retries_left` that the hash may have."""
+
+
+def sign(job: Mapping[str, JsonValue], terms: Terms, key: bytes | str) -> str:
     """Return the signature of a job.
 
     Raises:
-        InvalidConfig: it names no `job_id`, or is not JSON.
+        InvalidConfig: the job has no `job_id`, or is not JSON.
     """
-    if not isinstance(payload.get("job_id"), str):
+    if not isinstance(job.get("job_id"), str):
         raise InvalidConfig("a signed job must name its job_id, so that it cannot be repeated; add it", field="job_id")
     secret = key.encode() if isinstance(key, str) else key
-    return hmac.new(secret, canonical(payload), hashlib.sha256).hexdigest()
+    return hmac.new(secret, canonical({"job": dict(job), **asdict(terms)}), hashlib.sha256).hexdigest()
 
 
-def verify(payload: Mapping[str, JsonValue], signature: str, key: bytes | str) -> bool:
-    """Whether `signature` was made of this very job with this key; raises as `sign` does."""
-    return hmac.compare_digest(sign(payload, key).encode(), signature.encode(errors="replace"))
+def verify(job: Mapping[str, JsonValue], terms: Terms, signature: str, key: bytes | str) -> bool:
+    """Whether `signature` was made of this job and these terms with this key; raises as `sign` does."""
+    return hmac.compare_digest(sign(job, terms, key).encode(), signature.encode(errors="replace"))
+
+
+def signed_keywords(
+    job: Mapping[str, JsonValue], key: bytes | str, *, timeout: int, result_ttl: int | None = None,
+    failure_ttl: int | None = None, ttl: int | None = None, retries: int = 0,
+) -> dict[str, JsonValue]:  # fmt: skip
+    """Return the keyword arguments of a job that is signed now; raises as `sign` does."""
+    terms = Terms(
+        signed_at=int(time.time()), timeout=timeout, result_ttl=result_ttl, failure_ttl=failure_ttl, ttl=ttl,
+        retries=retries,
+    )  # fmt: skip
+    return {"signature": sign(job, terms, key), "signed_at": terms.signed_at, "retries": retries}
 
 
 def canonical(payload: Mapping[str, JsonValue]) -> bytes:

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from training.errors import InvalidConfig, PreflightError
+from worker.admission import accepted_ttl, keep_accepted
 from worker.fence import DEATHS_ALLOWED, Fence, Place, Superseded, step_aside
 from worker.jobs import Outcome, StoredResultUnreadable, execute, stored_result
 from worker.patience import HOPELESS, T, insist, spoiled
@@ -89,7 +90,7 @@ class Supervisor:
         self._settings = settings
         self._told = told
         self._place = Place(queue, taken.rq_job.id, execution.id)
-        self._records = RqRecords(connection, queue, worker_name)
+        self._records = RqRecords(connection, queue, worker_name, accepted_ttl=accepted_ttl(settings))
         self._shared_keys = shared_keys(queue, worker_name)
         self._fence = Fence(
             connection, taken.job_id, f"{worker_name}/{execution.id}", ttl=settings.state_ttl,
@@ -162,7 +163,9 @@ class Supervisor:
             lambda: say_mismatch(self._connection, self._settings, job_id, job.id, error), "publish the failure"
         )
         end = failed(job, f"{error.reason}: {error.message}")
-        self._insist(lambda: self._records.end_job(job, end, self._execution, None), "record the failure")
+        self._insist(
+            lambda: self._records.end_job(job, self._taken.job_id, end, self._execution, None), "record the failure"
+        )
 
     def _run_claimed(self) -> None:
         try:
@@ -177,7 +180,9 @@ class Supervisor:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
 
     def _start(self) -> None:
+        """Record the job as started, or restore what Redis has lost of it."""
         self._records.start_job(self._taken.rq_job, self._execution, self._fence)
+        keep_accepted(self._connection, self._taken.rq_job, self._taken.job_id, self._settings)
 
     def _execute(self, job: SafeJob) -> None:
         """Run the job and record its outcome."""
@@ -204,7 +209,7 @@ class Supervisor:
             return
         if outcome.status == "cancelled":  # with RQ it has finished: among thousands of those nobody would find it
             list_as_cancelled(self._connection, self._place.queue, job.id)
-        self._records.end_job(job, finished(job, outcome), self._execution, self._fence)
+        self._records.end_job(job, self._taken.job_id, finished(job, outcome), self._execution, self._fence)
 
     def _book_failure(self, error: PreflightError) -> None:
         job = self._taken.rq_job
@@ -215,7 +220,7 @@ class Supervisor:
             self._records.requeue(job, self._place, self._fence, front=False, retries_left=left)
             raise Retried
         end = failed(job, f"{error.reason}: {error.message}")
-        self._records.end_job(job, end, self._execution, self._fence)
+        self._records.end_job(job, self._taken.job_id, end, self._execution, self._fence)
         self._failed = True
 
     def _hand_back(self) -> None:
@@ -241,7 +246,10 @@ class Supervisor:
             self._run()
             return
         end = finished(job, result)
-        self._insist(lambda: self._records.end_job(job, end, self._execution, None), "record the job as finished")
+        self._insist(
+            lambda: self._records.end_job(job, self._taken.job_id, end, self._execution, None),
+            "record the job as finished",
+        )
         self._insist(self._fence.end_round, "end the round")
 
     def _step_aside(self) -> None:

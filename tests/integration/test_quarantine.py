@@ -167,7 +167,7 @@ def see_what_becomes_of(redis_url: str, job_id: bytes | str, stored: Fields, key
         return
     admitted: TrainJob | None = None
     try:
-        admitted = admit(job, Settings.model_validate({"signing_key": key, "max_epochs": 5}))
+        admitted = admit(job, raw, Settings.model_validate({"signing_key": key, "max_epochs": 5}))
     except InvalidConfig as error:
         see_that_it_is_plain(error.message)
     event("refused" if admitted is None else "admitted")
@@ -333,7 +333,7 @@ def test_another_function_is_not_imported(raw: Redis, name: str) -> None:
     raw.hset("rq:job:x", mapping={"data": json.dumps([name, None, ["true"], {}]), "retries_left": "3"})
     job = load("x", raw)
     with pytest.raises(InvalidConfig, match=r"is not allowed on this queue; enqueue 'worker\.jobs\.train'"):
-        admit(job, Settings())
+        admit(job, raw, Settings())
 
 
 @pytest.mark.parametrize(("stored", "timeout"), [("1", 1), ("-1", -1), (str(LONGEST_TIMEOUT), LONGEST_TIMEOUT)])

@@ -68,7 +68,7 @@ def watch(raw: Redis, queue: Queue, settings: Settings, clock: Clock) -> "Watch"
 def begun_by(worker: PreflightWorker, queue: Queue, job: SafeJob) -> Execution:
     """Record that a worker executes a job."""
     execution = Execution(secrets.token_hex(16), time.time())
-    RqRecords(queue.connection, queue, worker.name).begin_execution(job, execution)
+    RqRecords(queue.connection, queue, worker.name, accepted_ttl=1000).begin_execution(job, execution)
     return execution
 
 

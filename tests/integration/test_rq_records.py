@@ -51,7 +51,7 @@ def running(raw: Redis, queue: Queue, **options: object) -> Running:
     raw.lmove(queue.key, queue.intermediate_queue_key)
     worker = Worker([queue], connection=raw, serializer=JSONSerializer)
     worker.register_birth()
-    records = RqRecords(raw, queue, worker.name)
+    records = RqRecords(raw, queue, worker.name, accepted_ttl=TTL)
     job, execution = load(rq_job.id, raw), Execution("e" * 32, time.time())
     records.begin_execution(job, execution)
     fence = Fence(raw, "j", f"{worker.name}/{execution.id}", ttl=TTL, request="r")
@@ -82,7 +82,7 @@ def test_a_success_is_one_for_rq(raw: Redis, queue: Queue) -> None:
     """Status, result, registries and time to live are as RQ writes them; recorded again it changes nothing."""
     one = running(raw, queue, result_ttl=77, meta={"a": 1})
     for _ in range(2):
-        one.records.end_job(one.job, finished(one.job, RESULT), one.execution, one.fence)
+        one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     job = stored(raw)
     assert (job.get_status(), job.meta, job.ended_at is not None) == (JobStatus.FINISHED, {"a": 1}, True)
     assert job.return_value() == RESULT.model_dump(mode="json", exclude_none=True)
@@ -101,7 +101,7 @@ def test_a_success_is_one_for_rq(raw: Redis, queue: Queue) -> None:
 def test_a_failure_is_one_for_rq(raw: Redis, queue: Queue) -> None:
     """With its sentence, and a time to live of the result, too, which RQ's own default lacks."""
     one = running(raw, queue, retry=Retry(max=2))
-    one.records.end_job(one.job, failed(one.job, "diverged: too fast"), one.execution, one.fence)
+    one.records.end_job(one.job, "j", failed(one.job, "diverged: too fast"), one.execution, one.fence)
     job = stored(raw)
     latest = job.latest_result()
     assert job.get_status() == JobStatus.FAILED
@@ -118,7 +118,7 @@ def test_what_shall_not_be_kept_is_gone_at_once(raw: Redis, queue: Queue, outcom
     one = running(raw, queue, result_ttl=0, failure_ttl=0)
     end = finished(one.job, RESULT) if outcome == "finished" else failed(one.job, "why")
     for _ in range(2):
-        one.records.end_job(one.job, end, one.execution, one.fence)
+        one.records.end_job(one.job, "j", end, one.execution, one.fence)
         one.records.keep_execution(one.job, one.execution)
     left = [text(key) for key in raw.keys("rq:*") if "worker" not in text(key)]
     assert left == ["rq:queues"]
@@ -127,7 +127,7 @@ def test_what_shall_not_be_kept_is_gone_at_once(raw: Redis, queue: Queue, outcom
 def test_what_shall_be_kept_for_ever_is(raw: Redis, queue: Queue) -> None:
     """`result_ttl=-1`."""
     one = running(raw, queue, result_ttl=-1)
-    one.records.end_job(one.job, finished(one.job, RESULT), one.execution, one.fence)
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert raw.ttl("rq:job:j") == raw.ttl(keys.rq_results("j")) == -1
     assert raw.zscore(queue.finished_job_registry.key, "j") == float("inf")
 
@@ -138,7 +138,7 @@ def test_an_attempt_that_was_taken_over_records_nothing(raw: Redis, queue: Queue
     raw.delete(keys.lease("j"))
     assert Fence(raw, "j", "other/x", ttl=TTL, request="r").claim().word == "claimed"
     with pytest.raises(Superseded):
-        one.records.end_job(one.job, finished(one.job, RESULT), one.execution, one.fence)
+        one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     with pytest.raises(Superseded):
         one.records.start_job(one.job, one.execution, one.fence)
     assert stored(raw).get_status() == JobStatus.STARTED
@@ -167,7 +167,7 @@ def test_a_running_job_is_restored(raw: Redis, queue: Queue) -> None:
     job = stored(raw)
     assert (job.get_status(), job.meta, job.description, job.result_ttl) == (JobStatus.STARTED, {"a": 1}, "mine", 77)
     assert queue.started_job_registry.get_job_ids(cleanup=False) == ["j"]
-    one.records.end_job(one.job, finished(one.job, RESULT), one.execution, one.fence)
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert stored(raw).get_status() == JobStatus.FINISHED
 
 
@@ -185,7 +185,7 @@ def test_a_job_ends_although_its_records_were_lost(raw: Redis, queue: Queue) -> 
     """As where the data is lost between the last sign of life and the end."""
     one = running(raw, queue)
     raw.flushall()
-    one.records.end_job(one.job, finished(one.job, RESULT), one.execution, one.fence)
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert stored(raw).get_status() == JobStatus.FINISHED
     assert queue.started_job_registry.get_job_ids(cleanup=False) == []
 
@@ -213,5 +213,5 @@ def test_keys_of_another_type_harm_nothing(raw: Redis, queue: Queue) -> None:
     raw.set(keys.rq_execution("j", one.execution.id), "1")
     raw.set(keys.rq_worker_executions(one.worker.name), "1")
     one.records.keep_execution(one.job, one.execution)
-    one.records.end_job(one.job, finished(one.job, RESULT), one.execution, one.fence)
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert stored(raw).return_value() == RESULT.model_dump(mode="json", exclude_none=True)

@@ -57,12 +57,12 @@ def long_bytes() -> int:
 @pytest.fixture
 def run(settings: Settings, connection: Redis) -> Iterator[Run]:
     """Return the second attempt of a job, claimed and watched as a supervisor does."""
-    fence = Fence(connection, "job", "owner", ttl=600)
+    fence = Fence(connection, "job", "owner", ttl=600, request="r")
     assert fence.claim(least=2).number == 2
     with closing(places(settings, "job", 2)) as where:
         spool = Spool(where.job, "job", 2)
         watch = AttemptWatch(
-            fence, RedisSink(fence, spool, "rq:job:job", kept=100, meta={}), lambda: False, timeout=None
+            fence, RedisSink(fence, spool, "rq:job:job", kept=100, meta={}), lambda: False, lambda: None, timeout=None
         )
         yield Run(settings=settings, worker="w", job_id="job", attempt=2, sinks=(), places=where, watch=watch)
         spool.close()
@@ -75,7 +75,7 @@ def nobody_takes_over(connection: Redis) -> Iterator[list[float]]:
 
     def claim() -> None:
         while not over.wait(0.05):
-            words.add(Fence(connection, "job", "second", ttl=600).claim().word)
+            words.add(Fence(connection, "job", "second", ttl=600, request="r").claim().word)
 
     second = threading.Thread(target=claim)
     second.start()

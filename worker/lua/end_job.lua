@@ -1,10 +1,11 @@
 -- Record the end of a job with RQ, in one step and once.
--- KEYS: fence, started registry, intermediate queue, job hash, registry of the outcome, results, worker hash
+-- KEYS: fence, started registry, intermediate queue, job hash, registry of the outcome, results, worker hash,
+-- record of the signed message that the job was accepted from
 -- ARGV: owner or '', attempt, RQ's id, execution or '', status, now in s, now as RQ writes it, ttl in s (-1: for ever),
--- counter of the worker, seconds worked, then the fields of the result
+-- counter of the worker, seconds worked, ttl of a message that is used up in s, then the fields of the result
 -- Returns superseded, gone (RQ's records have to be restored first), over (it was recorded before) or ok.
-local fence, started, intermediate, job, registry, results, worker = unpack(KEYS)
-local owner, attempt, id, execution, status, now, date, ttl, counter, seconds = unpack(ARGV)
+local fence, started, intermediate, job, registry, results, worker, accepted = unpack(KEYS)
+local owner, attempt, id, execution, status, now, date, ttl, counter, seconds, accepted_ttl = unpack(ARGV)
 if owner ~= '' and superseded(fence, owner, tonumber(attempt)) then
   return 'superseded'
 end
@@ -19,12 +20,16 @@ end
 if before == status and not known then
   return 'over'
 end
+if redis.call('TYPE', accepted).ok == 'hash' and redis.call('HGET', accepted, 'rq_id') == id then
+  redis.call('HSET', accepted, 'ended', '1')
+  redis.call('EXPIRE', accepted, accepted_ttl)
+end
 ttl = tonumber(ttl)
 if ttl == 0 then
   redis.call('DEL', job, results, job .. ':dependents', 'rq:job::' .. id .. ':dependencies', 'rq:executions:' .. id)
 elseif before then
   redis.call('HSET', job, 'status', status, 'ended_at', date)
-  redis.call('XADD', of_type(results, 'stream'), 'MAXLEN', 10, '*', unpack(ARGV, 11))
+  redis.call('XADD', of_type(results, 'stream'), 'MAXLEN', 10, '*', unpack(ARGV, 12))
   redis.call('ZADD', registry, ttl < 0 and '+inf' or now + ttl, id)
   for _, key in ipairs({job, results, job .. ':dependents', 'rq:job::' .. id .. ':dependencies'}) do
     if ttl < 0 then
