@@ -214,13 +214,23 @@ def test_a_job_that_has_ended_is_dropped(
 
 @pytest.mark.parametrize("status", ["queued", "running"])
 def test_a_job_that_goes_on_is_left_alone(producer: Client, outbox: Outbox, connection: Redis, status: str) -> None:
-    """It is neither enqueued nor dropped; an attempt that came back to an emptied Redis speaks for itself."""
+    """It is neither enqueued nor dropped; an attempt that came back to an emptied Redis restores its records."""
     producer.enqueue(digits_job(job_id="j"), ensure=True)
     connection.flushall()
     connection.hset(keys.state("j"), "status", status)
+    connection.set(keys.lease("j"), "owner 1")
     assert producer.resubmit() == []
-    assert list(outbox.ids()) == ["j"]
-    assert not connection.exists("rq:job:j")
+    assert list(producer._outbox.ids()) == ["j"]
+
+
+@pytest.mark.parametrize("status", ["queued", "running"])
+def test_a_job_of_which_only_the_state_is_left_is_lost(producer: Client, connection: Redis, status: str) -> None:
+    """Redis lost its data, the attempt published its last words, and its worker ended: RQ knows nothing of it."""
+    producer.enqueue(digits_job(job_id="j"), ensure=True)
+    connection.flushall()
+    connection.hset(keys.state("j"), "status", status)
+    assert producer.resubmit() == ["j"]
+    assert producer.resubmit() == []
 
 
 def test_many_resubmit_at_once(producer: Client, queue: Queue, directory: Path, settings: Settings) -> None:
