@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, TypeVar, get_args
 
@@ -32,8 +32,14 @@ INTERRUPTED: Final = 130
 """128 + SIGINT, the shell's convention."""
 MOST_LISTED: Final = 10_000
 """Jobs in one list."""
+LARGEST_FILE: Final = 256 * 1024
+"""Characters of `--file`; a job has fewer, but white space does not count there."""
 LONGEST_SHOWN: Final = 60
 """Characters of a wrong value that an error repeats."""
+LONGEST_NAME: Final = 256
+"""Characters of a file's name that an error repeats."""
+DEEPEST_FIELD: Final = 8
+"""Levels above a field that `--set` names; a job has one."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,16 +159,27 @@ def _fields(options: dict[str, object]) -> dict[str, JsonValue]:
 def _read_job(file: str) -> dict[str, JsonValue]:
     from training.errors import InvalidConfig
 
+    name = file if len(file) <= LONGEST_NAME else f"{file[:LONGEST_NAME]}..."
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        payload = json.loads(text)
+        with nullcontext(sys.stdin) if file == "-" else Path(file).open() as opened:
+            text = opened.read(LARGEST_FILE + 1)
+        payload = json.loads(text) if len(text) <= LARGEST_FILE else None
     except OSError as error:
-        raise InvalidConfig(f"--file {file} cannot be read ({error.strerror}); check the path", field="file") from error
-    except ValueError as error:
-        raise InvalidConfig(f"--file {file} is not JSON ({error}); correct it", field="file") from error
+        raise InvalidConfig(f"--file {name} cannot be read ({error.strerror}); check the path", field="file") from error
+    except UnicodeError as error:
+        raise InvalidConfig(f"--file {name} is no text in UTF-8; save it as such", field="file") from error
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+        raise InvalidConfig(f"--file {name} is not JSON ({error}); correct it", field="file") from error
+    if len(text) > LARGEST_FILE:
+        raise InvalidConfig(f"--file {name} has more than {LARGEST_FILE} characters; shorten it", field="file")
     if not isinstance(payload, dict):
-        raise InvalidConfig(f"--file {file} holds no JSON object; it must be a TrainJob", field="file")
+        raise InvalidConfig(f"--file {name} holds no JSON object; it must be a TrainJob", field="file")
     return payload
+
+
+def _cut(text: str) -> str:
+    """Return what was typed, quoted, and cut where it is long."""
+    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
 
 
 def _assign(payload: dict[str, JsonValue], assignment: str) -> None:
@@ -172,13 +189,21 @@ def _assign(payload: dict[str, JsonValue], assignment: str) -> None:
     path, equals, value = assignment.partition("=")
     if not equals or not path:
         raise InvalidConfig(
-            f"--set {assignment!r} is not FIELD=VALUE; write e.g. --set label_smoothing=0.1", field="set"
+            f"--set {_cut(assignment)} is not FIELD=VALUE; write e.g. --set label_smoothing=0.1", field="set"
         )
     *parents, last = path.split(".")
+    if len(parents) > DEEPEST_FIELD:
+        raise InvalidConfig(
+            f"--set {_cut(assignment)} names a field {len(parents)} levels deep, but there are at most "
+            f"{DEEPEST_FIELD}; correct its name",
+            field="set",
+        )
     for parent in parents:
         inner = payload.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise InvalidConfig(f"--set {assignment!r}: {parent} has no fields; name a top-level field", field="set")
+            raise InvalidConfig(
+                f"--set {_cut(assignment)}: {_cut(parent)} has no fields; name a top-level field", field="set"
+            )
         payload = inner
     payload[last] = _literal(value)
 
@@ -187,7 +212,7 @@ def _literal(text: str) -> JsonValue:
     """Return a number, true, false, null or an object as what it is, anything else as a string."""
     try:
         value: JsonValue = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or nested too deep
         return text
     return value
 
@@ -281,6 +306,7 @@ def _watch(settings: Settings, job_id: str, *, plain: bool = False) -> NoReturn:
     from worker.wire import LAST
 
     client = _client(settings)
+    _check_id(job_id)
     if client.status(job_id).status == "unknown":
         from training.errors import InvalidConfig
 
@@ -294,6 +320,18 @@ def _watch(settings: Settings, job_id: str, *, plain: bool = False) -> NoReturn:
         click.echo(f"{job_id} goes on; `preflight watch` shows it again, `preflight cancel` stops it", err=True)
         raise SystemExit(INTERRUPTED) from None
     raise SystemExit(outcome(last))
+
+
+def _check_id(job_id: str) -> None:
+    """Raise `InvalidConfig` for what cannot be a job's id, before Redis is asked for it."""
+    from training.errors import InvalidConfig
+    from worker.wire import is_job_id
+
+    if not is_job_id(job_id):
+        raise InvalidConfig(
+            f"JOB is {_cut(job_id)}, but must be 1 to 64 letters, digits, '.', '_' or '-'; `preflight jobs` lists ids",
+            field="job_id",
+        )
 
 
 def _terminal() -> Console | None:
@@ -397,6 +435,7 @@ def cancel(job_id: str) -> None:
     from training.errors import InvalidConfig
 
     client = _client(_settings())
+    _check_id(job_id)
     if not client.cancel(job_id):
         status = client.status(job_id).status
         raise InvalidConfig(
@@ -437,9 +476,10 @@ def quarantine_drop(names: tuple[str, ...], everything: bool) -> None:
     if everything:
         click.echo(f"{drop_all(connection)} dropped")
         return
-    unknown = [name for name in names if not drop(connection, name)]
+    # `list` shows ASCII alone; what else was typed need not even be UTF-8.
+    unknown = [name for name in names if not (name.isascii() and drop(connection, name))]
     if unknown:
-        raise InvalidConfig(f"{', '.join(map(ascii, unknown))} is not in quarantine; the others are dropped")
+        raise InvalidConfig(f"{', '.join(map(_cut, unknown))} is not in quarantine; the others are dropped")
     click.echo(f"{len(names)} dropped")
 
 
@@ -613,10 +653,12 @@ def cache_clear(keys: tuple[str, ...]) -> None:
             meant = [name for name in known if key and name.startswith(key)]
             if not meant:
                 raise InvalidConfig(
-                    f"key {key!r} is not in the cache; `preflight cache list` shows the keys", field="key"
+                    f"key {_cut(key)} is not in the cache; `preflight cache list` shows the keys", field="key"
                 )
             if len(meant) > 1:
-                raise InvalidConfig(f"key {key!r} begins {len(meant)} keys of the cache; write more of it", field="key")
+                raise InvalidConfig(
+                    f"key {_cut(key)} begins {len(meant)} keys of the cache; write more of it", field="key"
+                )
         gone = sum(map(kept.clear, keys)) if keys else kept.clear()
     click.echo(f"{gone} cleared")
 

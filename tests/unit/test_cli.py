@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from worker.cli import main
+from worker.wire import is_job_id
 
 
 @pytest.fixture
@@ -53,6 +57,91 @@ def test_bad_input_is_one_sentence_and_exit_2(run: "Runner", command: str, argum
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+HUGE = "9" * 5_000
+DEEP = "[" * 100_000
+SPELLINGS = st.one_of(
+    st.sampled_from(
+        ["", "-", "--", "0", "-1", "1e400", "NaN", "-Infinity", HUGE, f"1.{HUGE}", DEEP, "[" * 900 + "]" * 900,
+         f"[{HUGE}]", '{"a":' * 5_000, "\ud800", '"\\ud800"', "\udcff", "a\nb\x1b[31m", "x" * 100_000, "/",
+         "..", "/dev/zero",
+         "null", "true", "{}", "[]", '""', "mnist,", ",", "." * 5_000, "=", "==", "a=", "=1", "\u202e", "%s%n{}"]
+    ),
+    st.text(st.characters(exclude_characters="\0"), max_size=30),
+    st.recursive(st.none() | st.integers() | st.floats() | st.text(max_size=5), st.lists, max_leaves=5).map(json.dumps),
+)  # fmt: skip
+"""What a shell may hand over; it hands over no NUL."""
+FIELDS = st.sampled_from(
+    ["epochs", "plan", "plan.threads", "augmentation", "seed", "a", "type", "dataset", "job_id", ""]
+)
+OPTIONS = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            ["--dataset", "--recipe", "--model", "--epochs", "--batch-size", "--learning-rate", "--seed", "--job-id",
+             "--calibration-samples", "--calibration-seconds", "--knobs", "--set", "--file"]
+        ),
+        SPELLINGS,
+    ).map(lambda pair: f"{pair[0]}={pair[1]}"),
+    st.tuples(FIELDS, SPELLINGS).map(lambda pair: f"--set={pair[0]}={pair[1]}"),
+)  # fmt: skip
+
+
+def see_that_it_is_one_sentence(result: Result, *codes: int) -> None:
+    assert result.exit_code in codes, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("preflight: "), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.exit_code == 1 or "--debug" not in result.stderr
+    assert len(result.stderr) < 3_000
+
+
+@hypothesis_settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(command=st.sampled_from(["train", "enqueue", "calibrate"]), options=st.lists(OPTIONS, max_size=3))
+@example("train", [f"--set=a={DEEP}"])
+@example("train", [f"--epochs={HUGE}"])
+@example("train", ["--set=" + "a." * 3_000 + "b=1"])
+@example("enqueue", ["--file=/dev/zero"])
+def test_whatever_is_typed_is_refused_in_one_sentence(run: "Runner", command: str, options: list[str]) -> None:
+    """Exit code 2 for every spelling of every option of a job; a field that is none sees to it that nothing begins."""
+    see_that_it_is_one_sentence(run(command, *options, "--set=no_such_field=1"), 2)
+
+
+@pytest.mark.parametrize(
+    "content", [HUGE, f'{{"epochs": {HUGE}}}', DEEP, '{"a":' * 5_000, '"\\ud800"', "\x00", "{}" * 200_000]
+)
+def test_a_file_of_anything_is_refused_in_one_sentence(run: "Runner", tmp_path: Path, content: str) -> None:
+    """Numbers of thousands of digits, nesting without end, and more than a job may have."""
+    (tmp_path / "job.json").write_text(content)
+    see_that_it_is_one_sentence(run("train", "--file", str(tmp_path / "job.json")), 2)
+    see_that_it_is_one_sentence(run("train", "--file", "-", input=content), 2)
+
+
+def test_a_file_that_is_no_text_is_refused(run: "Runner", tmp_path: Path) -> None:
+    """It is named, and what to do."""
+    (tmp_path / "job.json").write_bytes(b"\xff\xfe")
+    result = run("train", "--file", str(tmp_path / "job.json"))
+    see_that_it_is_one_sentence(result, 2)
+    assert "is no text in UTF-8; save it as such" in result.stderr
+
+
+@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(command=st.sampled_from(["watch", "cancel"]), job_id=SPELLINGS)
+@example("watch", "\udcff")
+@example("cancel", "x" * 100_000)
+def test_what_is_no_job_id_is_refused_before_redis_is_asked(run: "Runner", command: str, job_id: str) -> None:
+    """Here Redis is absent: exit code 1 is for an id that could be one."""
+    see_that_it_is_one_sentence(run(command, "--", job_id), 2 - is_job_id(job_id))
+
+
+@pytest.mark.parametrize("name", ["\udcff", "x" * 100_000, "\n"])
+def test_what_is_not_in_quarantine_is_named_briefly(
+    run: "Runner", monkeypatch: pytest.MonkeyPatch, redis_url: str, name: str
+) -> None:
+    """Whatever was typed, cut and escaped."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
+    see_that_it_is_one_sentence(run("quarantine", "drop", "--", name), 2)
+    see_that_it_is_one_sentence(run("cache", "clear", "--", name), 2)
 
 
 def test_a_file_that_is_no_job_is_refused(run: "Runner", tmp_path: Path) -> None:
