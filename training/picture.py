@@ -29,6 +29,8 @@ WORKING: Final = 1000
 """Pixels; of a picture whose longer side has twice as many, several are taken as one first."""
 LEAST_CONTRAST: Final = 16
 """Of 255, between the darkest and the brightest pixel; below it there is nothing to see."""
+LONGEST_CAUSE: Final = 200
+"""Characters of what Pillow says of a damaged file."""
 NOISE: Final = 0.15
 """Share of the contrast up to which a pixel is paper."""
 Filled = Annotated[float, Field(gt=0, le=1)]
@@ -101,8 +103,15 @@ def _grey(path: Path) -> npt.NDArray[np.uint8]:
     except UnidentifiedImageError as error:
         kinds = " or ".join(FORMATS)
         raise InvalidConfig(f"{path} is no picture in {kinds}; convert it to one of them", field="image") from error
-    except (OSError, SyntaxError, ValueError) as error:  # so Pillow says that a file is damaged
-        raise InvalidConfig(f"{path} is damaged ({error}); save it again", field="image") from error
+    except InvalidConfig:
+        raise
+    except MemoryError as error:
+        raise InvalidConfig(
+            f"{path} needs more memory than there is; make the picture smaller", field="image"
+        ) from error
+    except Exception as error:  # Pillow's parsers let through whatever their parts raise, e.g. struct.error
+        why = " ".join(str(error).split())[:LONGEST_CAUSE] or type(error).__name__
+        raise InvalidConfig(f"{path} is damaged ({why}); save it again", field="image") from error
 
 
 def _read(path: Path) -> bytes:

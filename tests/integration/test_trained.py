@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -155,13 +156,19 @@ def test_a_bad_picture_does_not_keep_the_others_from_being_looked_at(
     pixels = np.zeros((50, 50), dtype=np.uint8)
     pixels[10:40, 24:28] = 255
     Image.fromarray(pixels).save(good)
-    done = trained.run("predict", exported, empty, good, tmp_path / "none.png")
+    tagged = tmp_path / "tagged.jpg"  # its EXIF has a width that is no whole number: Pillow raises struct.error
+    tags = struct.pack("<HHIf", 0x0100, 11, 1, 1.5) + struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + struct.pack("<I", 0)
+    Image.fromarray(pixels).save(tagged, exif=exif)
+    done = trained.run("predict", exported, empty, tagged, good, tmp_path / "none.png")
     assert done.returncode == 2
     (line,) = done.stdout.splitlines()
     assert line.split()[0] == "1"
     assert line.endswith("good\\n.png")
     refusals = done.stderr.splitlines()
-    assert [line.partition(": ")[2].split()[0] for line in refusals] == [str(empty), str(tmp_path / "none.png")]
+    assert [line.partition(": ")[2].split()[0] for line in refusals] == [
+        str(empty), str(tagged), str(tmp_path / "none.png"),
+    ]  # fmt: skip
     no_model = trained.run("predict", tmp_path, good)
     assert (no_model.returncode, no_model.stdout) == (2, "")
     assert "holds no whole model" in no_model.stderr

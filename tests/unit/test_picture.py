@@ -4,11 +4,14 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from training.errors import InvalidConfig
@@ -122,6 +125,13 @@ def huge(path: Path) -> None:
     os.truncate(path, 70 << 20)
 
 
+def badly_tagged(path: Path) -> None:
+    """A JPEG that is to be turned, and whose EXIF has a width that is no whole number: Pillow raises struct.error."""
+    tags = struct.pack("<HHIf", 0x0100, 11, 1, 1.5) + struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + struct.pack("<I", 0)
+    drawn().save(path, "JPEG", exif=exif)
+
+
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (nothing, "cannot be read (No such file"),
     "empty": (lambda path: path.touch(), "is empty"),
@@ -129,6 +139,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "gif": (lambda path: Image.new("L", (9, 9)).save(path, "GIF"), "is no picture in"),
     "twenty thousand a side": (lambda path: path.write_bytes(png(20_000, 20_000)), "has 20,000 x 20,000 pixels"),
     "cut short": (lambda path: path.write_bytes(png(200, 200)), "is damaged"),
+    "badly tagged": (badly_tagged, "is damaged (required argument is not an integer); save it again"),
     "animated": (animated, "is animated, 3 pictures in one"),
     "uniform": (lambda path: Image.new("RGB", (50, 50), "white").save(path), "shows nothing"),
     "specks": (specks, "shows only specks"),
@@ -151,3 +162,48 @@ def test_what_is_no_picture_is_refused(tmp_path: Path, kind: str) -> None:
     assert str(path) in caught.value.message
     assert words in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def spoiled(data: bytes, edits: list[tuple[int, bytes]]) -> bytes:
+    """Return a file with some of its bytes overwritten, and a PNG's checksums made right again."""
+    changed = bytearray(data)
+    for place, new in edits:
+        changed[place % len(changed) : place % len(changed) + len(new)] = new
+    if not changed.startswith(b"\x89PNG\r\n\x1a\n"):
+        return bytes(changed)
+    whole, at = bytes(changed[:8]), 8
+    while at + 12 <= len(changed):
+        (size,) = struct.unpack(">I", changed[at : at + 4])
+        body = bytes(changed[at + 4 : at + 8 + size])
+        whole += changed[at : at + 4] + body + struct.pack(">I", zlib.crc32(body))
+        at += 12 + size
+    return whole
+
+
+def as_file(kind: str, tagged: bool) -> bytes:
+    """Return a small picture as a file; `tagged`: its EXIF says that it is to be turned."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a description"
+    file = BytesIO()
+    drawn().reduce(4).save(file, kind, exif=exif if tagged else b"")
+    return file.getvalue()
+
+
+FILES = [as_file(kind, tagged) for kind in FORMATS for tagged in (False, True)]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged EXIF
+@given(
+    data=st.sampled_from(FILES),
+    edits=st.lists(st.tuples(st.integers(0, 400), st.binary(min_size=1, max_size=8)), min_size=1, max_size=5),
+)
+def test_a_damaged_picture_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, edits: list[tuple[int, bytes]]
+) -> None:
+    """Whatever stands in its headers, no other error than a refusal comes of it."""
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    path.write_bytes(spoiled(data, edits))
+    try:
+        assert read(path).shape == (28, 28)
+    except InvalidConfig as error:
+        assert "\n" not in error.message
