@@ -18,6 +18,9 @@ from worker.wire import LIFECYCLE, AnyEvent, JobFailed, JobState, JobWarning, Tr
 
 RETRY_EVERY: Final = 1.0
 """Seconds between two tries while Redis is away."""
+LARGEST_META: Final = 16 * 1024
+"""Characters of `job.meta`, as JSON, that are kept beside the figures of this attempt; a larger one is dropped, because
+RQ's `meta` is one field and is written whole with every event."""
 MOST_PENDING: Final = 2_000
 """Events that wait in memory while Redis is away; those beyond them are read from the spool again."""
 BATCH: Final = 200
@@ -66,13 +69,15 @@ class RedisSink:
             spool: of the same attempt.
             rq_job_key: RQ's hash of the job.
             kept: newest records kept in the event stream, roughly.
-            meta: RQ's `job.meta` as it is; kept up to date from now on, for tools that know RQ only.
+            meta: RQ's `job.meta` as it is; kept up to date from now on, for tools that know RQ only. One that is
+                larger than `LARGEST_META` is begun anew.
         """
         self._fence = fence
         self._spool = spool
         self._rq_job_key = rq_job_key
         self._kept = kept
-        self._meta = dict(meta)
+        fits = len(json.dumps(meta)) <= LARGEST_META
+        self._meta = dict(meta) if fits else {}
         self._pending = deque(spool.replay())
         self._overflown = False
         self._taken: dict[int, int] = {}
@@ -81,6 +86,8 @@ class RedisSink:
         """Attempt -> when it did, seconds since the epoch."""
         self._retry_at = 0.0
         self._log = structlog.get_logger("preflight")
+        if not fits:
+            self._log.warning("meta_dropped", detail=f"the job's meta has more than {LARGEST_META} characters as JSON")
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
         """Publish the event, or keep it until Redis is back; raises `Superseded`."""

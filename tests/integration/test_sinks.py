@@ -400,6 +400,21 @@ def test_rqs_meta_has_the_same_figures(redis_url: str, told: Told) -> None:
     assert (meta["note"], meta["status"], meta["test_accuracy"]) == ("mine", "finished", 0.75)
 
 
+@pytest.mark.parametrize(("characters", "kept"), [(10_000, True), (200_000, False)])
+def test_large_notes_are_not_sent_with_every_event(told: Told, redis_url: str, characters: int, kept: bool) -> None:
+    """Those of a producer that fit stay; with larger ones `meta` begins anew, and has the figures alone."""
+    told.connection.hset("rq:job:j", "status", "started")
+    die(Redis.from_url(redis_url))
+    with capture_logs() as logged:
+        second = attempt(redis_url, told.directory, "b", meta={"note": "x" * characters})
+    second.sink.emit(started(attempt=2))
+    second.say(2)
+    stored = str(told.connection.hget("rq:job:j", "meta"))
+    assert len(stored) < sinks.LARGEST_META
+    assert ("note" in json.loads(stored), json.loads(stored)["step"]) == (kept, 2)
+    assert [line["event"] for line in logged] == ([] if kept else ["meta_dropped"])
+
+
 def test_the_event_stream_is_capped_and_the_lifecycle_is_not(told: Told) -> None:
     """Roughly: Redis trims whole nodes."""
     sink = RedisSink(told.fence, told.spool, "rq:job:j", kept=100, meta={})
