@@ -75,10 +75,23 @@ def _say(error: Exception) -> int:
     from training.errors import InvalidConfig, PreflightError
 
     message = str(error) or type(error).__name__
-    if not isinstance(error, PreflightError):
+    if _of_cluster(error):
+        from worker.patience import CLUSTERED
+
+        message = f"Redis {CLUSTERED}"
+    elif not isinstance(error, PreflightError):
         message = f"{type(error).__name__}: {message}; run again with --debug to see where"
     click.echo(f"preflight: {' '.join(message.split())}", err=True)
     return BAD_INPUT if isinstance(error, InvalidConfig) else FAILURE
+
+
+def _of_cluster(error: Exception) -> bool:
+    """Whether Redis said so because it is a cluster."""
+    if "redis" not in sys.modules:  # whose import takes longer than most commands
+        return False
+    from redis.exceptions import AskError, ClusterCrossSlotError, ClusterError
+
+    return isinstance(error, AskError | ClusterCrossSlotError | ClusterError)
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"]})

@@ -128,6 +128,8 @@ class Client:
         self._follower: Redis = Redis.from_url(redis_url, retry=Retry(NoBackoff(), 0), socket_timeout=QUIET)
         self._queue: Queue = Queue(queue, connection=self._redis, job_class=AnyIdJob, serializer=JSONSerializer)
         self._signing_key = signing_key
+        self._single = False
+        """Whether Redis is known to be one server and no cluster."""
         self._outbox = Outbox(outbox or Path(DEFAULT_OUTBOX).expanduser())
 
     def enqueue(self, job: TrainJob, *, job_timeout: int = JOB_TIMEOUT, ensure: bool = False) -> Handle:
@@ -143,7 +145,8 @@ class Client:
             InvalidConfig: the job is larger than 64 KiB. Whether its data set and model are registered is for
                 the worker to say, whose packages count.
             OSError: the outbox cannot be written.
-            redis.exceptions.RedisError: Redis did not take it; with `ensure` that is told by the handle instead.
+            redis.exceptions.RedisError: Redis did not take it, or is a cluster; with `ensure` the handle tells that it
+                cannot be reached.
         """
         from redis.exceptions import ConnectionError, TimeoutError
 
@@ -191,6 +194,7 @@ class Client:
         from rq import Retry
         from rq.exceptions import DuplicateJobError
 
+        self._refuse_cluster()
         signed: dict[str, JsonValue] = {}
         if self._signing_key is not None:
             signed = signed_keywords(
@@ -205,6 +209,21 @@ class Client:
         except DuplicateJobError:
             return Handle(job_id, created=False)
         return Handle(job_id, created=True)
+
+    def _refuse_cluster(self) -> None:
+        """Raise `redis.exceptions.ClusterError` for a cluster, which would take the job's hash and not its id."""
+        from redis.exceptions import ClusterError, NoPermissionError
+
+        from worker.patience import CLUSTERED, clustered
+
+        if self._single:
+            return
+        try:
+            if clustered(self._redis.info("server")):
+                raise ClusterError(f"Redis {CLUSTERED}")
+        except NoPermissionError:  # this user may not ask
+            pass
+        self._single = True
 
     def status(self, job_id: str) -> JobState:
         """Return the latest of everything about a job; status `unknown` where Redis knows nothing of it.

@@ -19,6 +19,7 @@ from training.prepare import available
 from training.registry import DATASETS, MODELS, names
 from training.resources import detect
 from worker.exports import exports, see_that_usable
+from worker.patience import CLUSTERED, clustered
 from worker.settings import Settings
 
 LEAST_TORCH = (2, 10)
@@ -101,6 +102,8 @@ def _redis(settings: Settings) -> Finding:
         info = Redis.from_url(settings.redis_url, socket_connect_timeout=2).info("server")
     except (RedisError, ValueError, OSError) as error:  # the latter two: parameters of the URL, files that they name
         return Finding("redis", "fail", f"{settings.safe_redis_url}: {error}; set REDIS_URL or start Redis")
+    if clustered(info):
+        return Finding("redis", "fail", f"{settings.safe_redis_url} {CLUSTERED}")
     return Finding("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
 
 

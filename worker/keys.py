@@ -1,4 +1,4 @@
-"""Every Redis key of the service, beside those of RQ itself. The braces keep a job's keys in one cluster slot."""
+"""Every Redis key of the service, beside those of RQ itself."""
 
 from typing import Final
 

@@ -2,13 +2,16 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import structlog
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterError,
     ConnectionError,
     NoPermissionError,
     OutOfMemoryError,
@@ -33,6 +36,10 @@ DATA_FAULT: Final = re.compile(
 )
 """How Redis says, in scripts too, that a key holds what cannot be worked with. A script that fails for what Redis
 itself is like just now (full, a replica, loading), or for missing rights, says no such thing."""
+CLUSTERED: Final = (
+    "is a cluster, but preflight's scripts use keys of several slots; set REDIS_URL to a server without cluster-enabled"
+)
+"""What is said of a Redis Cluster, behind its name."""
 
 T = TypeVar("T")
 
@@ -41,6 +48,7 @@ TROUBLE: Final[dict[type[RedisError], str]] = {
     AuthenticationError: "refuses the password", NoPermissionError: "refuses a command", OutOfMemoryError: "is full",
     ReadOnlyError: "is a read-only replica", BusyLoadingError: "is loading its data",
     TimeoutError: "does not answer in time", ConnectionError: "cannot be reached",
+    ClusterError: CLUSTERED, ClusterCrossSlotError: CLUSTERED, AskError: CLUSTERED,
 }  # fmt: skip
 """Error of redis-py -> what Redis does, the special ones first."""
 
@@ -55,6 +63,11 @@ def condition(error: RedisError) -> str:
 def trouble(error: RedisError) -> str:
     """Return what is the matter with Redis, for a log line."""
     return f"Redis {condition(error)}: {error}"
+
+
+def clustered(server: Mapping[str, object]) -> bool:
+    """Whether the section `server` of INFO is that of a Redis Cluster."""
+    return server.get("redis_mode") == "cluster"
 
 
 def spoiled(error: RedisError) -> bool:

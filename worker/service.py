@@ -39,7 +39,17 @@ from worker.exports import exports, see_that_usable
 from worker.fence import Place, lease_of, take_back
 from worker.janitor import Janitor
 from worker.jobs import effective_id
-from worker.patience import FIRST_PAUSE, HOPELESS, LONGEST_PAUSE, T, insist, spoiled, trouble
+from worker.patience import (
+    CLUSTERED,
+    FIRST_PAUSE,
+    HOPELESS,
+    LONGEST_PAUSE,
+    T,
+    clustered,
+    insist,
+    spoiled,
+    trouble,
+)
 from worker.places import see_that_writable
 from worker.presence import Presence
 from worker.publish import ask_to_stop
@@ -505,7 +515,8 @@ def connect(settings: Settings) -> Redis:
     """Return a connection on which Redis has answered, trying again with growing pauses.
 
     Raises:
-        RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, or is too old.
+        RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, is too old, or is a
+            cluster.
         ClockSkew: its clock and ours are hours apart.
     """
     log = structlog.get_logger("preflight")
@@ -537,6 +548,8 @@ def connect(settings: Settings) -> Redis:
         raise RedisUnreachable(
             f"Redis at {settings.safe_redis_url} is {found}, but must be {least} or newer; update it"
         )
+    if clustered(server):
+        raise RedisUnreachable(f"Redis at {settings.safe_redis_url} {CLUSTERED}")
     if "server_time_usec" in server:  # not everything that speaks Redis's protocol says it
         _compare_clocks(time.time() - float(server["server_time_usec"]) / 1e6, settings)
     return connection

@@ -220,7 +220,7 @@ def test_a_job_that_goes_on_is_left_alone(producer: Client, outbox: Outbox, conn
     connection.hset(keys.state("j"), "status", status)
     connection.set(keys.lease("j"), "owner 1")
     assert producer.resubmit() == []
-    assert list(producer._outbox.ids()) == ["j"]
+    assert list(outbox.ids()) == ["j"]
 
 
 @pytest.mark.parametrize("status", ["queued", "running"])
