@@ -1,14 +1,19 @@
 #!/bin/sh
 # Print users.acl with the hash of each password in its place: deploy/redis/users.sh > /etc/redis/users.acl
 # A password comes from PRODUCER_PASSWORD, VIEWER_PASSWORD or WORKER_PASSWORD, or from the file that
-# PRODUCER_PASSWORD_FILE and the like name. WEB_PASSWORD, or its file, adds web.acl, for Redis 7 and later.
+# PRODUCER_PASSWORD_FILE and the like name. With REDIS_7=yes the producer gets its line of redis7.acl, whose selectors
+# older versions cannot read; WEB_PASSWORD, or its file, asks for that, too, and adds the user of the web service.
 # No password appears in the output or in a process list.
 set -eu
 here=$(dirname "$0")
 users=$(cat "$here/users.acl")
 names="PRODUCER VIEWER WORKER"
-if [ -n "${WEB_PASSWORD-}${WEB_PASSWORD_FILE-}" ]; then
-    users=$(cat "$here/users.acl" "$here/web.acl")
+web=${WEB_PASSWORD-}${WEB_PASSWORD_FILE-}
+if [ -n "$web" ] || [ "${REDIS_7-}" = yes ]; then
+    users=$(grep -v '^user producer ' "$here/users.acl"; grep '^user producer ' "$here/redis7.acl")
+fi
+if [ -n "$web" ]; then
+    users=$(printf '%s\n' "$users"; grep '^user web ' "$here/redis7.acl")
     names="$names WEB"
 fi
 for name in $names; do

@@ -71,9 +71,9 @@ def encoded(*command: str) -> bytes:
     return f"*{len(parts)}\r\n{''.join(parts)}".encode()
 
 
-def rendered_users(*more: str) -> str:
+def rendered_users(**more: str) -> str:
     """Return users.acl with passwords, as users.sh prints it."""
-    variables = {f"{user.upper()}_PASSWORD": password_of(user) for user in (*USERS, *more)}
+    variables = {f"{user.upper()}_PASSWORD": password_of(user) for user in USERS} | more
     done = subprocess.run(
         [str(DEPLOY / "users.sh")],
         env={"PATH": "/usr/bin:/bin", **variables},
@@ -97,8 +97,8 @@ def server_of_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
             patch.setattr(embedded_redis, "executable", lambda: found)
         told = subprocess.run([embedded_redis.executable(), "--version"], capture_output=True, text=True, check=True)
         (version,) = re.findall(r"v=(\d+)", told.stdout)
-        web = ("web",) if int(version) >= READ_AND_WRITE_APART else ()
-        users.write_text(f"{rendered_users(*web)}user admin on >{password_of('admin')} ~* &* +@all\n")
+        web = {"WEB_PASSWORD": password_of("web")} if int(version) >= READ_AND_WRITE_APART else {}
+        users.write_text(f"{rendered_users(**web)}user admin on >{password_of('admin')} ~* &* +@all\n")
         with redis_server("--include", str(DEPLOY / "redis.conf"), "--aclfile", str(users)) as url:
             yield Server(url)
 
@@ -220,6 +220,22 @@ ENQUEUES: list[Command] = [
 """What is the producer's to write."""
 
 
+KEYS_OF_OTHER_TYPES: list[Command] = [
+    ("SADD", "rq:queue:preflight", "x"), ("HSET", "rq:queue:preflight", "a", "b"), ("RPUSH", "rq:job:j", "x"),
+    ("SADD", "rq:job:j", "x"), ("RPUSH", "rq:queues", "q"), ("HSET", "rq:queues", "a", "b"),
+    ("RPUSH", keys.cancel("j"), "x"), ("SADD", keys.cancel("j"), "x"),
+    ("EVAL", "return redis.call('SADD', KEYS[1], 'x')", "1", "rq:queue:preflight"),
+    ("EVAL", "return redis.call('SADD', 'rq:queue:preflight', 'x')", "0"),
+    ("EVAL", "return redis.call('RPUSH', KEYS[1], 'x')", "1", "rq:job:j"),
+    ("EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "rq:queue:preflight"),
+]  # fmt: skip
+"""How a producer could make a key what nobody expects: from Redis 7 on each key takes one command of its own."""
+OF_NO_USE_TO_A_PRODUCER: list[Command] = [
+    ("HGETALL", keys.cancel("j")), ("HGET", "rq:queue:preflight", "x"), ("EXISTS", "rq:queue:preflight"),
+    ("EXISTS", keys.cancel("j")), ("EVAL", "return 1", "1", keys.cancel("j")), ("EVAL", "return 1", "1", "rq:queues"),
+]  # fmt: skip
+
+
 def is_denied(answer: str) -> bool:
     """Whether Redis refused for lack of rights, to a command or to a script that called one."""
     return (
@@ -246,6 +262,17 @@ def test_everything_else_is_denied(server: Server, user: str, commands: list[Com
     assert admin.lrange("rq:queue:preflight", 0, -1) == [b"j"]
 
 
+@pytest.mark.parametrize(
+    ("user", "commands"), [("producer", [*KEYS_OF_OTHER_TYPES, *OF_NO_USE_TO_A_PRODUCER]), ("web", KEYS_OF_OTHER_TYPES)]
+)
+def test_from_redis_7_on_each_key_takes_its_own_commands(server: Server, user: str, commands: list[Command]) -> None:
+    """Who enqueues cannot turn the empty queue into a set, which stopped every worker; nothing has been written."""
+    skip_before_redis_7(server)
+    for command in commands:
+        assert is_denied(server.answer(user, *command)), command
+    assert server.connection("admin").keys() == []
+
+
 @pytest.mark.parametrize(("user", "commands"), [("viewer", READS), ("producer", ENQUEUES), ("worker", WRITES[:5])])
 def test_what_each_is_there_for_is_not(server: Server, user: str, commands: list[Command]) -> None:
     """So that the refusals above are about the user and not about the commands."""
@@ -263,16 +290,29 @@ def test_nobody_else_comes_in(server: Server) -> None:
 def test_from_redis_7_on_a_producer_may_also_watch(server: Server) -> None:
     """With what README.md adds to its line it reads status, events and results, and still writes none of them."""
     skip_before_redis_7(server)
-    (rights,) = re.findall(r"^    (%R~.*)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    (rights,) = re.findall(r"^    (\(%R~.*\))$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
     assert server.answer("admin", "ACL", "SETUSER", "producer", *rights.split()) == "+OK"
     Client(server.url_of("worker")).enqueue(digits_job(job_id="j"))
     producer = Client(server.url_of("producer"))
     assert producer.status("j").status == "queued"
     assert producer.result("j") is None
     assert list(producer.events("j", timeout=0.2)) == []
-    for command in [*FOR_NOBODY, *WRITES]:
+    for command in [*FOR_NOBODY, *WRITES, *KEYS_OF_OTHER_TYPES]:
         assert is_denied(server.answer("producer", *command)), command
     assert server.answer("admin", "ACL", "LOAD") == "+OK"
+
+
+def test_selectors_are_for_redis_7_alone() -> None:
+    """Older versions refuse a file that has them; WEB_PASSWORD asks for Redis 7, too."""
+    lines = {
+        name: rendered_users(**more).splitlines()
+        for name, more in {"6": {}, "7": {"REDIS_7": "yes"}, "web": {"WEB_PASSWORD": password_of("web")}}.items()
+    }
+    named = {name: sorted(line.split()[1] for line in found) for name, found in lines.items()}
+    all_but_web = ["default", "producer", "viewer", "worker"]
+    assert named == {"6": all_but_web, "7": all_but_web, "web": ["default", "producer", "viewer", "web", "worker"]}
+    selecting = {name: [line.split()[1] for line in found if "(" in line] for name, found in lines.items()}
+    assert selecting == {"6": [], "7": ["producer"], "web": ["producer", "web"]}
 
 
 @pytest.mark.parametrize("password", ["", "short"])
