@@ -301,9 +301,7 @@ def _write_atomically(path: Path, samples: Samples, info: StoreInfo) -> None:
         commit()
 
 
-def _safetensors(
-    arrays: Mapping[str, npt.NDArray[np.uint8]], metadata: dict[str, JsonValue]
-) -> Iterator[bytes | memoryview]:
+def _safetensors(arrays: Mapping[str, npt.NDArray[np.uint8]], metadata: JsonValue) -> Iterator[bytes | memoryview]:
     """Yield the file piece by piece (github.com/huggingface/safetensors, "Format"), in the order of `arrays`.
 
     The library's own `save_file` writes to a file whose name and lock are its own affair, and does not sync it.

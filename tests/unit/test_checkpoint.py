@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from pydantic import JsonValue
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from training import digests as digests_module
+from training import files
 from training.batches import Batches, EpochOrder
 from training.checkpoint import (
     CHECKPOINT,
@@ -816,3 +819,28 @@ def test_a_directory_that_is_removed_costs_no_training(job: Job) -> None:
     assert_same(outcome, undisturbed)
     (warning,) = outcome.records.of("warning")
     assert "(No such file or directory); training goes on" in str(warning["message"])
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_the_parent_has_verified_is_hashed_once(two: Job, monkeypatch: pytest.MonkeyPatch, changed: bool) -> None:
+    """Its child takes the verdicts on data and tensors, and hashes only the file that looks different meanwhile."""
+    monkeypatch.setattr(digests_module, "SETTLED_NS", 0)
+    verdicts = Digests()
+    found, _ = candidates(two.directory, two.spec, two.store.info, verdicts)
+    assert candidates(two.directory, two.spec, two.store.info, verdicts) == (found, [])
+    assert len(verdicts.known()) == 3
+    if changed:
+        os.utime(found[0].path.with_suffix(".safetensors"))
+    hashed: list[str] = []
+
+    def hash_rest(file: BinaryIO, alive: Callable[[], None]) -> str:
+        hashed.append(Path(f"/proc/self/fd/{file.fileno()}").readlink().name)
+        return real(file, alive)
+
+    real = files.hash_rest
+    monkeypatch.setattr(digests_module, "hash_rest", hash_rest)
+    step = TrainStep(two.spec, two.plan, two.store.info.shape, two.store.info.classes)
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    with Keeper(step, two.store.info, records, verified=verdicts.known()) as keeper:
+        assert keeper.resume([each.path for each in found]).position == 7
+    assert hashed == ([named(7, "safetensors")] if changed else [])
