@@ -25,10 +25,11 @@ import psutil
 from redis import Redis
 
 from bench.tables import head, judged, row
+from worker import keys
 from worker.embedded_redis import redis_server
 from worker.publish import publish
 from worker.settings import Settings, service_environment
-from worker.wire import STATE_TTL, JobStarted, Progress
+from worker.wire import EVENTS_KEPT, STATE_TTL, JobStarted, Progress, flatten
 
 RATE: Final = 50
 """Posts a second."""
@@ -39,6 +40,15 @@ P99_BOUND: Final = 0.020
 CPU_BOUND: Final = 0.10
 """Of one core, for all viewers."""
 DELAY_BOUND: Final = 1.0
+IDLE: Final = 1000
+"""Connections without a request."""
+JOBS: Final = 200
+"""Jobs watched at once, each with as many events as are kept."""
+LISTED: Final = 100_000
+"""Jobs that have ended and are still listed."""
+MEMORY_BOUND: Final = 256 << 20
+SAID: Final = "for n = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], n .. '-0', unpack(ARGV, 2)) end"
+"""Script that says one event that many times."""
 JOB: Final = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
 
 
@@ -160,14 +170,89 @@ async def hear(reader: asyncio.StreamReader, delays: list[float]) -> None:
             delays.append(time.time() - json.loads(line[6:])["ts"])
 
 
+def fill(redis: Redis) -> None:
+    """Write `LISTED` jobs that have ended, of which `JOBS` have said a lot."""
+    now = time.time()
+    for first in range(0, LISTED, 5000):
+        pipe = redis.pipeline(transaction=False)
+        for number in range(first, first + 5000):
+            job_id = f"job-{number}"
+            pipe.zadd("rq:finished:preflight", {job_id: now + STATE_TTL + number})
+            pipe.hset(f"rq:job:{job_id}", mapping={"status": "finished", "enqueued_at": "2026-01-01T00:00:00Z"})
+            state: dict[str, str | float] = {
+                "status": "finished", "updated_at": now + number, "dataset": "mnist", "model": "cnn"
+            }  # fmt: skip
+            pipe.hset(keys.state(job_id), mapping=dict(state.items()))
+        pipe.execute()
+    for number in range(JOBS):
+        event = Progress(
+            seq=1, job_id=f"job-{number}", attempt=1, ts=now, epoch=1, epochs=1, step=1, steps=EVENTS_KEPT, loss=0.5,
+            accuracy=0.5, samples_per_s=10_000, eta_s=10, used_memory_mb=512,
+        )  # fmt: skip
+        fields = [part for pair in flatten(event).items() for part in pair]
+        redis.eval(SAID, 1, keys.events(event.job_id), EVENTS_KEPT, *fields)
+
+
+async def crowd(port: int) -> list[int]:
+    """Hold `IDLE` connections, list jobs, and follow each of `JOBS`; return how many events each viewer was sent."""
+    idle = [asyncio.create_task(stay(port)) for _ in range(IDLE)]
+    following = [asyncio.create_task(follow(port, f"job-{number}")) for number in range(JOBS)]
+    while not all(task.done() for task in following):
+        status, _ = await ask(port, "GET", "/v1/jobs?limit=1000")
+        if status != 200:
+            raise SystemExit(f"the list was refused: {status}")
+        await asyncio.sleep(2)
+    for task in idle:
+        task.cancel()
+    return [task.result() for task in following]
+
+
+async def stay(port: int) -> None:
+    """Hold a connection without a request; open another one when the service closes it."""
+    while True:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await reader.read()
+        writer.close()
+
+
+async def follow(port: int, job_id: str) -> int:
+    """Follow a job from its first event to its end; return how many there were."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    heard = 0
+    while (line := await reader.readline()) not in (b"", b"event: end\n"):
+        heard += line == b"event: progress\n"
+    writer.close()
+    return heard
+
+
+def most_resident(pid: int) -> int:
+    """Return the most bytes that a process has had resident."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise SystemExit(f"/proc/{pid}/status has no VmHWM")
+
+
+async def memory(running: Service) -> None:
+    """Print what the service takes with many connections, long jobs and a long list."""
+    fill(Redis.from_url(running.redis_url))
+    heard = await crowd(running.port)
+    most = most_resident(running.process.pid)
+    row(f"{IDLE} idle sockets, {JOBS} jobs of {EVENTS_KEPT} events, {LISTED} listed: events sent",
+        f"{sum(heard) / (JOBS * EVENTS_KEPT):.1%}", "100%", judged(heard == [EVENTS_KEPT] * JOBS))  # fmt: skip
+    row("most memory resident", f"{most / 2**20:.0f} MiB", f"{MEMORY_BOUND >> 20} MiB", judged(most < MEMORY_BOUND))
+
+
 async def measure(seconds: float) -> None:
-    """Run both parts against one service."""
+    """Run all parts against one service."""
     async with service() as running:
         head("the web service", "figure", "bound", "")
         await posts(running, seconds)
         await viewers(running, seconds)
         resident = running.process.memory_info().rss / 2**20
         row("resident then", f"{resident:.0f} MiB", "", "")
+        await memory(running)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,6 +19,7 @@ from services import StartWorker, digits_job, wait_for, wait_until
 
 from worker.client import Client
 from worker.embedded_redis import redis_server
+from worker.keys import events
 from worker.publish import publish
 from worker.settings import Settings
 from worker.wire import EVENT, Progress
@@ -321,6 +322,24 @@ def test_a_page_that_was_cut_off_comes_back(
     assert browser.text(".forest").count("tuned malloc") == 1
     teller.train(2, 2)
     browser.see("Epoch 2 of 4", ".where")
+    assert browser.complaints(besides=("network",)) == []
+
+
+def test_events_that_cannot_be_read_are_said(
+    browser: Browser, server: Server, settings: Settings, connection: Redis
+) -> None:
+    """Another value in the place of the stream: in one sentence, and no longer once it is a stream again."""
+    running(connection, settings, "spoiled")
+    teller = Teller(connection, "spoiled")
+    teller.start()
+    browser.open(f"{server.url}/#/jobs/spoiled")
+    browser.see("Attempt 1 started", ".moments")
+    connection.set(events("spoiled"), 1)
+    browser.see("is no stream", "#connection")
+    connection.delete(events("spoiled"))
+    teller.train(1, 1)
+    browser.see("Epoch 1 of 4", ".where")
+    wait_until(lambda: browser.text("#connection") == "")
     assert browser.complaints(besides=("network",)) == []
 
 

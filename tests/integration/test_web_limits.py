@@ -9,24 +9,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 import uvicorn
 from redis import Redis
 from services import wait_until
 from web import JSON, Service, serving
 
-from worker import keys
+from bench.web import JOBS, MEMORY_BOUND, crowd, fill, most_resident
 from worker.settings import Settings
 from worker.web.access import App, Message, Receive, Scope, Send
 from worker.web.protocol import Limits, bounded
-from worker.wire import EVENTS_KEPT, Progress, flatten
+from worker.wire import EVENTS_KEPT
 
 JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
-JOBS = 200
-SOCKETS = 1000
-LISTED = 100_000
-BOUND = 256 << 20
 POST = b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -212,65 +207,17 @@ def test_who_takes_nothing_is_dropped() -> None:
 # --- memory
 
 
-def _fill(redis: Redis) -> None:
-    """Write a list of jobs, of which some have run long."""
-    now = time.time()
-    for first in range(0, LISTED, 5000):
-        pipe = redis.pipeline(transaction=False)
-        for number in range(first, first + 5000):
-            pipe.zadd("rq:finished:preflight", {f"job-{number}": now + 86_400 + number})
-            pipe.hset(f"rq:job:job-{number}", mapping={"status": "finished", "enqueued_at": "2026-01-01T00:00:00Z"})
-            pipe.hset(
-                keys.state(f"job-{number}"),
-                mapping={"status": "finished", "updated_at": now + number, "dataset": "mnist", "model": "cnn"},
-            )
-        pipe.execute()
-    for job in range(JOBS):
-        event = Progress(
-            seq=1, job_id=f"job-{job}", attempt=1, ts=now, epoch=1, epochs=1, step=1, steps=EVENTS_KEPT, loss=0.5,
-            accuracy=0.5, samples_per_s=10_000, eta_s=10, used_memory_mb=512,
-        )  # fmt: skip
-        fields = flatten(event)
-        script = "for n = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], n .. '-0', unpack(ARGV, 2)) end"
-        flat = [part for pair in fields.items() for part in pair]
-        redis.eval(script, 1, keys.events(f"job-{job}"), EVENTS_KEPT, *flat)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_memory_stays_within_its_bound(redis_url: str, tmp_path: Path) -> None:
     """1,000 idle sockets, 200 jobs of 10,000 events each watched from the first on, a list of 100,000 jobs: 256 MiB."""
     redis = Redis.from_url(redis_url)
     redis.flushall()
-    _fill(redis)
-    with serving(Settings(redis_url=redis_url), tmp_path) as service, ExitStack() as stack:
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", service.port))) for _ in range(SOCKETS)]
-        lists = [service.ask("GET", "/v1/jobs?limit=1000").status for _ in range(3)]
-        process = psutil.Process(service.process.pid)
-        heard = asyncio.run(_follow_all(service.port))
-        assert service.ask("GET", "/v1/jobs?limit=1000").status == 200
-        peak = int(next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                        if line.startswith("VmHWM")).split()[1]) << 10  # fmt: skip
-    assert lists == [200, 200, 200]
-    assert heard == [EVENTS_KEPT] * JOBS
-    assert idle
-    print(f"\nat most {peak >> 20} MiB resident")
-    assert peak < BOUND
+    fill(redis)
+    with serving(Settings(redis_url=redis_url), tmp_path) as service:
+        heard = asyncio.run(crowd(service.port))
+        peak = most_resident(service.process.pid)
     redis.flushall()
-
-
-async def _follow_all(port: int) -> list[int]:
-    """Follow each job by a viewer of its own, and return how many events each was sent."""
-
-    async def follow(job: int) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
-        writer.write(f"GET /v1/jobs/job-{job}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
-        heard = 0
-        while line := await reader.readline():
-            heard += line == b"event: progress\n"
-            if line == b"event: end\n":
-                break
-        writer.close()
-        return heard
-
-    return await asyncio.gather(*(follow(job) for job in range(JOBS)))
+    print(f"\nat most {peak >> 20} MiB resident")
+    assert heard == [EVENTS_KEPT] * JOBS
+    assert peak < MEMORY_BOUND
