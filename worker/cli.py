@@ -436,11 +436,6 @@ def _most(text: str | None) -> int:
     return int(text)
 
 
-def _cut(text: str) -> str:
-    """Return what was typed, quoted, and cut where it is long."""
-    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
-
-
 @main.command()
 @click.argument("job_id", metavar="JOB", shell_complete=_completing("jobs that go on"))
 def cancel(job_id: str) -> None:

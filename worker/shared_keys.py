@@ -33,6 +33,7 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
         queue.key: "list",
         queue.intermediate_queue_key: "list",
         **{registry.key: "zset" for registry in registries},
+        "rq:queues": "set",  # producers stumble over it
         "rq:workers": "set",
         f"rq:workers:{queue.name}": "set",
         keys.rq_worker(worker_name): "hash",

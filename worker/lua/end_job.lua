@@ -13,8 +13,8 @@ local known = redis.call('LREM', intermediate, 0, id) > 0
 known = redis.call('ZSCORE', started, id .. ':' .. execution) or known
 remove_execution(started, id, execution)
 of_type(job, 'hash')
-local before = redis.call('HGET', job, 'status')
-if not before and owner ~= '' and redis.call('HEXISTS', fence, 'lost') == 1 then
+local before, there = redis.call('HGET', job, 'status'), redis.call('EXISTS', job) == 1
+if not there and owner ~= '' and redis.call('HEXISTS', fence, 'lost') == 1 then
   return 'gone'
 end
 if before == status and not known then
@@ -27,7 +27,7 @@ end
 ttl = tonumber(ttl)
 if ttl == 0 then
   redis.call('DEL', job, results, job .. ':dependents', 'rq:job::' .. id .. ':dependencies', 'rq:executions:' .. id)
-elseif before then
+elseif there then
   redis.call('HSET', job, 'status', status, 'ended_at', date)
   redis.call('XADD', of_type(results, 'stream'), 'MAXLEN', 10, '*', unpack(ARGV, 12))
   redis.call('ZADD', registry, ttl < 0 and '+inf' or now + ttl, id)
