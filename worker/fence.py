@@ -17,6 +17,7 @@ from redis import Redis
 from rq import Queue
 
 from worker import keys
+from worker.answers import text
 
 LEASE_MS: Final = 12_000
 """Milliseconds after which Redis itself forgets a lease that is not renewed."""
@@ -71,6 +72,8 @@ class Entry:
     """Whether the state is begun anew."""
     result: str | None
     """The job's result, which is stored with this event."""
+    failure: str | None
+    """The event that ends a failed attempt, as JSON, until its end is recorded with RQ."""
     meta: str | None
     """RQ's `job.meta` from now on."""
     totals: Mapping[str, float]
@@ -228,6 +231,11 @@ class Fence:
             self._connection, self.job_id, place, owner=self.owner, word=str(self.attempt), front=front,
             retries_left=retries_left, ttl=self._ttl,
         )  # fmt: skip
+
+    def failure(self) -> str | None:
+        """Return the failure that an earlier attempt published and did not come to record with RQ, as JSON."""
+        stored = self._connection.hget(keys.fence(self.job_id), "failure")
+        return None if stored is None else text(stored)
 
     def rest(self, *, failed: bool = False) -> None:
         """End the attempt: the job is settled; where it failed, another request may have its id."""

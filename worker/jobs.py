@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError, TimedOut
+from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError, TimedOut, named
 from training.installed import require_onnx_packages
 from training.plan import Plan
 from training.resources import detect
@@ -23,7 +23,7 @@ from worker.settings import Settings
 from worker.sinks import LogSink, RedisSink
 from worker.spool import Spool
 from worker.tensorboard import drawing
-from worker.wire import TrainJob, TrainResult, is_job_id, read_result
+from worker.wire import JobFailed, TrainJob, TrainResult, is_job_id, read_result
 
 BEAT_EVERY: Final = 1.0
 """Seconds between two signs of life, each of which also hears of a cancellation."""
@@ -132,10 +132,10 @@ def execute(
         where.clear()
 
 
-def _outcome(run: Run, job: TrainJob, told_before: Callable[[], TrainResult | None]) -> Outcome:
-    """Return the result of an earlier attempt, else of this one."""
+def _outcome(run: Run, job: TrainJob, told_before: Callable[[], Outcome | None]) -> Outcome:
+    """Return the outcome of an earlier attempt, else of this one."""
     try:
-        return told_before() or run.adopted(job.spec()) or run_job(run, job)
+        return told_before() or run.adopted(job) or run_job(run, job)
     except Cancelled as error:  # while an adopted model was sent elsewhere
         return run.cancelled(error)
     except PreflightError as error:
@@ -155,12 +155,29 @@ def _spool(where: Places, job_id: str, attempt: int) -> Spool:
         ) from error
 
 
-def _told_before(connection: Redis, fence: Fence, watch: "AttemptWatch", job_id: str) -> TrainResult | None:
-    """Return the result of an earlier attempt on this disk, whose last events Redis had not taken before it died."""
+def _told_before(connection: Redis, fence: Fence, watch: "AttemptWatch", job_id: str) -> Outcome | None:
+    """Return the outcome of an earlier attempt, which died before its end was recorded with RQ.
+
+    Its last events may lie on this disk, because Redis had not taken them.
+    """
     if fence.attempt == 1:
         return None
     watch.drain()
-    return insist(lambda: stored_result(connection, job_id), "read the result of earlier attempts", watch.look)
+    result = insist(lambda: stored_result(connection, job_id), "read the result of earlier attempts", watch.look)
+    return result or published_failure(insist(fence.failure, "read the failure of earlier attempts", watch.look))
+
+
+def published_failure(stored: str | None) -> PreflightError | None:
+    """Return the failure that an attempt published; None for what is none."""
+    try:
+        event = JobFailed.model_validate_json(stored, extra="ignore") if stored is not None else None
+    except ValidationError:
+        return None
+    if event is None:
+        return None
+    error = named(event.reason, event.message, event.field)
+    error.told = True
+    return error
 
 
 class StoredResultUnreadable(PreflightError):

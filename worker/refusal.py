@@ -84,7 +84,7 @@ def put_away(
         if claimed_id is not None:
             # Should somebody enqueue it again:
             connection.hset(keys.fence(claimed_id), "deaths", 0)
-            connection.hdel(keys.fence(claimed_id), "request", "rounds", "spared")
+            connection.hdel(keys.fence(claimed_id), "request", "rounds", "spared", "failure")
             connection.expire(keys.fence(claimed_id), settings.state_ttl)
             connection.delete(keys.cancel(claimed_id))
             end_accepted(connection, claimed_id, poison.job_id, settings)

@@ -19,7 +19,15 @@ from training.artifact import adopt, publish, read_manifest
 from training.checkpoint import Found, candidates
 from training.child import TrainingRequest
 from training.digests import Digests
-from training.errors import ArtifactError, Cancelled, ChildFailed, ChildKilled, OutOfMemory, PreflightError
+from training.errors import (
+    ArtifactError,
+    Cancelled,
+    ChildFailed,
+    ChildKilled,
+    InvalidConfig,
+    OutOfMemory,
+    PreflightError,
+)
 from training.journal import Record
 from training.onnx_child import ONNX, OnnxRequest
 from training.plan import Plan
@@ -399,6 +407,7 @@ class Run:
         kept: dict[str, JsonValue] = {
             "job_id": self.job_id,
             "attempt": self.attempt,
+            "request": job.digest(),
             "resources": container(resources),
             "predicted_epoch_s": choice.predicted_epoch_s,
             "prediction": asdict(choice.prediction) if choice.prediction else None,
@@ -512,9 +521,22 @@ class Run:
             if record.kind != "fail":
                 self._pass_on(record)
 
-    def adopted(self, spec: TrainSpec) -> TrainResult | None:
-        """Return the result of a model that an earlier attempt published before it died, and say that it is done."""
+    def adopted(self, job: TrainJob) -> TrainResult | None:
+        """Return the result of a model that an earlier attempt published before it died, and say that it is done.
+
+        Raises:
+            InvalidConfig: the model is that of another request; it stays as it is.
+        """
+        spec = job.spec()
         manifest = read_manifest(self.places.artifact, self.watch.look) or {}
+        if manifest.get("request", job.digest()) != job.digest():
+            raise self.failed(
+                InvalidConfig(
+                    f"job_id is {self.job_id!r}, under which {self.places.artifact} holds the model of another request; "
+                    "enqueue this one under an id of its own, or move that model away",
+                    field="job_id",
+                )
+            )
         match manifest:
             case {
                 "job_id": self.job_id, "spec": dict(trained), "plan": dict(plan), "metrics": dict(metrics),
@@ -525,7 +547,7 @@ class Run:
                 except ValidationError:
                     return None  # of another version
                 if not adopt(self.places.artifact, self.places.staged, manifest, self.attempt, self.watch.look):
-                    return self.adopted(spec)  # another attempt has just replaced it
+                    return self.adopted(job)  # another attempt has just replaced it
                 figures = {
                     **metrics, "artifact": str(self.places.artifact), "model_sha256": digest,
                     "predicted_epoch_s": manifest.get("predicted_epoch_s"),

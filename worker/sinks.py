@@ -171,6 +171,7 @@ class RedisSink:
             state=_in_turn(folded(event, record)),
             lifecycle=event.type in LIFECYCLE,
             first=event.type == "job_started",
+            failure=event.model_dump_json() if event.type == "job_failed" else None,
             result=None if spooled.result is None else spooled.result.model_dump_json(),
             meta=json.dumps(self._meta),
             totals=counted(event, self._began.get(event.attempt)),

@@ -109,7 +109,8 @@ def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None)
     return Entry(
         attempt=said.attempt, seq=said.seq, fields=list(itertools.chain(*record.items())),
         state=list(itertools.chain(*folded(said, record).items())), lifecycle=said.type in LIFECYCLE,
-        first=said.type == "job_started", result=result, meta=meta, totals=counted(said, began=None),
+        first=said.type == "job_started", result=result, failure=None,
+        meta=meta, totals=counted(said, began=None),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from services import digits_job
 
 from training import store
 from training.artifact import MODEL, save
@@ -137,4 +138,4 @@ def test_while_a_large_model_is_looked_at(run: Run, connection: Redis, long_byte
     with (run.places.artifact / MODEL).open("r+b") as file:
         file.truncate(long_bytes)
     with nobody_takes_over(connection):
-        assert run.adopted(SPEC) is None
+        assert run.adopted(digits_job(job_id="job")) is None

@@ -18,6 +18,9 @@ if owner ~= '' then
   redis.call('DEL', lease)
   redis.call('HSET', fence, 'deaths', 0)
   redis.call('HDEL', fence, 'lost', 'low_memory')
+  if retries ~= '' then
+    redis.call('HDEL', fence, 'failure') -- the next attempt is meant
+  end
   redis.call('EXPIRE', fence, ttl)
 elseif (redis.call('GET', lease) or '') ~= word then
   return 'alive'

@@ -1,7 +1,7 @@
 -- Append events to their job's streams and fold them into its state; each once, in order.
 -- KEYS: fence, events, lifecycle, state, result, RQ's job hash, totals
 -- ARGV: owner, attempt, JSON object of the last event of each attempt that was taken before, ttl in s, records kept,
--- then one JSON object an event: attempt, seq, fields, state, lifecycle, first, result, meta, totals
+-- then one JSON object an event: attempt, seq, fields, state, lifecycle, first, result, failure, meta, totals
 -- Returns {word, number}: superseded/0, gap/last event known here, ok/last event taken.
 local fence, events, lifecycle, state, result, job, totals = unpack(KEYS)
 local attempt, ttl = tonumber(ARGV[2]), ARGV[4]
@@ -28,6 +28,11 @@ for number = 6, #ARGV do
     end
     redis.call('HSET', state, unpack(event.state))
     redis.call('HSET', fence, 'seq:' .. event.attempt, event.seq)
+    if event.failure then
+      redis.call('HSET', fence, 'failure', event.failure)
+    elseif event.first then
+      redis.call('HDEL', fence, 'failure')
+    end
     if event.result then
       redis.call('SET', result, event.result, 'EX', ttl)
     end

@@ -4,7 +4,7 @@
 -- What removes comes first, so that a full Redis takes the rest, too.
 if not superseded(KEYS[1], ARGV[1], tonumber(ARGV[2])) then
   redis.call('DEL', KEYS[2], KEYS[3])
-  redis.call('HDEL', KEYS[1], 'lost', 'low_memory', 'spared', 'rounds')
+  redis.call('HDEL', KEYS[1], 'lost', 'low_memory', 'spared', 'rounds', 'failure')
   if ARGV[4] == '1' then
     redis.call('HDEL', KEYS[1], 'request')
   end
