@@ -33,8 +33,8 @@ def sources(queue: Queue, statuses: Collection[Status] = ()) -> list[Source]:
     ended or begun a moment ago and still be among those that run.
     """
 
-    def asks(*any_of: Status) -> bool:
-        return not statuses or not set(statuses).isdisjoint(any_of)
+    def asks(status: Status) -> bool:
+        return not statuses or status in statuses
 
     found = [*_list_ends(queue.key), _tail(queue.intermediate_queue_key)] if asks("queued") else []
     found.append(_scored(queue.started_job_registry.key, "+inf", "-inf"))
@@ -48,7 +48,7 @@ def sources(queue: Queue, statuses: Collection[Status] = ()) -> list[Source]:
 
 
 def _list_ends(key: str) -> list[Source]:
-    """Both ends of the queue: new jobs are at its tail; those that were put back are new at its head."""
+    """Return both ends of the queue: the newest jobs are at its tail, those that were put back at its head."""
     return [_tail(key), lambda pipe, first, count: pipe.lrange(key, first, first + count - 1)]
 
 
