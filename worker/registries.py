@@ -17,8 +17,6 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from rq import Queue, Worker
 from rq.exceptions import NoSuchJobError
-from rq.job import Job
-from rq.results import Result
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from worker import keys
@@ -154,7 +152,7 @@ class Maintenance:
     def _tidy_workers(self, registry: str, cursor: int) -> int:
         """Take a page of the queue's workers; returns the next cursor."""
         following, members = MEMBERS.validate_python(self._connection.sscan(registry, cursor, count=PAGE))
-        prefix = Worker.redis_worker_namespace_prefix.encode()
+        prefix = keys.rq_worker("").encode()
         workers = [member for member in members if member.startswith(prefix)]
         others = [member for member in members if not member.startswith(prefix)]
         self._sweep_workers(keys=[registry, Worker.redis_workers_keys, *workers], args=others)
@@ -183,5 +181,5 @@ def list_as_cancelled(connection: Redis, queue: Queue, job_id: str) -> None:
 def _keys_of(raw_id: bytes) -> tuple[bytes, ...]:
     """Return RQ's hash of a job, RQ's results of it, and its cancel key."""
     job_id = raw_id.decode(errors="surrogateescape")
-    names = (Job.redis_job_namespace_prefix + job_id, Result.get_key(job_id), keys.cancel(job_id))
+    names = (keys.rq_job(job_id), keys.rq_results(job_id), keys.cancel(job_id))
     return tuple(name.encode(errors="surrogateescape") for name in names)
