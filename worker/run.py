@@ -532,7 +532,7 @@ class Run:
         if manifest.get("request", job.digest()) != job.digest():
             raise self.failed(
                 InvalidConfig(
-                    f"job_id is {self.job_id!r}, under which {self.places.artifact} holds the model of another request; "
+                    f"job_id is {self.job_id!r}, under which {self.places.artifact} holds another request's model; "
                     "enqueue this one under an id of its own, or move that model away",
                     field="job_id",
                 )
