@@ -1,0 +1,151 @@
+"""A Redis connection that fails at a chosen command: the process is killed or stopped, or the request or its answer is lost.
+
+The traps lie in memory that a worker shares with its supervisors and with the test, which can set them at any moment.
+"""
+
+import mmap
+import os
+import signal
+from enum import IntEnum
+from typing import Final, Literal
+
+from redis import ConnectionPool, Redis
+from redis.backoff import NoBackoff
+from redis.connection import UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
+
+Role = Literal["worker", "supervisor"]
+SLOTS: Final[dict[Role, int]] = {"worker": 0, "supervisor": 4}
+"""First of the numbers of a role: commands until the fault, which fault, commands sent, faults that came."""
+TIMEOUT: Final = 5
+
+
+class Fault(IntEnum):
+    """What happens at a command."""
+
+    NONE = 0
+    KILL_BEFORE = 1
+    """SIGKILL before it is sent."""
+    KILL_AFTER = 2
+    """SIGKILL after Redis has executed it."""
+    LOSE_REQUEST = 3
+    """The connection breaks before it is sent."""
+    LOSE_ANSWER = 4
+    """The connection breaks after Redis has executed it."""
+    STOP_BEFORE = 5
+    """SIGSTOP before it is sent: the process goes on when the test says so."""
+    STOP_AFTER = 6
+    """SIGSTOP after Redis has executed it."""
+
+
+BEFORE: Final = (Fault.KILL_BEFORE, Fault.LOSE_REQUEST, Fault.STOP_BEFORE)
+
+
+class Shared:
+    """Whole numbers in memory that forked processes share."""
+
+    def __init__(self, size: int) -> None:
+        self._numbers = memoryview(mmap.mmap(-1, 8 * size)).cast("q")
+
+    def __getitem__(self, index: int) -> int:
+        return self._numbers[index]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._numbers[index] = value
+
+
+class Traps:
+    """The faults that wait for one worker and its supervisors."""
+
+    def __init__(self) -> None:
+        self._shared = Shared(8)
+        self.worker_pid = 0
+        """Set in the worker; its forks have another pid and are supervisors."""
+
+    def set(self, role: Role, fault: Fault, commands: int) -> None:
+        """Let `fault` happen at the next but `commands` command of `role`."""
+        self._shared[SLOTS[role]] = commands
+        self._shared[SLOTS[role] + 1] = fault
+
+    def clear(self) -> None:
+        """Let nothing happen any more."""
+        for first in SLOTS.values():
+            self._shared[first + 1] = Fault.NONE
+
+    def sent(self, role: Role) -> int:
+        """Return how many commands a role has sent."""
+        return self._shared[SLOTS[role] + 2]
+
+    def came(self, role: Role) -> int:
+        """Return how many faults have happened to a role."""
+        return self._shared[SLOTS[role] + 3]
+
+    def next(self) -> Fault:
+        """Count a command, and return what happens at it."""
+        first = SLOTS["worker" if os.getpid() == self.worker_pid else "supervisor"]
+        self._shared[first + 2] += 1
+        fault = Fault(self._shared[first + 1])
+        if fault is Fault.NONE:
+            return fault
+        self._shared[first] -= 1
+        if self._shared[first] >= 0:
+            return Fault.NONE
+        self._shared[first + 1] = Fault.NONE
+        self._shared[first + 3] += 1
+        return fault
+
+
+class FaultyConnection(UnixDomainSocketConnection):
+    """A connection whose commands are counted; a pipeline and a script are one command each."""
+
+    def __init__(self, *, traps: Traps, path: str, **options: object) -> None:
+        super().__init__(path=path, **options)
+        self._traps = traps
+        self._setting_up = False
+        self._fault = Fault.NONE
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        """Set the connection up without counting what that takes."""
+        self._setting_up = True
+        try:
+            super().on_connect_check_health(check_health)
+        finally:
+            self._setting_up = False
+
+    def send_packed_command(self, command: object, check_health: bool = True) -> None:
+        """Send what one command is, unless the fault comes before it."""
+        if not self._setting_up and self._sock:
+            fault = self._traps.next()
+            if fault in BEFORE:
+                self._happen(fault)
+            else:
+                self._fault = fault
+        super().send_packed_command(command, check_health)
+
+    def read_response(self, *arguments: object, **options: object) -> object:
+        """Read the answer, unless it is lost."""
+        try:
+            return super().read_response(*arguments, **options)
+        finally:
+            fault, self._fault = self._fault, Fault.NONE
+            if fault is not Fault.NONE:
+                self._happen(fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER):
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault in (Fault.STOP_BEFORE, Fault.STOP_AFTER):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            self.disconnect()
+            raise RedisConnectionError("the test has cut the connection")
+
+
+def faulty_redis(path: str, traps: Traps) -> Redis:
+    """Return a connection as the worker makes its own, but for the traps."""
+    pool = ConnectionPool(
+        connection_class=FaultyConnection, path=path, traps=traps, socket_timeout=TIMEOUT,
+        socket_connect_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0),
+    )  # fmt: skip
+    return Redis(connection_pool=pool)

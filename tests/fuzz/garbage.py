@@ -1,0 +1,79 @@
+"""What somebody who can write to Redis may leave in a key: another type, or the right type with the wrong content."""
+
+from contextlib import suppress
+from typing import Final
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+TTL: Final = 1000
+"""Seconds for which garbage is kept, so that it is no key without an end itself."""
+LARGEST_ID: Final = "18446744073709551615-18446744073709551615"
+VALUES: Final = (
+    b"x", b"", b"-1", b"0", b"9" * 30, b"1e309", b"nan", b"\xff\xfe\x00", b"{}", b"[]", b"null", b'{"type": 1}',
+    b"x" * 3000, b"finished", b"queued", b"started", b"2026-01-01T00:00:00Z",
+)  # fmt: skip
+
+
+def spoil(connection: Redis, key: bytes, how: int) -> str:
+    """Put garbage into a key, chosen by a number; returns what was done."""
+    kind = connection.type(key)
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    alter = how % 2 == 0 and kind != "none"
+    how //= 2
+    with suppress(ResponseError):  # the server may be full, or a stream at its end
+        return _altered(connection, key, kind, how) if alter else _replaced(connection, key, kind, how)
+    return "refused"
+
+
+def _replaced(connection: Redis, key: bytes, kind: str, how: int) -> str:
+    """Replace a key by one of another type."""
+    value = VALUES[how // 8 % len(VALUES)]
+    others = [other for other in ("string", "hash", "list", "set", "zset", "stream", "end of stream") if other != kind]
+    other = others[how % len(others)]
+    pipe = connection.pipeline(transaction=True)
+    pipe.delete(key)
+    match other:
+        case "string":
+            pipe.set(key, value)
+        case "hash":
+            pipe.hset(key, mapping={b"status": value, value or b"empty": b"1", b"attempt": value})
+        case "list":
+            pipe.rpush(key, value)
+        case "set":
+            pipe.sadd(key, value)
+        case "zset":
+            pipe.zadd(key, {value: 1.0})
+        case "stream":
+            pipe.xadd(key, {b"type": value})
+        case "end of stream":
+            pipe.xadd(key, {b"type": value}, id=LARGEST_ID)
+    pipe.expire(key, TTL)
+    pipe.execute()
+    return f"replaced by a {other} with {value[:20]!r}"
+
+
+def _altered(connection: Redis, key: bytes, kind: str, how: int) -> str:
+    """Put wrong content into a key of the right type."""
+    value = VALUES[how % len(VALUES)]
+    how //= len(VALUES)
+    match kind:
+        case "hash":
+            names = sorted(name for name in (connection.hkeys(key) or []) if isinstance(name, bytes))
+            name = [*names, b"new"][how % (len(names) + 1)]
+            if how // (len(names) + 1) % 4 == 0:
+                connection.hdel(key, name)
+                return f"field {name!r} removed"
+            connection.hset(key, name, value)
+            return f"field {name!r} set to {value[:20]!r}"
+        case "list":
+            (connection.lpush if how % 2 else connection.rpush)(key, value)
+        case "set":
+            connection.sadd(key, value)
+        case "zset":
+            connection.zadd(key, {value: (float("inf"), -1.0, 0.0)[how % 3]})
+        case "stream":
+            connection.xadd(key, {b"type": value}, id=LARGEST_ID if how % 2 else "*")
+        case _:
+            connection.set(key, value, ex=TTL)
+    return f"{value[:20]!r} put into the {kind}"

@@ -1,0 +1,147 @@
+"""What stands in for the training: stages that take milliseconds, so that the protocol around them can be tried often.
+
+Everything else of a worker is real: `serve`, its supervisors, the fence, the spool, `run_job`, `publish`, the manifest.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from faulty_redis import Shared
+
+from training.artifact import publish, save
+from training.errors import ArtifactError, DatasetError
+from training.spec import TrainSpec
+from worker.run import Run
+from worker.wire import TrainJob, TrainResult
+
+Behaviour = Literal["finish", "finish late", "fail", "fail for retry", "break", "wait", "die", "die once"]
+BEHAVIOURS: Final[tuple[Behaviour, ...]] = get_args(Behaviour)
+"""What a job does; its `seed` is the place in here."""
+STEP_S: Final = 0.002
+LATE_STEPS: Final = 100
+WAIT_S: Final = 60.0
+DRAINING: Final = 0
+"""Place in the shared numbers: 1 where jobs that wait shall come to an end."""
+CLOCK: Final = 1
+"""Place in the shared numbers: seconds by which the system clock is set wrong."""
+
+SCALED: Final[Mapping[str, float]] = {
+    "LEASE_MS": 600, "DEAD_AFTER": 0.6, "UNCLAIMED_AFTER": 0.25, "LOOK_EVERY": 0.1, "LOST_SIGHT": 0.3,
+    "MONITOR_EVERY": 0.1, "TAKE_WITHIN": 0.05, "HARD_TIMEOUT": 1, "FIRST_PAUSE": 0.005, "LONGEST_PAUSE": 0.1,
+    "BEAT_EVERY": 0.05, "LAST_WORDS": 0.05, "BUSY_PAUSE": 0.05, "FAREWELL": 0.1, "RETRY_EVERY": 0.05,
+}  # fmt: skip
+"""Constants of `worker` and what they are here: a twentieth of themselves, so that a takeover takes half a second."""
+
+
+def scale() -> None:
+    """Shorten the waits in every module of `worker` that this process has loaded."""
+    found: set[str] = set()
+    modules = [module for name, module in sys.modules.items() if name.startswith("worker.") and name != "worker.client"]
+    for module in modules:
+        for name in SCALED.keys() & vars(module).keys():
+            setattr(module, name, SCALED[name] if name != "LEASE_MS" else int(SCALED[name]))
+            found.add(name)
+    missing = SCALED.keys() - found
+    if missing:
+        raise RuntimeError(f"worker has no {', '.join(sorted(missing))}; correct SCALED in {__file__}")
+
+
+def set_clock_by(shared: Shared) -> None:
+    """Let `time.time` be wrong by what the test says; monotonic clocks stay right."""
+    true_time = time.time
+
+    def wrong_time() -> float:
+        return true_time() + shared[CLOCK]
+
+    setattr(time, "time", wrong_time)  # noqa: B010 - mypy refuses the plain assignment
+
+
+def put_in_place(shared: Shared, runs: Path, *, obedient: bool) -> None:
+    """Replace the stages of `Run`.
+
+    Args:
+        shared: numbers that the test sets.
+        runs: file to which each run of a job adds a line.
+        obedient: whether a job does what its seed says; else each finishes.
+    """
+
+    def nothing(*_: object) -> None:
+        return
+
+    def training(run: Run, job: TrainJob, spec: TrainSpec, *_: object) -> TrainResult:
+        _note(runs, f"{run.job_id} {run.attempt} {os.getpid()}")
+        behaviour: Behaviour = BEHAVIOURS[spec.seed % len(BEHAVIOURS)] if obedient else "finish"
+        _train(run, behaviour, shared)
+        return _published(run, job, spec)
+
+    for name in ("resources", "dataset", "plan"):
+        setattr(Run, name, nothing)
+    setattr(Run, "training", training)  # noqa: B010 - mypy refuses the plain assignment
+
+
+def _train(run: Run, behaviour: Behaviour, shared: Shared) -> None:
+    """Behave as a training does towards its `Run`."""
+    steps = LATE_STEPS if behaviour == "finish late" else 4
+    for step in range(1, steps + 1):
+        _step(run, step, steps)
+        if step == steps // 2:
+            _misbehave(run, behaviour)
+            run.watch.further()
+            run.say("checkpoint_saved", {"epochs_done": 0, "steps_done": step, "seconds": 0.0, "bytes": 1})
+    deadline = time.monotonic() + WAIT_S
+    while behaviour == "wait" and not shared[DRAINING] and time.monotonic() < deadline:
+        time.sleep(STEP_S)
+        run.watch.look()
+
+
+def _step(run: Run, step: int, steps: int) -> None:
+    time.sleep(STEP_S)
+    run.say("progress", {"epoch": 1, "epochs": 1, "step": step, "steps": steps, "loss": 1.0, "accuracy": 0.5,
+                         "samples_per_s": 1.0, "eta_s": 0.0})  # fmt: skip
+    run.watch.look()
+
+
+def _misbehave(run: Run, behaviour: Behaviour) -> None:
+    match behaviour:
+        case "fail":
+            raise DatasetError("the data set is damaged, as the test asks")
+        case "fail for retry":
+            raise ArtifactError("nothing can be written, as the test asks")
+        case "break":
+            raise RuntimeError("a fault of ours, as the test asks")
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "die once" if run.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _published(run: Run, job: TrainJob, spec: TrainSpec) -> TrainResult:
+    """Leave a model, as the training child and the supervisor do, and say so."""
+    plan = job.plan.complete(spec, 1)
+    metrics = {
+        "test_accuracy": 0.5, "test_loss": 1.0, "epochs": 1, "best_epoch": 1, "stopped_early": False,
+        "train_seconds": 0.1, "samples_per_s": 1.0, "measured_epoch_s": 0.1,
+    }  # fmt: skip
+    model = f"weights of attempt {run.attempt}".encode()
+    facts = {
+        "job_id": run.job_id, "attempt": run.attempt, "spec": asdict(spec), "plan": asdict(plan), "metrics": metrics,
+        "predicted_epoch_s": None,
+    }  # fmt: skip
+    save(run.places.staged, model, facts)
+    run.watch.certain()
+    publish(run.places.staged, run.places.artifact)
+    figures = {**metrics, "artifact": str(run.places.artifact), "model_sha256": hashlib.sha256(model).hexdigest(),
+               "predicted_epoch_s": None}  # fmt: skip
+    return run._finished(figures, plan)
+
+
+def _note(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line + "\n")

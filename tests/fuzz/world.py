@@ -1,0 +1,497 @@
+"""One Redis, its producers and workers, what is done to them, and the judge of what became of the jobs.
+
+**Every accepted job** (`enqueue` returned, or the outbox enqueued it again) **ends exactly once, with a reason**:
+
+- its last lifecycle event is `training_done`, `job_failed` with a reason, or `job_cancelled`; RQ's hash is gone or says
+  finished, failed, canceled or stopped; the state agrees;
+- it is told `training_done` at most once, and nothing follows a `training_done` but what a further submission of the
+  same id brings about; failures that are not retried are told at most once for each submission;
+- the model on disk is that of the result;
+- it is in none of: queue, intermediate queue, started registry, executions.
+
+**The weaker rule** holds for a job whose data a Redis that was emptied or rolled back has lost, and for one of whose keys
+was overwritten: it may end in any way, more than once or never be heard of again, but it must not stay in the queue, the
+intermediate queue or the started registry, and no process works on it. Overwriting queue, intermediate queue or
+started registry themselves loses what stood in them: all jobs that had not ended come under the weaker rule then. A
+job that was enqueued with `ensure=True` and lost its data to an emptied Redis must still end.
+
+**At any time**: no worker ends unless it was told to or killed. **After the storm**: the next plain job finishes, and every
+key of a job that has ended has a time to live.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+import stages
+from faulty_redis import Fault, Role, Shared
+from forked_worker import ForkedWorker
+from garbage import spoil
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+from rq import Queue, Retry
+from rq.command import send_stop_job_command
+from rq.serializers import JSONSerializer
+from stages import BEHAVIOURS, Behaviour
+
+from training.artifact import MODEL
+from worker import keys
+from worker.client import Client
+from worker.settings import Settings
+from worker.wire import FUNCTION, JobFailed, TrainJob
+
+DRAINED_WITHIN: Final = 20.0
+"""Seconds in which healthy workers bring every job to its end; usually one."""
+PLAIN_WITHIN: Final = 10.0
+"""Seconds in which a plain job is finished; usually a tenth of one."""
+STOPS_WITHIN: Final = 10.0
+RETRIED: Final = ("artifact_error", "child_failed")
+"""Reasons of failures that RQ's retries are spent on."""
+OVER: Final = ("finished", "failed", "canceled", "stopped", "")
+MOST_WORKERS: Final = 3
+
+
+@dataclass(slots=True)
+class Submitted:
+    """A job that was accepted."""
+
+    id: str
+    behaviour: Behaviour
+    ensured: bool
+    submissions: int = 1
+    lost: bool = False
+    """Whether Redis may have lost data of it."""
+    spoiled: bool = False
+    """Whether one of its keys was overwritten."""
+    endless: bool = False
+    """Whether its producer asked for a result without a time to live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a producer that uses RQ itself may ask for."""
+
+    result_ttl: int | None = None
+    failure_ttl: int | None = None
+    ttl: int | None = None
+    retries: int = 0
+    interval: int = 0
+    at_front: bool = False
+
+
+class World:
+    """Everything that one example consists of."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        """Begin with an empty Redis and no worker."""
+        self.directory = directory
+        directory.mkdir(parents=True)
+        self.settings = Settings(
+            redis_url=url, data_dir=directory / "data", artifact_dir=directory / "artifacts",
+            cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text", log_level="warning",
+        )  # fmt: skip
+        self.connection: Redis = Redis.from_url(url)
+        self.connection.config_set("maxmemory", 0)
+        self.connection.flushall()
+        self.client = Client(url, outbox=directory / "outbox")
+        self.queue = Queue("preflight", connection=self.connection, serializer=JSONSerializer)
+        self.shared = Shared(8)
+        self.workers: list[ForkedWorker] = []
+        self.jobs: dict[str, Submitted] = {}
+        self.history: list[str] = []
+        self._snapshot: list[tuple[bytes, int, bytes]] = []
+        self._began = time.monotonic()
+
+    def note(self, what: str) -> None:
+        """Add a line to the history, which is shown with a failure."""
+        self.history.append(f"{time.monotonic() - self._began:6.3f}  {what}")
+
+    # --- producers
+
+    def enqueue(self, behaviour: Behaviour, *, ensure: bool) -> None:
+        """Enqueue by the client."""
+        job = self._new(behaviour, ensure=ensure)
+        self.note(f"client enqueues {job.id}: {behaviour}{', ensured' if ensure else ''}")
+        try:
+            handle = self.client.enqueue(self._request(job), ensure=ensure)
+        except (RedisError, ResponseError):
+            return  # refused: not accepted
+        if handle.created or ensure:
+            job.lost = not handle.created
+            self.jobs[job.id] = job
+
+    def enqueue_by_rq(self, behaviour: Behaviour, options: Options) -> None:
+        """Enqueue by RQ's own means."""
+        job = self._new(behaviour, ensure=False)
+        self.note(f"RQ enqueues {job.id}: {behaviour}, {options}")
+        self._enqueue_by_rq(job, options)
+
+    def enqueue_again(self, number: int) -> None:
+        """Enqueue an id again by RQ's own means, which do not ask whether it is there."""
+        if (job := self._some(number)) is not None:
+            self.note(f"RQ enqueues {job.id} again")
+            self._enqueue_by_rq(job, Options())
+
+    def _enqueue_by_rq(self, job: Submitted, options: Options) -> None:
+        known = job.id in self.jobs
+        retry = Retry(max=options.retries, interval=options.interval) if options.retries else None
+        try:
+            self.queue.enqueue(
+                FUNCTION, args=(self._request(job).model_dump(mode="json", exclude_unset=True),), job_id=job.id,
+                result_ttl=options.result_ttl, failure_ttl=options.failure_ttl, ttl=options.ttl, retry=retry,
+                at_front=options.at_front,
+            )  # fmt: skip
+        except Exception:  # RQ raises what its parts do
+            job.lost = job.lost or known  # it may have written half of it
+            return
+        job.submissions += known
+        job.endless |= options.result_ttl == -1 or options.failure_ttl == -1
+        job.lost |= options.ttl is not None  # it may expire before a worker takes it
+        self.jobs[job.id] = job
+
+    def _new(self, behaviour: Behaviour, *, ensure: bool) -> Submitted:
+        return Submitted(f"j{len(self.history)}", behaviour, ensure)
+
+    def _request(self, job: Submitted) -> TrainJob:
+        return TrainJob(
+            type="preflight.train.v1", dataset="digits", job_id=job.id, seed=BEHAVIOURS.index(job.behaviour)
+        )
+
+    def _some(self, number: int) -> Submitted | None:
+        jobs = list(self.jobs.values())
+        return jobs[number % len(jobs)] if jobs else None
+
+    def cancel(self, number: int) -> None:
+        """Cancel some job by the client."""
+        if (job := self._some(number)) is not None:
+            self.note(f"client cancels {job.id}")
+            with suppress(RedisError, ResponseError):
+                self.client.cancel(job.id)
+
+    def stop(self, number: int) -> None:
+        """Stop some job by RQ's own command."""
+        if (job := self._some(number)) is not None:
+            self.note(f"RQ's stop command for {job.id}")
+            with suppress(Exception):  # it does not run, or is no job any more
+                send_stop_job_command(self.connection, job.id, serializer=JSONSerializer)
+
+    def command(self, text: bytes) -> None:
+        """Publish a command to every worker."""
+        self.note(f"command {text[:40]!r}")
+        for channel in self.connection.pubsub_channels("rq:pubsub:*"):
+            self.connection.publish(channel.decode() if isinstance(channel, bytes) else channel, text)
+
+    # --- workers
+
+    def start_worker(self) -> None:
+        """Start one more, unless there are enough."""
+        if sum(worker.alive() for worker in self.workers) < MOST_WORKERS:
+            worker = ForkedWorker(self.settings, self.shared, self.directory, len(self.workers), scaled=True)
+            self.workers.append(worker)
+            self.note(f"worker {worker.number} starts")
+
+    def _worker(self, number: int) -> ForkedWorker | None:
+        alive = [worker for worker in self.workers if worker.alive()]
+        return alive[number % len(alive)] if alive else None
+
+    def trap(self, number: int, role: Role, fault: Fault, commands: int) -> None:
+        """Set a trap for some worker."""
+        if (worker := self._worker(number)) is not None:
+            sent = worker.traps.sent(role)
+            self.note(f"{fault.name} for the {role} {worker.number} in {commands} commands (it has sent {sent})")
+            worker.traps.set(role, fault, commands)
+
+    def kill(self, number: int, role: Role) -> None:
+        """SIGKILL a worker or a supervisor."""
+        if (worker := self._worker(number)) is None:
+            return
+        self.note(f"kill -9 of the {role} {worker.number}")
+        if role == "worker":
+            worker.kill()
+        else:
+            for process in worker.supervisors():
+                with suppress(psutil.Error):
+                    process.kill()
+
+    def freeze(self, number: int, role: Role) -> None:
+        """SIGSTOP a worker or a supervisor."""
+        if (worker := self._worker(number)) is not None:
+            self.note(f"SIGSTOP of the {role} {worker.number}")
+            for process in worker.family()[:1] if role == "worker" else worker.supervisors():
+                with suppress(psutil.Error):
+                    process.suspend()
+
+    def go_on(self, number: int) -> None:
+        """SIGCONT whatever stands still of a worker."""
+        if (worker := self._worker(number)) is not None:
+            self.note(f"SIGCONT of worker {worker.number}")
+            worker.go_on()
+
+    def tell_to_stop(self, number: int) -> None:
+        """SIGTERM a worker."""
+        if (worker := self._worker(number)) is not None:
+            self.note(f"SIGTERM of worker {worker.number}")
+            worker.tell_to_stop()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.note(f"{seconds:g} s pass")
+        time.sleep(seconds)
+
+    def set_clock(self, seconds: int) -> None:
+        """Set the system clock of all workers wrong."""
+        self.note(f"clocks are wrong by {seconds} s")
+        self.shared[stages.CLOCK] = seconds
+
+    # --- Redis
+
+    def empty(self) -> None:
+        """Lose everything."""
+        self.note("Redis is emptied")
+        self.connection.flushall()
+        self._lose()
+
+    def take_snapshot(self) -> None:
+        """Remember everything."""
+        self.note("snapshot of Redis")
+        self._snapshot = []
+        for key in self.connection.keys("*"):
+            pipe = self.connection.pipeline(transaction=True)
+            pipe.pttl(key)
+            pipe.dump(key)
+            ttl, dump = pipe.execute()
+            if dump is not None:
+                self._snapshot.append((key, max(0, ttl), dump))
+
+    def roll_back(self) -> None:
+        """Come back with what was remembered."""
+        self.note(f"Redis is rolled back to {len(self._snapshot)} keys")
+        self.connection.config_set("maxmemory", 0)
+        pipe = self.connection.pipeline(transaction=True)
+        pipe.flushall()
+        for key, ttl, dump in self._snapshot:
+            pipe.restore(key, ttl, dump, replace=True)
+        pipe.execute()
+        self._lose()
+
+    def _lose(self) -> None:
+        for job in self.jobs.values():
+            job.lost = True
+
+    def cut(self) -> None:
+        """Break all connections."""
+        self.note("connections are cut")
+        for kind in ("normal", "pubsub"):
+            self.connection.client_kill_filter(_type=kind, skipme=True)
+
+    def fill(self, *, full: bool) -> None:
+        """Let Redis have no memory left, or enough again."""
+        self.note("Redis is full" if full else "Redis has room")
+        self.connection.config_set("maxmemory", 1 if full else 0)
+
+    def garbage(self, which: int, how: int) -> None:
+        """Put garbage into a key that is there, or could be."""
+        names = sorted({*(key for key in self.connection.keys("*") if isinstance(key, bytes)), *self._names()})
+        key = names[which % len(names)]
+        self.note(f"garbage in {key.decode()}: {spoil(self.connection, key, how)}")
+        self._blame(key.decode(errors="replace"))
+
+    def _names(self) -> list[bytes]:
+        """Return keys of jobs and of the queue that may not be there yet."""
+        of_job = (keys.events, keys.lifecycle, keys.state, keys.fence, keys.lease, keys.cancel, keys.result, keys.plan)
+        names = [name(job) for job in list(self.jobs)[-2:] for name in of_job]
+        names += [f"rq:{part}:{job}" for job in list(self.jobs)[-2:] for part in ("job", "executions", "results")]
+        shared = [self.queue.key, self.queue.intermediate_queue_key, *self._registries(), keys.QUARANTINE, keys.TOTALS]
+        return [name.encode() for name in (*names, *shared)]
+
+    def _registries(self) -> list[str]:
+        queue = self.queue
+        return [
+            registry.key
+            for registry in (queue.started_job_registry, queue.finished_job_registry, queue.failed_job_registry,
+                             queue.canceled_job_registry)
+        ]  # fmt: skip
+
+    def _blame(self, key: str) -> None:
+        """Note whose key was overwritten."""
+        queue = self.queue
+        everybody = key in (queue.key, queue.intermediate_queue_key, queue.started_job_registry.key)
+        for job in self.jobs.values():
+            if everybody or f"{{{job.id}}}" in key or job.id in key.split(":"):
+                job.spoiled = True
+
+    # --- judgement
+
+    def complaints(self) -> list[str]:
+        """Return which workers ended by themselves so far."""
+        return [
+            f"{complaint}\n{worker.last_words()}"
+            for worker in self.workers
+            if (complaint := worker.complaint()) is not None
+        ]
+
+    def drain(self) -> list[str]:
+        """Let the storm pass, have healthy workers do what is left, and return what is wrong then."""
+        self.note("--- the storm is over")
+        self.fill(full=False)
+        self.shared[stages.CLOCK] = 0
+        self.shared[stages.DRAINING] = 1
+        for worker in self.workers:
+            worker.traps.clear()
+            worker.go_on()
+        for _ in range(2):
+            self.workers.append(
+                ForkedWorker(self.settings, self.shared, self.directory, len(self.workers), scaled=True)
+            )
+        settled = self._until(lambda: not self._problems(), DRAINED_WITHIN)
+        problems = [] if settled else self._problems()
+        problems += self._plain_job()
+        problems += self._stop_all()
+        return problems + self.complaints()
+
+    def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not (held := holds()) and time.monotonic() < deadline and not self.complaints():
+            self._resubmit()
+            time.sleep(0.02)
+        return held or holds()
+
+    def _resubmit(self) -> None:
+        """Do what a producer does for the jobs that it ensured."""
+        with suppress(RedisError, ResponseError):
+            self.client.resubmit()
+
+    def _plain_job(self) -> list[str]:
+        """Return what is wrong with the next plain job."""
+        self.note("the next plain job")
+        job = self._new("finish", ensure=False)
+        try:
+            self.client.enqueue(self._request(job))
+        except (RedisError, ResponseError) as error:
+            return [f"the next plain job cannot be enqueued: {error}"]
+        state = keys.state(job.id)
+        if self._until(lambda: self.connection.hget(state, "status") == b"finished", PLAIN_WITHIN):
+            return []
+        found = self.connection.hgetall(state), self.connection.hgetall(f"rq:job:{job.id}")
+        return [f"the next plain job is not finished after {PLAIN_WITHIN:g} s: {found}"]
+
+    def _stop_all(self) -> list[str]:
+        """Tell every worker to stop, and return which do not."""
+        for worker in self.workers:
+            worker.tell_to_stop()
+        return [
+            f"worker {worker.number} did not stop within {STOPS_WITHIN:g} s\n{worker.last_words()}"
+            for worker in self.workers
+            if not worker.wait(STOPS_WITHIN)
+        ]
+
+    def _problems(self) -> list[str]:
+        """Return what is not as it must be once nothing is left to be done."""
+        try:
+            busy = [
+                f"{name} holds {found}" for name, found in (("the queue", self._entries(self.queue.key)),
+                ("the intermediate queue", self._entries(self.queue.intermediate_queue_key)),
+                ("the started registry", self._entries(self.queue.started_job_registry.key))) if found
+            ]  # fmt: skip
+            if busy:
+                return busy
+            found = [f"{job.id}: {problem}" for job in self.jobs.values() for problem in self._job_problems(job)]
+            return found + self._endless()
+        except RedisError as error:
+            return [f"Redis: {error}"]
+
+    def _entries(self, key: str) -> list[bytes]:
+        match self.connection.type(key):
+            case b"list":
+                return self.connection.lrange(key, 0, -1)
+            case b"zset":
+                return self.connection.zrange(key, 0, -1)
+            case b"none":
+                return []
+        return [b"something else: " + self.connection.type(key)]
+
+    def _job_problems(self, job: Submitted) -> list[str]:
+        if job.spoiled or (job.lost and not job.ensured):
+            return []
+        if job.lost:
+            ended = self.client.status(job.id).status in ("finished", "failed", "cancelled")
+            return [] if ended else [f"ensured, but {self.client.status(job.id).status}"]
+        events = self.client.turning_points(job.id)
+        kinds = [event.type for event in events]
+        last = next((event for event in reversed(events) if event.type != "warning"), None)
+        problems = []
+        rq_status = (self.connection.hget(f"rq:job:{job.id}", "status") or b"").decode()
+        status = self.client.status(job.id).status
+        if last is None or last.type not in ("training_done", "job_failed", "job_cancelled"):
+            return [f"has not ended: {kinds}; {status}, for RQ {rq_status}"]
+        if rq_status not in OVER:
+            problems.append(f"ended ({kinds[-1]}), but is {rq_status} for RQ")
+        if kinds.count("training_done") > 1:
+            problems.append(f"is told finished {kinds.count('training_done')} times")
+        if "training_done" in kinds and len(kinds) - 1 - kinds.index("training_done") >= job.submissions:
+            problems.append(f"goes on after it was finished: {kinds}")
+        final = [event for event in events if isinstance(event, JobFailed) and event.reason not in RETRIED]
+        if len(final) > job.submissions:
+            problems.append(f"is told failed {len(final)} times: {[event.reason for event in final]}")
+        expected = {"training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled"}[last.type]
+        if status != expected:
+            problems.append(f"is {status}, but was told {last.type} last")
+        if isinstance(last, JobFailed) and not (last.reason and last.message):
+            problems.append("failed without a reason")
+        if self.connection.exists(f"rq:executions:{job.id}"):
+            problems.append(f"leaves executions {self.connection.zrange(f'rq:executions:{job.id}', 0, -1)}")
+        return problems + self._model_problems(job, status)
+
+    def _model_problems(self, job: Submitted, status: str) -> list[str]:
+        result = self.client.result(job.id) if status == "finished" else None
+        if result is None:
+            return [f"is {status} without a result"] if status == "finished" else []
+        try:
+            digest = hashlib.sha256((self.settings.artifact_dir / job.id / MODEL).read_bytes()).hexdigest()
+        except OSError as error:
+            return [f"is finished without a model: {error}"]
+        return [] if digest == result.model_sha256 else ["the model on disk is another attempt's than the result"]
+
+    def _endless(self) -> list[str]:
+        """Return the keys of jobs that have no time to live though their jobs are over."""
+        endless = []
+        for key in self.connection.keys("*"):
+            name = key.decode(errors="replace")
+            of_job = name.startswith(("preflight:{", "rq:job:", "rq:results:", "rq:execution"))
+            job = next((job for job in self.jobs.values() if job.id in name.replace("{", ":").replace("}", ":").split(":")), None)
+            if of_job and not (job and (job.endless or job.spoiled)) and self.connection.ttl(key) == -1:
+                endless.append(f"{name} has no time to live")
+        return endless
+
+    def report(self, problems: Sequence[str]) -> str:
+        """Return everything that is needed to understand a failure."""
+        jobs = [
+            f"{job.id}: {job.behaviour}{', lost' * job.lost}{', spoiled' * job.spoiled}, "
+            f"{[event.type + ':' + str(event.attempt) for event in self._told(job)]}"
+            for job in self.jobs.values()
+        ]
+        runs = (self.directory / "runs").read_text().split("\n") if (self.directory / "runs").exists() else []
+        logs = [f"--- worker {worker.number}\n{worker.last_words()}" for worker in self.workers]
+        return "\n".join([*problems, "--- history", *self.history, "--- jobs", *jobs, "--- runs", *runs, *logs])
+
+    def _told(self, job: Submitted) -> list[JobFailed]:
+        try:
+            return [event for event in self.client.turning_points(job.id)]  # type: ignore[misc]
+        except (RedisError, ResponseError):
+            return []
+
+    def close(self) -> None:
+        """End every process and remove the directory."""
+        for worker in self.workers:
+            worker.end()
+        self.connection.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
