@@ -18,6 +18,7 @@ import psutil
 import stages
 from faulty_redis import Shared, Traps, faulty_redis
 from redis import Redis
+from rq import Queue
 
 from worker import service
 from worker.settings import Settings
@@ -106,16 +107,19 @@ class ForkedWorker:
             return None
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
-            expected = number == signal.SIGKILL and (self.killed or self.traps.came("worker") > 0)
-            return None if expected else f"worker {self.number} was ended by signal {number}"
+            killed = number == signal.SIGKILL and (self.killed or self.traps.came("worker") > 0)
+            early = number == signal.SIGTERM and self.told > 0  # it came before the worker had its handlers
+            return None if killed or early else f"worker {self.number} was ended by signal {number}"
         code = os.WEXITSTATUS(self.status)
         allowed = {0, 1} if self.told > 1 else {0} if self.told else set()
         return None if code in allowed else f"worker {self.number} ended by itself with exit code {code}"
 
-    def last_words(self, lines: int = 25) -> str:
+    def last_words(self, lines: int = 6) -> str:
         """Return the end of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return "\n".join(line[:600] for line in text.splitlines()[-lines:])
+        return "\n".join(
+            line if len(line) < 1200 else f"{line[:200]} ... {line[-1000:]}" for line in text.splitlines()[-lines:]
+        )
 
     def end(self) -> None:
         """Kill whatever is left of it."""
@@ -139,6 +143,7 @@ def _be_worker(
             signal.signal(number, signal.SIG_DFL)
         if scaled:
             stages.scale()
+            _monitor_in_whole_seconds()
             stages.set_clock_by(shared)
         stages.put_in_place(shared, runs, obedient=scaled)
         traps.worker_pid = os.getpid()
@@ -156,3 +161,14 @@ def _be_worker(
     finally:
         sys.stdout.flush()
         os._exit(code)
+
+
+def _monitor_in_whole_seconds() -> None:
+    """Keep RQ's own interval as it is: Redis takes no fractions of seconds for a time to live."""
+    begin = service.PreflightWorker.__init__
+
+    def begin_so(self: service.PreflightWorker, queue: Queue, connection: Redis, settings: Settings) -> None:
+        begin(self, queue, connection, settings)
+        self.job_monitoring_interval = 2
+
+    setattr(service.PreflightWorker, "__init__", begin_so)  # noqa: B010 - mypy refuses the plain assignment
