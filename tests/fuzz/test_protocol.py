@@ -17,7 +17,7 @@ import pytest
 from faulty_redis import Fault, Role
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as some
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from stages import BEHAVIOURS, Behaviour
 from world import Options, World
 
@@ -59,6 +59,13 @@ class Storm(RuleBasedStateMachine):
         super().__init__()
         type(self).count += 1
         self.world = type(self).make()
+
+    @initialize(first=some.lists(behaviours, max_size=3), workers=some.integers(0, 2))
+    def begin(self, first: list[Behaviour], workers: int) -> None:
+        for behaviour in first:
+            self.world.enqueue(behaviour, ensure=False)
+        for _ in range(workers):
+            self.world.start_worker()
 
     @rule(behaviour=behaviours, ensure=some.booleans())
     def enqueue(self, behaviour: Behaviour, ensure: bool) -> None:
