@@ -24,14 +24,20 @@ help:  ## List the commands.
 demo: $(VENV)/.demo  ## Train on real digits: a Redis, a worker and a job of its own.
 	@$(BIN)/preflight demo
 
+# Other storms in each run; FUZZ_SEED=, which a failure names, brings one back.
+FUZZ_SECONDS ?= 60
+FUZZ_ALL_SECONDS ?= 3600
+
 test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
 	$(BIN)/pytest tests/acceptance -m "not slow" --hypothesis-profile "the same each time"
 	$(BIN)/pytest tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/fuzz
 
 test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and count what they cover: watched, each import of torch takes a third longer.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
 	$(BIN)/coverage run -m pytest tests/unit tests/integration --numprocesses 2 --dist worksteal
+	FUZZ_SECONDS=$(FUZZ_ALL_SECONDS) $(BIN)/pytest tests/fuzz
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -90,9 +96,10 @@ bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATI
 	$(BIN)/python -m bench.calibration $(CALIBRATION)
 
 ROUNDS ?= 28
-FAULTS ?= --parallel 2 --stock
-faults: $(VENV)/.dev  ## Try real faults, on stock RQ too; ROUNDS=200 draws as many, FAULTS= sets other options.
-	$(BIN)/python -m bench.faults --rounds $(ROUNDS) $(FAULTS)
+SEED ?= 20
+FAULTS ?= --parallel 2 --stock 1
+faults: $(VENV)/.dev build/stock/.made  ## Try real faults, on the newest stock RQ too, and write docs/faults.md; ROUNDS=1000 tries as many, and goes on where it was interrupted.
+	$(BIN)/python -m bench.faults --rounds $(ROUNDS) --seed $(SEED) --stock-python build/stock/bin/python --write docs/faults.md $(FAULTS)
 
 DOCKER ?= docker
 CONTAINERS ?=
@@ -122,6 +129,14 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 $(TOOLS)/.made: Makefile
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	@touch $@
+
+# The newest RQ before whatever this service runs on; everything else is that of .venv.
+build/stock/.made: $(VENV)/.dev Makefile
+	$(PYTHON) -m venv build/stock
+	build/stock/bin/pip install --quiet --upgrade rq
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+	  "$$(build/stock/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/behind.pth"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev

@@ -1,7 +1,10 @@
 """`python -m bench.faults`: try faults and print what came of them; exit code 1 when a promise was broken."""
 
 import argparse
+import math
+import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -9,23 +12,28 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
-from bench.faults import report
-from bench.faults.catalogue import CATALOGUE
-from bench.faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS, Preflight, PreflightScene
+from bench.faults import report, rounds
+from bench.faults.catalogue import CATALOGUE, Fault
+from bench.faults.preflight import Preflight, PreflightScene
 from bench.faults.report import Row
+from bench.faults.rounds import Ended, Round
 from bench.faults.scene import S, Service, Verdict
-from bench.faults.stock import BEYOND, Stock
+from bench.faults.stock import Stock, StockScene
 from bench.faults.strikes import Run
 
 LONE_AT_ONCE: Final = 3
 """Scenes of stock RQ at the same time: mostly they wait for what does not come."""
+RESULTS: Final = Path(__file__).parents[1] / "results" / "faults.jsonl"
 
-Try = tuple[str, Run[S], list[Verdict]]
-"""Name of a fault, how it is tried, and where the verdict goes."""
+Name = Literal["preflight", "stock RQ"]
+Try = tuple[Round, Run[S]]
+"""A round, and how it is tried."""
 
 
 def main() -> int:
@@ -36,26 +44,19 @@ def main() -> int:
         print("\n".join(f"{fault.name}\n    {fault.does}\n    survived: {fault.survival}" for fault in faults))
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    rows = [Row(fault) for fault in faults]
     root = Path(tempfile.mkdtemp(prefix="faults-"))
     print(f"seed {options.seed}; a scene in which a promise is broken stays in {root}", flush=True)
-    began = time.monotonic()
-    with Preflight(root) as service:
-        service.learn()
-        _try_all(service, _ours(rows, options.rounds, Random(options.seed)), options.seed, options.parallel)  # noqa: S311 - dice
+    if options.only_stock:
+        _try_stock(faults, options, root)
+        return 0
+    _try_ours(faults, options, root)
     if options.stock:
-        with Stock(root) as stock:
-            stock.learn()
-            lone = [(row.fault.name, row.fault.stock, row.stock) for row in rows for _ in range(options.stock)]
-            tries = [(name, run, verdicts) for name, run, verdicts in lone if not isinstance(run, str)]
-            _try_all(stock, tries, options.seed, LONE_AT_ONCE)
-    print(f"\n{report.table(rows, stock=bool(options.stock))}\n\n{report.moments(rows)}\n")
-    print(f"Work lost: seconds of training done again; checkpoints every {CHECKPOINT_SECONDS:g} s, and up to "
-          f"{SLACK_SECONDS:g} s are allowed for writing and measuring.")  # fmt: skip
-    print(f"preflight: {report.sums(rows, lambda row: row.ours)}; {time.monotonic() - began:.0f} s in all")
-    if options.stock:
-        print(f"stock RQ: {report.sums(rows, lambda row: row.stock)}; "
-              f"a job that has not ended {BEYOND:.0f} s after its time counts as lost")  # fmt: skip
+        _stock_in_its_environment(options)
+    ended = _of_this_run(rounds.read(options.results), options.seed)
+    rows = _rows(faults, ended)
+    print(f"\n{report.tables(rows)}\n")
+    if options.write:
+        report.write(options.write, report.page(rows, ended, options.seed, _command(options)))
     return int(any(not verdict.survived for row in rows for verdict in row.ours))
 
 
@@ -65,44 +66,119 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="faults whose name contains this")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="rounds at the same time")
-    parser.add_argument("--stock", type=int, nargs="?", const=2, metavar="N", help="try each N times on stock RQ, too")
+    parser.add_argument("--stock", type=int, default=0, metavar="N", help="try each N times on stock RQ, too")
+    parser.add_argument("--stock-python", default=sys.executable, metavar="PATH", help="interpreter that has stock RQ")
+    parser.add_argument("--only-stock", action="store_true", help="try stock RQ alone")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="PATH",
+                        help="file of rounds: those of this version and seed in it are not made again")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=math.inf, metavar="N", help="begin no round after N seconds")
+    parser.add_argument("--write", type=Path, metavar="PATH", help="page to write the tables into, between markers")
     parser.add_argument("--list", action="store_true", help="only say what the faults are")
     return parser.parse_args()
 
 
-def _ours(rows: Sequence[Row], rounds: int, random: Random) -> list[Try[PreflightScene]]:
-    """Return what is tried on this service, in random order."""
-    chosen = [row for row in rows if not row.fault.drawn for _ in range(row.fault.times)]
-    drawn = [row for row in rows if row.fault.drawn]
-    while drawn and rounds > 0:  # each as often as the others
-        chosen += random.sample(drawn, min(rounds, len(drawn)))
-        rounds -= len(drawn)
-    return [(row.fault.name, row.fault.ours, row.ours) for row in random.sample(chosen, len(chosen))]
+def _command(options: argparse.Namespace) -> str:
+    """Return the command that makes these rounds, without the places of files."""
+    words = ["--rounds", str(options.rounds), "--seed", str(options.seed), "--parallel", str(options.parallel)]
+    words += [word for name in options.only or () for word in ("--only", name)]
+    words += ["--stock", str(options.stock)] if options.stock else []
+    return shlex.join(["python", "-m", "bench.faults", *words])
 
 
-def _try_all(service: Service[S], tries: Sequence[Try[S]], seed: int, parallel: int) -> None:
-    """Try everything, some at the same time, and say what came of each."""
-    lock, done = threading.Lock(), 0
+def _try_ours(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:
+    """Make the rounds of this service that have not been made."""
+    counts = [(fault, fault.times) for fault in faults if not fault.drawn]
+    drawn = [fault for fault in faults if fault.drawn]
+    counts += [(fault, len(range(at, options.rounds, len(drawn)))) for at, fault in enumerate(drawn)]
+    tries = _outstanding("preflight", counts, options)
+    if tries:
+        with Preflight(root) as service:
+            service.learn()
+            runs: list[Try[PreflightScene]] = [(one, fault.ours) for one, fault in tries]
+            _try_all(service, runs, options, options.parallel)
+
+
+def _try_stock(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:
+    """Make the rounds of stock RQ that have not been made."""
+    counts = [(fault, options.stock) for fault in faults if not isinstance(fault.stock, str)]
+    tries = _outstanding("stock RQ", counts, options)
+    if tries:
+        with Stock(root) as service:
+            service.learn()
+            runs: list[Try[StockScene]] = [
+                (one, fault.stock) for one, fault in tries if not isinstance(fault.stock, str)
+            ]
+            _try_all(service, runs, options, LONE_AT_ONCE)
+
+
+def _stock_in_its_environment(options: argparse.Namespace) -> None:
+    """Try stock RQ by an interpreter that has the newest, which need not be the one that this service runs on."""
+    only = [word for name in options.only or () for word in ("--only", name)]
+    subprocess.run(
+        [options.stock_python, "-m", "bench.faults", "--only-stock", "--stock", str(options.stock), "--seed",
+         str(options.seed), "--results", str(options.results), "--seconds", str(options.seconds), *only],
+        check=True,
+    )  # fmt: skip
+
+
+def _outstanding(
+    name: Name, counts: Sequence[tuple[Fault, int]], options: argparse.Namespace
+) -> list[tuple[Round, Fault]]:
+    """Return the rounds that have not been made, the first of each fault before the second of any."""
+    known = {fault.name: fault for fault, _ in counts}
+    of_each = [
+        [Round(name, _version(name), options.seed, fault.name, number) for number in range(count)]
+        for fault, count in counts
+    ]
+    wanted = [one for turn in zip_longest(*of_each) for one in turn if one is not None]
+    left = rounds.outstanding(wanted, rounds.read(options.results))
+    print(f"{name} {_version(name)}: {len(left)} of {len(wanted)} rounds are to be made", flush=True)
+    return [(one, known[one.fault]) for one in left]
+
+
+def _version(name: Name) -> str:
+    return version("preflight-worker" if name == "preflight" else "rq")
+
+
+def _of_this_run(ended: Sequence[Ended], seed: int) -> list[Ended]:
+    """Return the rounds of this seed: those of this version, and those of the newest RQ that was tried beside it."""
+    of_seed = [one for one in ended if one.round.seed == seed]
+    ours = [one for one in of_seed if one.round.service == "preflight" and one.round.version == _version("preflight")]
+    stock = [one for one in of_seed if one.round.service == "stock RQ"]
+    return ours + [one for one in stock if one.round.version == stock[-1].round.version]
+
+
+def _rows(faults: Sequence[Fault], ended: Sequence[Ended]) -> list[Row]:
+    def verdicts(fault: Fault, name: Name) -> list[Verdict]:
+        return [one.verdict for one in ended if (one.round.fault, one.round.service) == (fault.name, name)]
+
+    return [Row(fault, verdicts(fault, "preflight"), verdicts(fault, "stock RQ")) for fault in faults]
+
+
+def _try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Namespace, parallel: int) -> None:
+    """Make all rounds, some at the same time; say what came of each, and keep it."""
+    lock, done, begun = threading.Lock(), 0, time.monotonic()
+    here = rounds.machine()
 
     def one(number: int) -> None:
         nonlocal done
-        name, run, verdicts = tries[number]
+        which, run = tries[number]
         began = time.monotonic()
+        if began - begun > options.seconds:
+            return
         try:
-            verdict = run(service, Random(f"{seed} {number}"))  # noqa: S311 - dice
+            verdict = run(service, Random(f"{which.seed} {which.fault} {which.number}"))  # noqa: S311 - dice
         except Exception as error:
             # What cannot be judged has not been survived; the others shall be tried all the same.
             traceback.print_exc()
             verdict = Verdict(problems=(f"{type(error).__name__}: {error}",), lost=True)
+        seconds = time.monotonic() - began
         with lock:
             done += 1
-            verdicts.append(verdict)
+            rounds.append(options.results, Ended(which, verdict, round(seconds, 1), rounds.today(), here))
             at = f", {verdict.moment}" if verdict.moment else ""
             said = "; ".join(verdict.problems + verdict.late) or verdict.not_run or "survived"
-            print(
-                f"{done:4}/{len(tries)} {time.monotonic() - began:5.0f} s  {service.name}: {name}{at}: {said}",
-                flush=True,
-            )
+            print(f"{done:4}/{len(tries)} {seconds:5.0f} s  {service.name}: {which.fault}{at}: {said}", flush=True)
 
     pool = ThreadPoolExecutor(parallel)
     try:

@@ -1,12 +1,20 @@
-"""What the suite prints: a row for each fault, and the sums."""
+"""What the suite prints and writes into a page: a row for each fault, and the sums."""
 
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from bench.faults.catalogue import Fault
+from bench.faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
+from bench.faults.rounds import Ended
 from bench.faults.scene import Moment, Verdict
+from bench.faults.stock import BEYOND
+
+BEGIN: Final = "<!-- python -m bench.faults writes what follows -->"
+END: Final = "<!-- and no further -->"
 
 
 @dataclass(slots=True)
@@ -16,6 +24,43 @@ class Row:
     fault: Fault
     ours: list[Verdict] = field(default_factory=list)
     stock: list[Verdict] = field(default_factory=list)
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return everything that is said of the rounds."""
+    stock = any(row.stock for row in rows)
+    beside = (
+        f"\n\nstock RQ: {sums(rows, lambda row: row.stock)}; "
+        f"a job that has not ended {BEYOND:.0f} s after its time counts as lost"
+    )
+    return (
+        f"{table(rows, stock=stock)}\n\n{moments(rows)}\n\n"
+        f"Work lost: seconds of training done again; checkpoints every {CHECKPOINT_SECONDS:g} s, and up to "
+        f"{SLACK_SECONDS:g} s are allowed for writing and measuring.\n\n"
+        f"preflight: {sums(rows, lambda row: row.ours)}{beside if stock else ''}"
+    )
+
+
+def page(rows: Sequence[Row], ended: Sequence[Ended], seed: int, command: str) -> str:
+    """Return what a page says: on what, when and by which command the rounds were made, and what came of them."""
+    days = sorted({one.at for one in ended})
+    when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
+    versions = "; ".join(dict.fromkeys(f"{one.round.service} {one.round.version}" for one in ended))
+    where = "; ".join(dict.fromkeys(one.machine for one in ended))
+    return f"{versions}, {when}. {where}.\n`{command}` (seed {seed}).\n\n{tables(rows)}"
+
+
+def write(path: Path, text: str) -> None:
+    """Put `text` between the markers of a page.
+
+    Raises:
+        ValueError: the page has no markers, or not one of each.
+    """
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in after:
+        raise ValueError(f"{path} must have {BEGIN!r} once, and {END!r} once behind it")
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def table(rows: Sequence[Row], *, stock: bool) -> str:

@@ -1,4 +1,4 @@
-"""A Redis connection that fails at a chosen command: the process is killed or stopped, or the request or its answer is lost.
+"""A Redis connection that fails at a chosen command: the process is killed or stopped, or request or answer is lost.
 
 The traps lie in memory that a worker shares with its supervisors and with the test, which can set them at any moment.
 """
@@ -100,7 +100,7 @@ class FaultyConnection(UnixDomainSocketConnection):
     """A connection whose commands are counted; a pipeline and a script are one command each."""
 
     def __init__(self, *, traps: Traps, path: str, **options: object) -> None:
-        super().__init__(path=path, **options)
+        UnixDomainSocketConnection.__init__(self, path=path, **options)
         self._traps = traps
         self._setting_up = False
         self._fault = Fault.NONE
@@ -109,19 +109,19 @@ class FaultyConnection(UnixDomainSocketConnection):
         """Set the connection up without counting what that takes."""
         self._setting_up = True
         try:
-            super().on_connect_check_health(check_health)
+            UnixDomainSocketConnection.on_connect_check_health(self, check_health)
         finally:
             self._setting_up = False
 
     def send_packed_command(self, command: object, check_health: bool = True) -> None:
         """Send what one command is, unless the fault comes before it."""
-        if not self._setting_up and self._sock:
+        if not self._setting_up:
             fault = self._traps.next()
             if fault in BEFORE:
                 self._happen(fault)
             else:
                 self._fault = fault
-        super().send_packed_command(command, check_health)
+        UnixDomainSocketConnection.send_packed_command(self, command, check_health)
 
     def read_response(self, *arguments: object, **options: object) -> object:
         """Read the answer, unless it is lost."""
@@ -138,7 +138,7 @@ class FaultyConnection(UnixDomainSocketConnection):
         elif fault in (Fault.STOP_BEFORE, Fault.STOP_AFTER):
             os.kill(os.getpid(), signal.SIGSTOP)
         else:
-            self.disconnect()
+            UnixDomainSocketConnection.disconnect(self)
             raise RedisConnectionError("the test has cut the connection")
 
 

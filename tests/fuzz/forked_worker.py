@@ -1,4 +1,4 @@
-"""A real `preflight worker`, forked from the test process instead of started afresh: that takes 20 ms instead of a second.
+"""A real `preflight worker`, forked from the test process instead of started afresh: 20 ms instead of a second.
 
 The process runs `worker.service.serve`; only its stages, its waits and the connection it is given are the test's.
 """

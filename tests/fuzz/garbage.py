@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Final
 
+from pydantic import TypeAdapter
 from redis import Redis
 from redis.exceptions import ResponseError
 
@@ -13,6 +14,15 @@ VALUES: Final = (
     b"x", b"", b"-1", b"0", b"9" * 30, b"1e309", b"nan", b"\xff\xfe\x00", b"{}", b"[]", b"null", b'{"type": 1}',
     b"x" * 3000, b"finished", b"queued", b"started", b"2026-01-01T00:00:00Z",
 )  # fmt: skip
+
+
+RAW = TypeAdapter(list[bytes])
+"""What Redis answers where nothing is decoded."""
+
+
+def all_keys(connection: Redis, pattern: str = "*") -> list[bytes]:
+    """Return the keys that there are, in order."""
+    return sorted(RAW.validate_python(connection.keys(pattern)))
 
 
 def spoil(connection: Redis, key: bytes, how: int) -> str:
@@ -59,7 +69,7 @@ def _altered(connection: Redis, key: bytes, kind: str, how: int) -> str:
     how //= len(VALUES)
     match kind:
         case "hash":
-            names = sorted(name for name in (connection.hkeys(key) or []) if isinstance(name, bytes))
+            names = sorted(RAW.validate_python(connection.hkeys(key)))
             name = [*names, b"new"][how % (len(names) + 1)]
             if how // (len(names) + 1) % 4 == 0:
                 connection.hdel(key, name)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from faulty_redis import Shared
+from pydantic import JsonValue
 
 from training.artifact import publish, save
 from training.errors import ArtifactError, DatasetError
@@ -125,20 +126,22 @@ def _misbehave(run: Run, behaviour: Behaviour) -> None:
 def _published(run: Run, job: TrainJob, spec: TrainSpec) -> TrainResult:
     """Leave a model, as the training child and the supervisor do, and say so."""
     plan = job.plan.complete(spec, 1)
-    metrics = {
+    metrics: dict[str, JsonValue] = {
         "test_accuracy": 0.5, "test_loss": 1.0, "epochs": 1, "best_epoch": 1, "stopped_early": False,
         "train_seconds": 0.1, "samples_per_s": 1.0, "measured_epoch_s": 0.1,
     }  # fmt: skip
     model = f"weights of attempt {run.attempt}".encode()
-    facts = {
+    facts: dict[str, JsonValue] = {
         "job_id": run.job_id, "attempt": run.attempt, "spec": asdict(spec), "plan": asdict(plan), "metrics": metrics,
         "predicted_epoch_s": None,
     }  # fmt: skip
     save(run.places.staged, model, facts)
     run.watch.certain()
     publish(run.places.staged, run.places.artifact)
-    figures = {**metrics, "artifact": str(run.places.artifact), "model_sha256": hashlib.sha256(model).hexdigest(),
-               "predicted_epoch_s": None}  # fmt: skip
+    digest = hashlib.sha256(model).hexdigest()
+    figures: dict[str, JsonValue] = {
+        **metrics, "artifact": str(run.places.artifact), "model_sha256": digest, "predicted_epoch_s": None,
+    }  # fmt: skip
     return run._finished(figures, plan)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 from faulty_redis import Shared
 from forked_worker import ForkedWorker
+from garbage import RAW, all_keys
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
@@ -42,7 +43,8 @@ class Bench:
     def __init__(self, url: str, directory: Path) -> None:
         self.settings = Settings(
             redis_url=url, data_dir=directory / "data", artifact_dir=directory / "artifacts",
-            cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text", log_level="error",
+            cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text",
+            log_level="error",
         )  # fmt: skip
         self.connection: Redis = Redis.from_url(url)
         self.client = Client(url)
@@ -93,19 +95,16 @@ class Bench:
 
     def _endless(self, batch: list[Hostile]) -> list[str]:
         """Return the keys of a batch that are kept for ever."""
-        keys_without_end = [
-            key for key in (self.connection.keys("preflight:{*") or []) if self.connection.ttl(key) == -1
-        ]
+        keys_without_end = [key for key in all_keys(self.connection, "preflight:{*") if self.connection.ttl(key) == -1]
         hashes = [b"rq:job:" + entry.id for entry in batch if entry.kind == "hash" and not _kept_on_request(entry)]
         keys_without_end += [key for key in hashes if self.connection.ttl(key) == -1]
         return [f"{key[:80]!r} has no time to live" for key in keys_without_end]
 
     def _waiting(self) -> list[bytes]:
         queue = self.queue
-        waiting: list[bytes] = self.connection.lrange(queue.key, 0, -1)
-        waiting += self.connection.lrange(queue.intermediate_queue_key, 0, -1)
-        waiting += self.connection.zrange(queue.started_job_registry.key, 0, -1)
-        return waiting
+        lists = (queue.key, queue.intermediate_queue_key)
+        waiting = [entry for key in lists for entry in RAW.validate_python(self.connection.lrange(key, 0, -1))]
+        return waiting + RAW.validate_python(self.connection.zrange(queue.started_job_registry.key, 0, -1))
 
 
 def _kept_on_request(entry: Hostile) -> bool:
@@ -131,9 +130,8 @@ def test_no_message_ends_a_worker_or_delays_the_next_job(bench: Bench, capsys: p
         batch = [grow.entry(count + number) for number in range(BATCH)]
         problems = bench.problems(batch)
         if problems:
-            found = ((entry, bench.alone(entry)) for entry in batch)
-            alone = next(((entry, wrong) for entry, wrong in found if wrong), ("none of them alone", []))
-            shown = f"FUZZ_SEED={SEED}, messages from {count} on: {problems[:5]}\n{alone!r}"
+            alone = next((f"{entry!r}\n{wrong}" for entry in batch if (wrong := bench.alone(entry))), "none alone")
+            shown = f"FUZZ_SEED={SEED}, messages from {count} on: {problems[:5]}\nof these: {alone}"
             pytest.fail(shown[:6000], pytrace=False)
         count += BATCH
     assert bench.left_behind() == []

@@ -2,28 +2,26 @@
 
 **Every accepted job** (`enqueue` returned, or the outbox enqueued it again) **ends exactly once, with a reason**:
 
-- its last lifecycle event is `training_done`, `job_failed` with a reason, or `job_cancelled`; RQ's hash is gone or says
-  finished, failed, canceled or stopped; the state agrees;
-- it is told `training_done` at most once, and nothing follows a `training_done` but what a further submission of the
-  same id brings about; failures that are not retried are told at most once for each submission;
+- its last lifecycle event is `training_done`, `job_failed` with a reason, or `job_cancelled`; RQ's hash is gone or
+  says finished, failed, canceled or stopped; the state agrees;
+- it is told `training_done` at most once, and nothing follows a `training_done` but what a further submission of
+  the same id brings about; failures that are not retried are told at most once for each submission;
 - the model on disk is that of the result;
 - it is in none of: queue, intermediate queue, started registry, executions.
 
-**The weaker rule** holds for a job whose data a Redis that was emptied or rolled back has lost, and for one of whose keys
-was overwritten: it may end in any way, more than once or never be heard of again, but it must not stay in the queue, the
-intermediate queue or the started registry, and no process works on it. Overwriting queue, intermediate queue or
-started registry themselves loses what stood in them: all jobs that had not ended come under the weaker rule then. A
-job that was enqueued with `ensure=True` and lost its data to an emptied Redis must still end.
+**The weaker rule** holds for a job whose data a Redis that was emptied or rolled back has lost, and for one of whose
+keys was overwritten: it may end in any way, more than once or never be heard of again, but it must not stay in the
+queue, the intermediate queue or the started registry. Overwriting one of these three loses what stood in it: all jobs
+come under the weaker rule then. A job that was enqueued with `ensure=True` and lost its data to an emptied Redis must
+still end.
 
-**At any time**: no worker ends unless it was told to or killed. **After the storm**: the next plain job finishes, and every
-key of a job that has ended has a time to live.
+**At any time**: no worker ends unless it was told to or killed. **After the storm**: the next plain job finishes, and
+every key of a job that has ended has a time to live.
 """
 
 import hashlib
-import json
-import os
+import re
 import shutil
-import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,7 +33,7 @@ import psutil
 import stages
 from faulty_redis import Fault, Role, Shared
 from forked_worker import ForkedWorker
-from garbage import spoil
+from garbage import RAW, all_keys, spoil
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from rq import Queue, Retry
@@ -45,9 +43,10 @@ from stages import BEHAVIOURS, Behaviour
 
 from training.artifact import MODEL
 from worker import keys
+from worker.answers import text
 from worker.client import Client
 from worker.settings import Settings
-from worker.wire import FUNCTION, JobFailed, TrainJob
+from worker.wire import FUNCTION, AnyEvent, JobFailed, TrainJob
 
 DRAINED_WITHIN: Final = 20.0
 """Seconds in which healthy workers bring every job to its end; usually one."""
@@ -58,6 +57,9 @@ RETRIED: Final = ("artifact_error", "child_failed")
 """Reasons of failures that RQ's retries are spent on."""
 OVER: Final = ("finished", "failed", "canceled", "stopped", "")
 MOST_WORKERS: Final = 3
+OF_JOBS: Final = (b"preflight:{", b"rq:job:", b"rq:results:", b"rq:execution")
+"""How the keys of jobs begin."""
+PARTS: Final = re.compile(r"[:{}]+")
 
 
 @dataclass(slots=True)
@@ -97,7 +99,8 @@ class World:
         directory.mkdir(parents=True)
         self.settings = Settings(
             redis_url=url, data_dir=directory / "data", artifact_dir=directory / "artifacts",
-            cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text", log_level="warning",
+            cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text",
+            log_level="warning",
         )  # fmt: skip
         self.connection: Redis = Redis.from_url(url)
         self.connection.config_set("maxmemory", 0)
@@ -184,11 +187,11 @@ class World:
             with suppress(Exception):  # it does not run, or is no job any more
                 send_stop_job_command(self.connection, job.id, serializer=JSONSerializer)
 
-    def command(self, text: bytes) -> None:
+    def command(self, command: bytes) -> None:
         """Publish a command to every worker."""
-        self.note(f"command {text[:40]!r}")
+        self.note(f"command {command[:40]!r}")
         for channel in self.connection.pubsub_channels("rq:pubsub:*"):
-            self.connection.publish(channel.decode() if isinstance(channel, bytes) else channel, text)
+            self.connection.publish(channel.decode() if isinstance(channel, bytes) else channel, command)
 
     # --- workers
 
@@ -263,8 +266,9 @@ class World:
     def take_snapshot(self) -> None:
         """Remember everything."""
         self.note("snapshot of Redis")
+        self.connection.config_set("maxmemory", 0)
         self._snapshot = []
-        for key in self.connection.keys("*"):
+        for key in all_keys(self.connection):
             pipe = self.connection.pipeline(transaction=True)
             pipe.pttl(key)
             pipe.dump(key)
@@ -300,7 +304,7 @@ class World:
 
     def garbage(self, which: int, how: int) -> None:
         """Put garbage into a key that is there, or could be."""
-        names = sorted({*(key for key in self.connection.keys("*") if isinstance(key, bytes)), *self._names()})
+        names = sorted({*all_keys(self.connection), *self._names()})
         key = names[which % len(names)]
         self.note(f"garbage in {key.decode()}: {spoil(self.connection, key, how)}")
         self._blame(key.decode(errors="replace"))
@@ -412,12 +416,12 @@ class World:
     def _entries(self, key: str) -> list[bytes]:
         match self.connection.type(key):
             case b"list":
-                return self.connection.lrange(key, 0, -1)
+                return RAW.validate_python(self.connection.lrange(key, 0, -1))
             case b"zset":
-                return self.connection.zrange(key, 0, -1)
+                return RAW.validate_python(self.connection.zrange(key, 0, -1))
             case b"none":
                 return []
-        return [b"something else: " + self.connection.type(key)]
+        return [b"something else"]
 
     def _job_problems(self, job: Submitted) -> list[str]:
         if job.spoiled or (job.lost and not job.ensured):
@@ -429,7 +433,7 @@ class World:
         kinds = [event.type for event in events]
         last = next((event for event in reversed(events) if event.type != "warning"), None)
         problems = []
-        rq_status = (self.connection.hget(f"rq:job:{job.id}", "status") or b"").decode()
+        rq_status = text(self.connection.hget(f"rq:job:{job.id}", "status") or b"")
         status = self.client.status(job.id).status
         if last is None or last.type not in ("training_done", "job_failed", "job_cancelled"):
             return [f"has not ended: {kinds}; {status}, for RQ {rq_status}"]
@@ -463,14 +467,13 @@ class World:
 
     def _endless(self) -> list[str]:
         """Return the keys of jobs that have no time to live though their jobs are over."""
-        endless = []
-        for key in self.connection.keys("*"):
-            name = key.decode(errors="replace")
-            of_job = name.startswith(("preflight:{", "rq:job:", "rq:results:", "rq:execution"))
-            job = next((job for job in self.jobs.values() if job.id in name.replace("{", ":").replace("}", ":").split(":")), None)
-            if of_job and not (job and (job.endless or job.spoiled)) and self.connection.ttl(key) == -1:
-                endless.append(f"{name} has no time to live")
-        return endless
+        excused = {job.id for job in self.jobs.values() if job.endless or job.spoiled}
+        of_jobs = [key.decode(errors="replace") for key in all_keys(self.connection) if key.startswith(OF_JOBS)]
+        return [
+            f"{name} has no time to live"
+            for name in of_jobs
+            if not excused & set(PARTS.split(name)) and self.connection.ttl(name) == -1
+        ]
 
     def report(self, problems: Sequence[str]) -> str:
         """Return everything that is needed to understand a failure."""
@@ -483,9 +486,9 @@ class World:
         logs = [f"--- worker {worker.number}\n{worker.last_words()}" for worker in self.workers]
         return "\n".join([*problems, "--- history", *self.history, "--- jobs", *jobs, "--- runs", *runs, *logs])
 
-    def _told(self, job: Submitted) -> list[JobFailed]:
+    def _told(self, job: Submitted) -> list[AnyEvent]:
         try:
-            return [event for event in self.client.turning_points(job.id)]  # type: ignore[misc]
+            return self.client.turning_points(job.id)
         except (RedisError, ResponseError):
             return []
 

@@ -1,0 +1,83 @@
+"""What came of each round, a line of JSON as soon as it has ended: a thousand rounds can be made in pieces."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from bench.faults.scene import Verdict
+from worker.embedded_redis import executable
+
+CPU_INFO: Final = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round: with the same seed, fault and number it throws the same dice."""
+
+    service: str
+    version: str
+    """Of the service: this one's, or RQ's."""
+    seed: int
+    fault: str
+    number: int
+    """So many rounds of this fault came before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A round that has ended."""
+
+    round: Round
+    verdict: Verdict
+    seconds: float
+    at: str
+    """Day on which it ended."""
+    machine: str
+
+
+ENDED = TypeAdapter(Ended)
+
+
+def read(path: Path) -> list[Ended]:
+    """Return the rounds in a file; a line that was cut off is passed over."""
+    if not path.is_file():
+        return []
+    whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [ENDED.validate_json(line) for line in whole]
+
+
+def append(path: Path, ended: Ended) -> None:
+    """Add a round to a file, behind a whole line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+    with path.open("ab") as file:
+        file.write((b"\n" if torn else b"") + ENDED.dump_json(ended, exclude_defaults=True) + b"\n")
+
+
+def outstanding(wanted: Sequence[Round], ended: Iterable[Ended]) -> list[Round]:
+    """Return the rounds that have not ended yet."""
+    over = {one.round for one in ended}
+    return [one for one in wanted if one not in over]
+
+
+def today() -> str:
+    """Return the day."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def machine() -> str:
+    """Return what the rounds run on, in words."""
+    names = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if "model name" in line]
+    control = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").is_file() else "v1"
+    said = subprocess.run([str(executable()), "--version"], capture_output=True, text=True, check=True).stdout
+    redis = next((word.removeprefix("v=") for word in said.split() if word.startswith("v=")), "of no known version")
+    name = names[0] if names else platform.machine()
+    return f"{os.cpu_count()} CPUs ({name}), Linux with cgroup {control}, Redis {redis}, torch {version('torch')}"
