@@ -114,11 +114,11 @@ class ForkedWorker:
         allowed = {0, 1} if self.told > 1 else {0} if self.told else set()
         return None if code in allowed else f"worker {self.number} ended by itself with exit code {code}"
 
-    def last_words(self, lines: int = 6) -> str:
+    def last_words(self, lines: int = 30) -> str:
         """Return the end of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(
-            line if len(line) < 1200 else f"{line[:200]} ... {line[-1000:]}" for line in text.splitlines()[-lines:]
+            line if len(line) < 700 else f"{line[:150]} ... {line[-450:]}" for line in text.splitlines()[-lines:]
         )
 
     def end(self) -> None:
