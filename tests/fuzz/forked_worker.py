@@ -30,7 +30,9 @@ PATH_OF_URL: Final = len("unix://")
 class ForkedWorker:
     """One worker process, and what has been done to it."""
 
-    def __init__(self, settings: Settings, shared: Shared, directory: Path, number: int, *, scaled: bool) -> None:
+    def __init__(
+        self, settings: Settings, shared: Shared, directory: Path, number: int, *, traps: Traps, scaled: bool
+    ) -> None:  # fmt: skip
         """Fork it.
 
         Args:
@@ -38,10 +40,11 @@ class ForkedWorker:
             shared: numbers that all processes and the test share.
             directory: for its log and the notes of its runs.
             number: a name for it.
+            traps: faults that wait for it.
             scaled: whether time constants are shortened and jobs do what their seed says.
         """
         self.number = number
-        self.traps = Traps()
+        self.traps = traps
         self.log = directory / f"worker-{number}.log"
         self.status: int | None = None
         """Wait status, once it has ended."""

@@ -1,7 +1,7 @@
 """The fuzzer of messages: job hashes grown from valid ones, and every field of RQ's at its edges, before a real worker.
 
 The worker's waits are its own here; only the stages of a training are not (`stages`), so that a message which turns out
-valid takes milliseconds. FUZZ_SECONDS (a third of it) and FUZZ_SEED are those of `test_protocol`.
+valid takes milliseconds. `budget` says for how long.
 """
 
 import time
@@ -11,13 +11,13 @@ from random import Random
 from typing import Final
 
 import pytest
-from faulty_redis import Shared
+from budget import MESSAGES_S, SEED, TIMEOUT_S
+from faulty_redis import Shared, Traps
 from forked_worker import ForkedWorker
 from garbage import RAW, all_keys
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
-from test_protocol import SECONDS, SEED
 
 from bench.faults.hostile import Grower, Hostile
 from worker import keys
@@ -55,7 +55,7 @@ class Bench:
         self.worker = self._new_worker()
 
     def _new_worker(self) -> ForkedWorker:
-        return ForkedWorker(self.settings, Shared(8), self._directory, self._good, scaled=False)
+        return ForkedWorker(self.settings, Shared(8), self._directory, self._good, traps=Traps(), scaled=False)
 
     def alone(self, entry: Hostile) -> list[str]:
         """Return what is wrong with one message before a new worker on an empty Redis."""
@@ -121,11 +121,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         bench.close()
 
 
-@pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.timeout(TIMEOUT_S)
 def test_no_message_ends_a_worker_or_delays_the_next_job(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """As many of ten thousand as the budget allows: all of them where it is an hour."""
     grow = Grower(Random(SEED), bench.tripwire)  # noqa: S311 - dice
-    deadline, count = time.monotonic() + SECONDS / 3, 0
+    deadline, count = time.monotonic() + MESSAGES_S, 0
     while count < MESSAGES and time.monotonic() < deadline:
         batch = [grow.entry(count + number) for number in range(BATCH)]
         problems = bench.problems(batch)

@@ -1,0 +1,90 @@
+"""What the fuzzers have found, each by what it is; smallest first."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faulty_redis import Fault
+from redis import Redis
+from services import wait_until
+from world import Options, World
+
+from worker.embedded_redis import redis_server
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with redis_server() as url:
+        world = World(url, tmp_path / "world")
+        yield world
+        world.close()
+
+
+def test_a_job_without_result_ttl_finishes_after_a_death(world: World) -> None:
+    """Ids of executions that were deleted made RQ's delete() raise: `done` rounds without an end."""
+    world.enqueue_by_rq("die once", Options(result_ttl=0))
+    assert world.drain() == []
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_job_without_failure_ttl_fails_once(world: World, retries: int) -> None:
+    """It was run three times and put into quarantine: RQ had deleted the hash that was asked for its status."""
+    world.enqueue_by_rq("fail", Options(failure_ttl=0, retries=retries))
+    assert world.drain() == []
+
+
+def test_what_is_kept_of_a_failure_has_a_time_to_live(world: World) -> None:
+    """`rq:results` of a failed job was kept for ever."""
+    world.enqueue_by_rq("fail", Options())
+    assert world.drain() == []
+
+
+def test_what_is_kept_of_a_job_cancelled_in_the_queue_has_a_time_to_live(world: World) -> None:
+    """RQ's hash was kept for ever."""
+    world.enqueue("finish", ensure=False)
+    world.cancel(0)
+    assert world.drain() == []
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER])
+@pytest.mark.parametrize("commands", range(10))
+def test_no_lost_answer_ends_a_worker_that_signs_on(world: World, fault: Fault, commands: int) -> None:
+    """RQ's constructor asks Redis who is connected, and gave up when the connection broke there."""
+    world.start_worker("worker", fault, commands)
+    wait_until(lambda: world.workers[0].traps.came("worker") > 0)
+    assert world.drain() == []
+
+
+def spoil_by_string(connection: Redis, key: str) -> None:
+    connection.delete(key)
+    connection.set(key, "x", ex=1000)
+
+
+def spoil_by_hash(connection: Redis, key: str) -> None:
+    connection.delete(key)
+    connection.hset(key, "x", "x")
+
+
+@pytest.mark.parametrize("spoil", [spoil_by_string, spoil_by_hash])
+@pytest.mark.parametrize(
+    "key",
+    ["rq:queue:preflight", "rq:queue:preflight:intermediate", "rq:wip:preflight", "rq:finished:preflight",
+     "rq:failed:preflight", "rq:canceled:preflight", "rq:queues", "rq:workers", "rq:workers:preflight",
+     "preflight:quarantine", "preflight:totals"],
+)  # fmt: skip
+def test_no_shared_key_of_a_wrong_type_stops_the_queue(
+    world: World, key: str, spoil: Callable[[Redis, str], None]
+) -> None:
+    """Worker processes ended, healthy jobs went to quarantine, or all jobs waited."""
+    spoil(world.connection, key)
+    assert world.drain() == []
+
+
+@pytest.mark.parametrize("key", ["rq:executions:{}", "rq:results:{}", "rq:job:{}:dependents", "preflight:{{{}}}:fence"])
+def test_no_key_of_a_wrong_type_of_one_job_ends_a_worker(world: World, key: str) -> None:
+    """The worker process ended, and the next one that took the job."""
+    world.enqueue("finish", ensure=False)
+    (job,) = world.jobs.values()
+    world.connection.set(key.format(job.id), "x", ex=1000)
+    job.spoiled = True
+    assert world.drain() == []
