@@ -484,12 +484,12 @@ class World:
 
     def _endless(self) -> list[str]:
         """Return the keys of jobs that have no time to live though their jobs are over."""
-        excused = {job.id for job in self.jobs.values() if job.endless or job.spoiled}
+        ours = {job.id for job in self.jobs.values() if not (job.endless or job.spoiled)}
         of_jobs = [key.decode(errors="replace") for key in all_keys(self.connection) if key.startswith(OF_JOBS)]
         return [
             f"{name} has no time to live"
             for name in of_jobs
-            if not excused & set(PARTS.split(name)) and self.connection.ttl(name) == -1
+            if ours & set(PARTS.split(name)) and self.connection.ttl(name) == -1
         ]
 
     def report(self, problems: Sequence[str]) -> str:
