@@ -4,13 +4,14 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from bench.faults.scene import Verdict
 from worker.embedded_redis import executable
@@ -50,8 +51,11 @@ def read(path: Path) -> list[Ended]:
     """Return the rounds in a file; a line that was cut off is passed over."""
     if not path.is_file():
         return []
-    whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [ENDED.validate_json(line) for line in whole]
+    found = []
+    for line in path.read_bytes().splitlines():
+        with suppress(ValidationError):
+            found.append(ENDED.validate_json(line))
+    return found
 
 
 def append(path: Path, ended: Ended) -> None:

@@ -7,8 +7,13 @@ from random import Random
 
 import pytest
 
+from bench.faults import report, rounds
 from bench.faults.catalogue import CATALOGUE
+from bench.faults.hostile import hostile
 from bench.faults.preflight import Preflight, PreflightScene, lost_seconds, sequence_problems
+from bench.faults.report import Row
+from bench.faults.rounds import Ended, Round
+from bench.faults.scene import Moment, Verdict
 from bench.faults.strikes import Run
 from bench.faults.trials import alone, hostile_hashes
 from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
@@ -107,3 +112,63 @@ FIRST = [begun(0), progress(2, 1, 50), progress(3, 1, 100), progress(4, 2, 50)]
 def test_the_suite_measures_lost_work(after: list[AnyEvent], lost: float) -> None:
     """A fault at second 5: what was trained since the position that is gone on from is lost."""
     assert lost_seconds([*FIRST, *after], 5, 1) == pytest.approx(lost)
+
+
+def ended(number: int, verdict: Verdict, *, version: str = "1", service: str = "preflight") -> Ended:
+    made = Round(service, version, 20, SHORT[0], number)
+    return Ended(made, verdict, 1.0, "2026-01-01", "a machine")
+
+
+def test_rounds_are_kept_as_they_end(tmp_path: Path) -> None:
+    """A line that an interrupt has cut off is passed over, and the next one is whole."""
+    path = tmp_path / "results" / "faults.jsonl"
+    first = ended(0, Verdict(problems=("lost",), lost=True, moment=Moment.MID_EPOCH, missed=(Moment.CHECKPOINT,)))
+    rounds.append(path, first)
+    with path.open("ab") as file:
+        file.write(b'{"round": {"serv')
+    rounds.append(path, ended(1, Verdict(lost_s=0.5)))
+    assert rounds.read(path) == [first, ended(1, Verdict(lost_s=0.5))]
+
+
+def test_rounds_that_were_made_are_not_made_again() -> None:
+    """Those of another version or number are."""
+    wanted = [ended(number, Verdict()).round for number in range(3)]
+    made = [ended(1, Verdict()), ended(2, Verdict(), version="0"), ended(0, Verdict(), service="stock RQ")]
+    assert rounds.outstanding(wanted, made) == [wanted[0], wanted[2]]
+
+
+def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
+    """What stands around it stays; versions, day, machine and command are said; twice is as once."""
+    path, fault = tmp_path / "faults.md", CATALOGUE[1]
+    path.write_text(f"before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
+    verdicts = [Verdict(lost_s=0.5), Verdict(problems=("late",), lost_s=1.5)]
+    made = [
+        *(ended(number, verdict) for number, verdict in enumerate(verdicts)),
+        ended(0, Verdict(), service="stock RQ"),
+    ]
+    text = report.page([Row(fault, verdicts, [Verdict()])], made, 20, "python -m bench.faults --rounds 2")
+    for _ in range(2):
+        report.write(path, text)
+    written = path.read_text()
+    assert written.startswith(f"before\n\n{report.BEGIN}\n\npreflight 1; stock RQ 1, 2026-01-01. a machine.\n")
+    assert written.endswith(f"\n\n{report.END}\n\nafter\n")
+    assert "`python -m bench.faults --rounds 2`" in written
+    assert f"{fault.name} | 2 | 1 | 1.0 / 1.5 s | 0 | 1 of 1 |" in written
+    assert "old" not in written
+
+
+def test_a_page_without_markers_is_left_alone(tmp_path: Path) -> None:
+    """A page with one marker, too."""
+    path = tmp_path / "faults.md"
+    for content in ("no markers", f"{report.END} {report.BEGIN}", report.BEGIN):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="must have"):
+            report.write(path, "text")
+        assert path.read_text() == content
+
+
+def test_hostile_entries_are_the_same_for_the_same_number(tmp_path: Path) -> None:
+    """A round that is made again meets the same messages."""
+    assert hostile(200, 1, tmp_path) == hostile(200, 1, tmp_path)
+    assert hostile(200, 1, tmp_path) != hostile(200, 2, tmp_path)
+    assert len({entry.id for entry in hostile(1000, 1, tmp_path)}) == 1000
