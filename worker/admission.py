@@ -30,7 +30,7 @@ KEPT_OPEN: Final = 30 * 86_400
 LUA: Final = Path(__file__).parent / "lua"
 ACCEPT: Final = (LUA / "accept.lua").read_text()
 KEEP: Final = (LUA / "keep_accepted.lua").read_text()
-END: Final = (LUA / "end_accepted.lua").read_text()
+END: Final = "".join((LUA / f"{part}.lua").read_text() for part in ("accepted", "end_accepted"))
 WORD = TypeAdapter(str)
 
 
@@ -140,7 +140,7 @@ def _accept_once(connection: Redis, job: SafeJob, job_id: str, signed: tuple[str
     (signature, signed_at), now = signed, int(time.time())
     answer = connection.register_script(ACCEPT)(
         keys=[keys.accepted(job_id), keys.result(job_id), keys.state(job_id)],
-        args=[signature, job.id, signed_at, now - settings.signature_seconds, now + CLOCK_AHEAD, KEPT_OPEN],
+        args=[signature, job.id, signed_at, now - settings.signature_seconds, now + CLOCK_AHEAD, _kept(settings)],
     )
     match WORD.validate_python(answer):
         case "accepted":
@@ -150,7 +150,7 @@ def _accept_once(connection: Redis, job: SafeJob, job_id: str, signed: tuple[str
         case "ended":
             why = "was taken before, and its job has ended"
         case "older":
-            why = "is older than the one that the job was taken from"
+            why = "was signed before one of the same job that has ended"
         case "cancelled":
             why = "is older than the cancellation of its job"
         case "ahead":
@@ -168,6 +168,11 @@ def _accept_once(connection: Redis, job: SafeJob, job_id: str, signed: tuple[str
     raise Replayed(f"the signed message {why}, and serves once; sign the job anew", field="signature")
 
 
+def _kept(settings: Settings) -> int:
+    """Return the seconds for which an open record is kept: never less than its message's window."""
+    return max(KEPT_OPEN, settings.signature_seconds + CLOCK_AHEAD)
+
+
 def keep_accepted(connection: Redis, job: SafeJob, job_id: str, settings: Settings) -> None:
     """Keep the record of the message that a running job was accepted from, also where Redis lost its data.
 
@@ -177,7 +182,7 @@ def keep_accepted(connection: Redis, job: SafeJob, job_id: str, settings: Settin
     if settings.signing_key is not None:
         connection.register_script(KEEP)(
             keys=[keys.accepted(job_id)],
-            args=[str(job.kwargs.get("signature")), job.id, str(job.kwargs.get("signed_at")), KEPT_OPEN],
+            args=[str(job.kwargs.get("signature")), job.id, str(job.kwargs.get("signed_at")), _kept(settings)],
         )
 
 

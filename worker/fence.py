@@ -91,7 +91,7 @@ TRIPLE: TypeAdapter[tuple[str, int, int]] = TypeAdapter(tuple[str, int, int])
 @cache
 def script(name: str) -> str:
     """Return a script, with the functions that all of them share."""
-    return "".join((LUA / f"{part}.lua").read_text() for part in ("guard", "executions", name))
+    return "".join((LUA / f"{part}.lua").read_text() for part in ("guard", "executions", "accepted", name))
 
 
 def run_script(connection: Redis, name: str, *, keys: Sequence[str], args: Sequence[str | bytes | float]) -> str:

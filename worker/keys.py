@@ -50,7 +50,7 @@ def result(job_id: str) -> str:
 
 
 def accepted(job_id: str) -> str:
-    """Hash of the signed message that the job was accepted from: signature, rq_id, signed_at, ended."""
+    """Hash of the signed messages of a job: who carried each, when it was signed, whether its job has ended."""
     return f"preflight:{{{job_id}}}:accepted"
 
 

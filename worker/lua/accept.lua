@@ -7,18 +7,18 @@ local signature, rq_id, signed_at = ARGV[1], ARGV[2], tonumber(ARGV[3])
 if redis.call('EXISTS', result) == 1 then
   return 'accepted' -- it is given the stored result, and is not trained
 end
-local known = redis.call('HMGET', record, 'signature', 'rq_id', 'signed_at', 'ended')
-if known[1] == signature then
-  if known[2] ~= rq_id then
+local carrier = redis.call('HGET', record, 'carrier:' .. signature)
+if carrier then
+  if carrier ~= rq_id then
     return 'elsewhere'
   end
-  if known[4] then
+  if redis.call('HEXISTS', record, 'ended:' .. signature) == 1 then
     return 'ended'
   end
   redis.call('EXPIRE', record, ARGV[6])
   return 'accepted'
 end
-if known[1] and signed_at <= (tonumber(known[3]) or 0) then
+if signed_at <= (tonumber(redis.call('HGET', record, 'newest_ended')) or -1) then
   return 'older'
 end
 if signed_at < tonumber(ARGV[4]) then
@@ -31,7 +31,6 @@ local last = redis.pcall('HMGET', state, 'status', 'updated_at') -- cancelled in
 if last[1] == 'cancelled' and signed_at <= (tonumber(last[2]) or 0) then
   return 'cancelled'
 end
-redis.call('DEL', record)
-redis.call('HSET', record, 'signature', signature, 'rq_id', rq_id, 'signed_at', ARGV[3])
+redis.call('HSET', record, 'carrier:' .. signature, rq_id, 'signed_at:' .. signature, ARGV[3])
 redis.call('EXPIRE', record, ARGV[6])
 return 'accepted'

@@ -20,10 +20,7 @@ end
 if before == status and not known then
   return 'over'
 end
-if redis.call('TYPE', accepted).ok == 'hash' and redis.call('HGET', accepted, 'rq_id') == id then
-  redis.call('HSET', accepted, 'ended', '1')
-  redis.call('EXPIRE', accepted, accepted_ttl)
-end
+end_accepted(accepted, id, accepted_ttl)
 ttl = tonumber(ttl)
 if ttl == 0 then
   redis.call('DEL', job, results, job .. ':dependents', 'rq:job::' .. id .. ':dependencies', 'rq:executions:' .. id)
