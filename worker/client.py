@@ -61,6 +61,18 @@ DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 PAGE: Final = 1000
 """Most events, states of jobs, or ids of one source, read at once."""
 
+ENQUEUE: Final = """
+-- Write a job's hash and put its id at the end of the queue, unless there is a job of this id.
+-- KEYS: job hash, queue   ARGV: job id, then the fields of the hash
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 0
+end
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+redis.call('RPUSH', KEYS[2], ARGV[1])
+return 1
+"""
+"""As RQ does with `unique=True`, which it has since 2.8 only."""
+
 FROM_RQ: Final[dict[str, Status]] = {
     "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued",
     "started": "running", "finished": "finished", "failed": "failed", "stopped": "failed",
@@ -192,7 +204,7 @@ class Client:
 
     def _enqueue(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> Handle:
         from rq import Retry
-        from rq.exceptions import DuplicateJobError
+        from rq.utils import now
 
         self._refuse_cluster()
         signed: dict[str, JsonValue] = {}
@@ -201,14 +213,15 @@ class Client:
                 payload, self._signing_key, timeout=job_timeout, result_ttl=STATE_TTL, failure_ttl=STATE_TTL,
                 retries=RETRIES,
             )  # fmt: skip
-        try:
-            self._queue.enqueue(
-                FUNCTION, args=(payload,), kwargs=signed, job_id=job_id, unique=True, job_timeout=job_timeout,
-                result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retry=Retry(max=RETRIES), description=job_id,
-            )  # fmt: skip
-        except DuplicateJobError:
-            return Handle(job_id, created=False)
-        return Handle(job_id, created=True)
+        job = self._queue.create_job(
+            FUNCTION, args=(payload,), kwargs=signed, job_id=job_id, timeout=job_timeout, result_ttl=STATE_TTL,
+            failure_ttl=STATE_TTL, retry=Retry(max=RETRIES), description=job_id,
+        )  # fmt: skip
+        job.enqueued_at = now()
+        self._redis.sadd(self._queue.redis_queues_keys, self._queue.key)
+        fields = [part for pair in job.to_dict().items() for part in pair]
+        created = self._redis.register_script(ENQUEUE)(keys=[job.key, self._queue.key], args=[job_id, *fields])
+        return Handle(job_id, created=created == 1)
 
     def _refuse_cluster(self) -> None:
         """Raise `redis.exceptions.ClusterError` for a cluster, which would take the job's hash and not its id."""

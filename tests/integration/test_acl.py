@@ -147,7 +147,7 @@ def test_the_web_service_does_its_part(
             job = digits_job(job_id=job_id).model_dump(mode="json", exclude_unset=True)
             assert service.ask("POST", "/v1/jobs", job).status == 201
             assert service.ask("POST", "/v1/jobs", job).status == 409
-        assert service.ask("POST", "/v1/jobs/two/cancel").status == 202
+        assert service.ask("POST", "/v1/jobs/two/cancel", {}).status == 202
         worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url_of("worker")})
         with service.events("one") as events:
             assert [kind for _, kind, _ in events][-1] == "end"

@@ -151,7 +151,7 @@ def test_a_job_that_is_handed_back_is_taken_after_its_window(
     message = captured(queue.connection, "j")
     worker = start_worker(environment=SIGNED)
     wait_for(producer, "j", "running")
-    connection.delete(keys.accepted("j"))
+    connection.flushall()
     wait_until(lambda: connection.exists(keys.accepted("j")) == 1)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
