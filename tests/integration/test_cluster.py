@@ -1,5 +1,7 @@
 """A Redis Cluster is refused before anything is written to it; a real one of a single node."""
 
+import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +18,24 @@ from worker.embedded_redis import redis_server
 from worker.settings import Settings
 
 
+def port_of_a_node() -> int:
+    """Return a free port; that of the cluster bus is free, too, which is 10,000 above it."""
+    for port in random.sample(range(20_000, 50_000), 100):
+        with socket.socket() as own, socket.socket() as bus:
+            try:
+                own.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("none of 100 ports is free")
+
+
 @pytest.fixture(scope="module", params=["without slots", "with all slots"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     """A node that serves nothing yet, and one that serves every key by itself."""
-    with redis_server("--cluster-enabled", "yes") as url:
+    port = str(port_of_a_node())
+    with redis_server("--cluster-enabled", "yes", "--port", port, "--bind", "127.0.0.1") as url:
         if request.param == "with all slots":
             node = Redis.from_url(url)
             node.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
