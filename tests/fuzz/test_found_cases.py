@@ -55,6 +55,28 @@ def test_no_lost_answer_ends_a_worker_that_signs_on(world: World, fault: Fault, 
     assert world.drain() == []
 
 
+def test_a_job_that_kills_its_workers_is_put_away_once(world: World) -> None:
+    """The reaper took one taking for the next, and a worker went on with a job that was in quarantine already."""
+    for _ in range(4):
+        world.enqueue("die", ensure=False)
+    for _ in range(3):
+        world.start_worker()
+    assert world.drain() == []
+
+
+@pytest.mark.parametrize("commands", range(6))
+def test_a_worker_that_slept_runs_no_job_that_has_failed_meanwhile(world: World, commands: int) -> None:
+    """It stood still before its claim; nothing asked again whether the job had ended."""
+    world.enqueue("fail", ensure=False)
+    world.start_worker("supervisor", Fault.STOP_BEFORE, commands)
+    wait_until(lambda: world.workers[0].traps.came("supervisor") > 0)
+    world.start_worker()
+    wait_until(lambda: world.client.status("j0").status == "failed" or commands > 0, seconds=3)
+    world.sleep(0.5)
+    assert world.drain() == []
+    assert len(world.runs()) == 2  # the plain job's is one
+
+
 def spoil_by_string(connection: Redis, key: str) -> None:
     connection.delete(key)
     connection.set(key, "x", ex=1000)

@@ -8,6 +8,7 @@
   the same id brings about; failures that are not retried are told at most once for each submission, and where
   something was killed or cut off at most once by each attempt: one that dies between telling and booking its failure
   is followed by another;
+- RQ holds at most one result for each submission;
 - the model on disk is that of the result;
 - it is in none of: queue, intermediate queue, started registry, executions.
 
@@ -463,6 +464,9 @@ class World:
         allowed = len(set(said)) + job.submissions - 1 if self.disturbed else job.submissions
         if len(said) > allowed:
             problems.append(f"is told failed {len(said)} times: {said}")
+        booked = self.connection.xlen(f"rq:results:{job.id}")
+        if booked > job.submissions:
+            problems.append(f"is booked with RQ {booked} times")
         expected = {"training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled"}[last.type]
         if status != expected:
             problems.append(f"is {status}, but was told {last.type} last")
@@ -499,9 +503,13 @@ class World:
             f"{[event.type + ':' + str(event.attempt) for event in self._told(job)]}"
             for job in self.jobs.values()
         ]
-        runs = (self.directory / "runs").read_text().split("\n") if (self.directory / "runs").exists() else []
         logs = [f"--- worker {worker.number}\n{worker.last_words()}" for worker in self.workers]
-        return "\n".join([*problems, "--- history", *self.history, "--- jobs", *jobs, "--- runs", *runs, *logs])
+        return "\n".join([*problems, "--- history", *self.history, "--- jobs", *jobs, "--- runs", *self.runs(), *logs])
+
+    def runs(self) -> list[str]:
+        """Return a line for each run of a job: id, attempt, pid."""
+        path = self.directory / "runs"
+        return path.read_text().splitlines() if path.exists() else []
 
     def _told(self, job: Submitted) -> list[AnyEvent]:
         try:
