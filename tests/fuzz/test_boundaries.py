@@ -65,7 +65,8 @@ def test_a_fault_at_any_command_harms_no_job(new_world: NewWorld, capsys: pytest
         if time.monotonic() > deadline:
             break
         problems = problems_at(new_world(), *case)
-        assert not problems, f"{case}\n{problems}"
+        if problems:
+            pytest.fail(f"FUZZ_SEED={SEED}: {case}\n{problems}", pytrace=False)
         count += 1
     with capsys.disabled():
         print(f"\nboundaries: FUZZ_SEED={SEED}, {count} of {len(cases)}", flush=True)
