@@ -22,7 +22,7 @@ from training.spec import TrainSpec
 from worker.run import Run
 from worker.wire import TrainJob, TrainResult
 
-Behaviour = Literal["finish", "finish late", "fail", "fail for retry", "break", "wait", "die", "die once"]
+Behaviour = Literal["finish", "finish late", "fail", "fail late", "fail for retry", "break", "wait", "die", "die once"]
 BEHAVIOURS: Final[tuple[Behaviour, ...]] = get_args(Behaviour)
 """What a job does; its `seed` is the place in here."""
 STEP_S: Final = 0.002
@@ -89,7 +89,7 @@ def put_in_place(shared: Shared, runs: Path, *, obedient: bool) -> None:
 
 def _train(run: Run, behaviour: Behaviour, shared: Shared) -> None:
     """Behave as a training does towards its `Run`."""
-    steps = LATE_STEPS if behaviour == "finish late" else 4
+    steps = LATE_STEPS if behaviour in ("finish late", "fail late") else 4
     for step in range(1, steps + 1):
         _step(run, step, steps)
         if step == steps // 2:
@@ -111,7 +111,7 @@ def _step(run: Run, step: int, steps: int) -> None:
 
 def _misbehave(run: Run, behaviour: Behaviour) -> None:
     match behaviour:
-        case "fail":
+        case "fail" | "fail late":
             raise DatasetError("the data set is damaged, as the test asks")
         case "fail for retry":
             raise ArtifactError("nothing can be written, as the test asks")

@@ -7,6 +7,7 @@ import pytest
 from faulty_redis import Fault
 from redis import Redis
 from services import wait_until
+from stages import Behaviour
 from world import Options, World
 
 from worker.embedded_redis import redis_server
@@ -100,6 +101,20 @@ def test_no_shared_key_of_a_wrong_type_stops_the_queue(
     """Worker processes ended, healthy jobs went to quarantine, or all jobs waited."""
     spoil(world.connection, key)
     assert world.drain() == []
+
+
+@pytest.mark.parametrize("behaviour", ["finish late", "fail late"])
+def test_a_registry_that_is_spoiled_while_a_job_runs_takes_its_end_nevertheless(
+    world: World, behaviour: Behaviour
+) -> None:
+    """The script stopped half way, and what was tried again said that all was done: no time to live, no registry."""
+    world.enqueue(behaviour, ensure=False)
+    world.start_worker()
+    wait_until(lambda: len(world.runs()) == 1)
+    for registry in ("finished", "failed"):
+        spoil_by_string(world.connection, f"rq:{registry}:preflight")
+    assert world.drain() == []
+    assert world.connection.type("rq:finished:preflight") == b"zset"
 
 
 @pytest.mark.parametrize("key", ["rq:executions:{}", "rq:results:{}", "rq:job:{}:dependents", "preflight:{{{}}}:fence"])
