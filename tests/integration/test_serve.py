@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -427,6 +428,44 @@ def test_metrics_count_what_happened_and_promtool_finds_them_valid(service: Serv
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/jobs", "GET, POST"), ("DELETE", "/v1/jobs/x", "GET"), ("GET", "/v1/jobs/x/cancel", "POST"),
+        ("POST", "/healthz", "GET"), ("OPTIONS", "/v1/jobs", "GET, POST"), ("POST", "/", "GET"),
+    ],
+)  # fmt: skip
+def test_another_method_is_told_which_there_are(service: Service, method: str, path: str, allowed: str) -> None:
+    """405 with `allow`, which names the methods of every route at that path."""
+    answer = service.ask(method, path)
+    assert (answer.status, answer["reason"]) == (405, "no_such_route")
+    assert answer.headers["allow"] == allowed
+
+
+def test_whole_numbers_with_a_fraction_are_integers(service: Service, redis: Redis) -> None:
+    """As JSON Schema has it; they are enqueued as integers."""
+    body = b'{"type": "preflight.train.v1", "dataset": "digits", "job_id": "whole", "epochs": 201.0, "seed": 2e3}'
+    assert service.ask("POST", "/v1/jobs", body).status == 201
+    data = redis.hget("rq:job:whole", "data")
+    assert isinstance(data, bytes)
+    assert b'"epochs": 201,' in zlib.decompress(data)
+
+
+@pytest.mark.parametrize("key", ["rq:queue:preflight", "rq:wip:preflight", "rq:workers:preflight", "rq:worker:odd"])
+def test_a_key_of_a_wrong_type_fails_no_overview(service: Service, redis: Redis, key: str) -> None:
+    """It counts as nothing; nor do the totals fail the metrics."""
+    redis.sadd("rq:workers:preflight", "rq:worker:odd", "rq:worker:here")
+    redis.hset("rq:worker:here", mapping={"state": "idle", "current_job": "no id!", "last_heartbeat": "0001-01-01T00Z"})
+    for name in (key, keys.TOTALS):
+        redis.delete(name)
+        redis.set(name, 1)
+    time.sleep(0.6)
+    answer = service.ask("GET", "/v1/overview")
+    assert answer.status == 200
+    assert [worker["name"] for worker in _workers(answer)] == (["here"] if key != "rq:workers:preflight" else [])
+    assert service.ask("GET", "/metrics").status == 200
+
+
 def test_it_describes_itself(service: Service) -> None:
     """OpenAPI names every route, the job and the events."""
     described = service.ask("GET", "/openapi.json")
@@ -491,7 +530,10 @@ def test_redis_may_come_and_go(shared_settings: Settings, tmp_path: Path) -> Non
                 refused = service.ask("POST", "/v1/jobs", JOB)
                 assert (refused.status, refused["reason"]) == (503, "redis_unreachable")
                 assert "retry-after" in refused.headers
-                assert service.ask("GET", "/readyz").status == 503
+                ready = service.ask("GET", "/readyz")
+                assert (ready.status, ready["reason"]) == (503, "redis_unreachable")
+                assert "retry-after" in ready.headers
+                assert str(tmp_path).encode() not in ready.body  # it is told without a token
                 assert service.ask("GET", "/healthz").status == 200
                 (tmp_path / "away.sock").rename(where)
                 say(Redis.from_url(settings.redis_url), progress("patient", 2))

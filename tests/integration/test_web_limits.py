@@ -18,6 +18,7 @@ from web import JSON, Service, serving
 from bench.web import JOBS, MEMORY_BOUND, crowd, fill, most_resident
 from worker.settings import Settings
 from worker.web.access import App, Message, Receive, Scope, Send
+from worker.web.hub import MOST_WATCHED
 from worker.web.protocol import Limits, bounded
 from worker.wire import EVENTS_KEPT
 
@@ -202,6 +203,25 @@ def test_who_takes_nothing_is_dropped() -> None:
         connection.sendall(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n")
         wait_until(lambda: len(server.server_state.connections) == 1)
         wait_until(lambda: len(server.server_state.connections) == 0)
+
+
+# --- viewers
+
+
+def test_as_many_jobs_as_may_be_are_watched_at_once(service: Service, redis_url: str) -> None:
+    """Their viewers come together, more than Redis is asked for at a time; one job more is refused in one sentence."""
+    redis = Redis.from_url(redis_url)
+    for number in range(MOST_WATCHED + 1):
+        redis.hset(f"rq:job:together-{number}", "status", "queued")
+    with ExitStack() as stack:
+        viewers = []
+        for number in range(MOST_WATCHED):
+            viewers.append(stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=30)))
+            viewers[-1].sendall(f"GET /v1/jobs/together-{number}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        assert {viewer.recv(12) for viewer in viewers} == {b"HTTP/1.1 200"}
+        refused = service.ask("GET", f"/v1/jobs/together-{MOST_WATCHED}/events")
+        assert (refused.status, refused["reason"]) == (429, "too_many_watched")
+    redis.flushall()
 
 
 # --- memory

@@ -202,7 +202,8 @@ class Hub:
         self._goes_on = goes_on
         self._jobs: dict[str, Watched] = {}
         self._pages = Pages()
-        self._loads = asyncio.Semaphore(LOADS)
+        # redis-py raises where more than a hundred ask at once.
+        self._looks, self._loads = asyncio.Semaphore(LOADS), asyncio.Semaphore(LOADS)
         self._anyone = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self.closing = False
@@ -243,7 +244,8 @@ class Hub:
         """
         if (found := self._found(job_id)) is not None:
             return found
-        newest = await self._newest(job_id)
+        async with self._looks:
+            newest = await self._newest(job_id)
         if (found := self._found(job_id)) is not None:  # another viewer came meanwhile
             return found
         if job_id not in self._jobs and len(self._jobs) >= MOST_WATCHED:
