@@ -52,7 +52,7 @@ def test_the_service_keeps_what_its_description_promises(
     with serving(settings, tmp_path) as service, cancelling(redis_url):
         found = subprocess.run(
             [Path(sys.executable).parent / "schemathesis", "run", f"http://127.0.0.1:{service.port}/openapi.json",
-             "--checks", "all", "--phases", phases, "--max-examples", "10", "--seed", str(SEED),
+             "--checks", "all", "--phases", phases, "--max-examples", "6", "--seed", str(SEED),
              "--generation-database", "none", "--request-timeout", "60", "--suppress-health-check", "all",
              "--no-color", *header],
             cwd=tmp_path, capture_output=True, text=True,
@@ -60,5 +60,5 @@ def test_the_service_keeps_what_its_description_promises(
     print(found.stdout)
     assert found.returncode == 0, found.stdout + found.stderr
     (cases,) = re.findall(r"(\d+) generated, \d+ passed", found.stdout)
-    assert int(cases) > 40
+    assert int(cases) > 20
     assert "Traceback" not in service.log.read_text()
