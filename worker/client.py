@@ -203,8 +203,11 @@ class Client:
         return bool(self._redis.exists(self._queue.job_class.key_for(job_id), keys.lease(job_id)))
 
     def _enqueue(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> Handle:
+        from redis.exceptions import ResponseError
         from rq import Retry
         from rq.utils import now
+
+        from worker.patience import spoiled
 
         self._refuse_cluster()
         signed: dict[str, JsonValue] = {}
@@ -218,7 +221,11 @@ class Client:
             failure_ttl=STATE_TTL, retry=Retry(max=RETRIES), description=job_id,
         )  # fmt: skip
         job.enqueued_at = now()
-        self._redis.sadd(self._queue.redis_queues_keys, self._queue.key)
+        try:
+            self._redis.sadd(self._queue.redis_queues_keys, self._queue.key)
+        except ResponseError as error:
+            if not spoiled(error):  # else RQ's tools do without the name of this queue until a worker has put it right
+                raise
         fields = [part for pair in job.to_dict().items() for part in pair]
         created = self._redis.register_script(ENQUEUE)(keys=[job.key, self._queue.key], args=[job_id, *fields])
         return Handle(job_id, created=created == 1)

@@ -31,7 +31,7 @@ MAX_ROUNDS: Final = 20
 
 LUA: Final = Path(__file__).parent / "lua"
 
-Word = Literal["claimed", "done", "busy", "poisoned", "looping", "mismatch"]
+Word = Literal["claimed", "done", "busy", "poisoned", "looping", "mismatch", "over"]
 
 
 class Superseded(Exception):
@@ -141,16 +141,17 @@ class Fence:
         self._beat = connection.register_script(script("beat"))
         self._publish = connection.register_script(script("publish"))
 
-    def claim(self, *, least: int = 1, deaths_allowed: int = DEATHS_ALLOWED) -> Claim:
+    def claim(self, rq_id: str, *, least: int = 1, deaths_allowed: int = DEATHS_ALLOWED) -> Claim:
         """Begin an attempt, unless the job is done, runs already, has killed its worker too often or is another's.
 
         Args:
+            rq_id: under which RQ knows the job; where it has ended meanwhile, none begins.
             least: number of the attempt at least; a Redis that lost its data would use one twice.
             deaths_allowed: attempts in a row that may die.
         """
         job_id = self.job_id
         answer = self._connection.register_script(script("claim"))(
-            keys=[keys.fence(job_id), keys.lease(job_id), keys.result(job_id)],
+            keys=[keys.fence(job_id), keys.lease(job_id), keys.result(job_id), keys.rq_job(rq_id)],
             args=[self.owner, LEASE_MS, deaths_allowed, self._ttl, least, self._request, MAX_ROUNDS],
         )
         word, number = PAIR.validate_python(answer)

@@ -75,13 +75,14 @@ def spoiled(error: RedisError) -> bool:
     return isinstance(error, ResponseError) and DATA_FAULT.search(str(error)) is not None
 
 
-def insist(action: Callable[[], T], what: str, look: Callable[[], None]) -> T:
+def insist(action: Callable[[], T], what: str, look: Callable[[], None], *, whatever: bool = False) -> T:
     """Return what `action` returns, once Redis is there for it; `action` may run more than once.
 
     Args:
         action: what is done.
         what: its name in the log.
         look: called between two tries; what it raises ends the wait.
+        whatever: also where a key is not what it should be, because nobody could do better.
 
     Raises:
         redis.exceptions.AuthenticationError, NoPermissionError, ResponseError: waiting would not help.
@@ -93,7 +94,7 @@ def insist(action: Callable[[], T], what: str, look: Callable[[], None]) -> T:
         except HOPELESS:
             raise
         except RedisError as error:
-            if spoiled(error):
+            if spoiled(error) and not whatever:
                 raise
             if time.monotonic() >= say_at:
                 structlog.get_logger("preflight").warning("waiting_for_redis", to=what, detail=trouble(error))

@@ -47,7 +47,6 @@ from worker.patience import (
     T,
     clustered,
     insist,
-    spoiled,
     trouble,
 )
 from worker.places import see_that_writable
@@ -60,7 +59,7 @@ from worker.rq_records import Execution, RqRecords, failed
 from worker.run import Interrupted, limits
 from worker.safe_job import Poison, SafeJob, load
 from worker.settings import Settings
-from worker.shared_keys import put_aside_wrong_types, shared_keys
+from worker.shared_keys import put_aside_wrong_types, repairing, shared_keys
 from worker.signals import hear_hangup
 from worker.supervisor import Supervisor, Taken, Told
 from worker.wire import is_job_id
@@ -156,9 +155,9 @@ class PreflightWorker(Worker):
         hear_hangup(self._hear)
         self._presence = presence
         try:
-            self._insist(self._enter, "sign on")
+            self._insist(self._enter, "sign on", whatever=True)
             dead = presence.dead_before()
-            self._insist(lambda: self._reaper.look(dead), "look for jobs of workers that died here")
+            self._insist(lambda: self._reaper.look(dead), "look for jobs of workers that died here", whatever=True)
             while (taken := self._take(burst)) is not None:
                 self._run_job(taken)
         except Interrupted:
@@ -182,17 +181,11 @@ class PreflightWorker(Worker):
         except ProcessLookupError:
             return
 
-    def _insist(self, action: Callable[[], T], what: str) -> T:
-        return insist(lambda: self._repairing(action), what, self._look)
+    def _insist(self, action: Callable[[], T], what: str, *, whatever: bool = False) -> T:
+        return insist(lambda: self._repairing(action), what, self._look, whatever=whatever)
 
     def _repairing(self, action: Callable[[], T]) -> T:
-        """Do something once more where it failed for a key that all jobs share, and which could be put aside."""
-        try:
-            return action()
-        except RedisError as error:
-            if not (spoiled(error) and put_aside_wrong_types(self.connection, self._shared_keys)):
-                raise
-            return action()
+        return repairing(action, self.connection, self._shared_keys)
 
     def _look(self) -> None:
         self._beat()
@@ -265,6 +258,7 @@ class PreflightWorker(Worker):
             self._is_idle = True
         self._hear_commands()
         if self._reaper.due():
+            put_aside_wrong_types(self.connection, self._shared_keys)  # producers would stumble over them, too
             self._reaper.look()
         if self._maintenance.due():
             self._maintenance.step()

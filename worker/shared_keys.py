@@ -1,27 +1,36 @@
 """Keys that all jobs share: one that holds another type than it should is put aside, so that the queue goes on."""
 
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 import structlog
+from pydantic import TypeAdapter
 from redis import Redis
+from redis.exceptions import RedisError
 from rq import Queue
 
 from worker import keys
-from worker.answers import text
+from worker.patience import spoiled
+
+T = TypeVar("T")
 
 RENAME: Final = """
--- Give a key that has another type than expected another name, where it can be looked at.
--- KEYS: the key, its other name   ARGV: the expected type
--- Returns the type that was found; empty where it is the expected one, or there is no key.
-local kind = redis.call('TYPE', KEYS[1]).ok
-if kind == ARGV[1] or kind == 'none' then
-  return ''
+-- Give keys that have another type than expected another name, where they can be looked at.
+-- KEYS: the keys   ARGV: what is added to their names, then the expected type of each
+-- Returns the key and the type of each that was renamed.
+local renamed = {}
+for number, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'none' and kind ~= ARGV[number + 1] then
+    redis.call('RENAME', key, key .. ARGV[1])
+    renamed[#renamed + 1] = key
+    renamed[#renamed + 1] = kind
+  end
 end
-redis.call('RENAME', KEYS[1], KEYS[2])
-return kind
+return renamed
 """
+RENAMED: Final = TypeAdapter(list[str])
 
 
 def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
@@ -43,20 +52,32 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
     }
 
 
-def put_aside_wrong_types(connection: Redis, expected: Mapping[str, str]) -> bool:
-    """Rename the keys that have another type than `expected`; returns whether there was one.
+def repairing(action: Callable[[], T], connection: Redis, expected: Mapping[str, str]) -> T:
+    """Return what `action` returns; where it fails for a wrong type, `expected` keys are put aside, and it runs again.
+
+    Raises:
+        redis.exceptions.RedisError: as `action` does.
+    """
+    try:
+        return action()
+    except RedisError as error:
+        if not spoiled(error):
+            raise
+        put_aside_wrong_types(connection, expected)  # another worker may have done so a moment ago
+        return action()
+
+
+def put_aside_wrong_types(connection: Redis, expected: Mapping[str, str]) -> None:
+    """Rename the keys that have another type than `expected`.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer; it may be asked again.
     """
-    found_one = False
-    for key, kind in expected.items():
-        aside = f"{key}:wrong-type:{time.time():.6f}"
-        found = text(connection.register_script(RENAME)(keys=[key, aside], args=[kind]))
-        if found:
-            found_one = True
-            structlog.get_logger("preflight").error(
-                "wrong_type_key_renamed", key=key, found=found, expected=kind, renamed_to=aside,
-                detail="look at what it holds and who wrote it, then delete it",
-            )  # fmt: skip
-    return found_one
+    suffix = f":wrong-type:{time.time():.6f}"
+    answer = connection.register_script(RENAME)(keys=list(expected), args=[suffix, *expected.values()])
+    renamed = RENAMED.validate_python(answer)
+    for key, found in zip(renamed[::2], renamed[1::2], strict=True):
+        structlog.get_logger("preflight").error(
+            "wrong_type_key_renamed", key=key, found=found, expected=expected[key], renamed_to=f"{key}{suffix}",
+            detail="look at what it holds and who wrote it, then delete it",
+        )  # fmt: skip

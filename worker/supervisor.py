@@ -17,7 +17,7 @@ from rq import Queue
 
 from training.errors import InvalidConfig, PreflightError
 from worker.admission import accepted_ttl, keep_accepted
-from worker.fence import DEATHS_ALLOWED, Fence, Place, Superseded, step_aside
+from worker.fence import DEATHS_ALLOWED, Fence, Place, Superseded, step_aside, take_back
 from worker.jobs import Outcome, StoredResultUnreadable, execute, stored_result
 from worker.patience import HOPELESS, T, insist, spoiled
 from worker.places import next_attempt
@@ -27,7 +27,7 @@ from worker.rq_records import Execution, RqRecords, failed, finished
 from worker.run import Interrupted
 from worker.safe_job import Poison, SafeJob
 from worker.settings import Settings
-from worker.shared_keys import put_aside_wrong_types, shared_keys
+from worker.shared_keys import repairing, shared_keys
 from worker.wire import TrainJob
 
 BUSY_PAUSE: Final = 1.0
@@ -128,7 +128,9 @@ class Supervisor:
     def _run(self) -> None:
         allowed = max(DEATHS_ALLOWED, self._taken.rq_job.retries_left)
         least = next_attempt(self._settings, self._taken.job_id)
-        claim = self._insist(lambda: self._fence.claim(least=least, deaths_allowed=allowed), "claim the job")
+        claim = self._insist(
+            lambda: self._fence.claim(self._taken.rq_job.id, least=least, deaths_allowed=allowed), "claim the job"
+        )
         match claim.word:
             case "claimed":
                 self._run_claimed()
@@ -145,12 +147,18 @@ class Supervisor:
                 self._put_away(f"it is finished, but its end could not be recorded in {claim.number} tries")
             case "mismatch":
                 self._refuse_mismatch()
+            case "over":
+                self._insist(self._clear_away, "clear the job away")
 
     def _put_away(self, why: str) -> None:
         """Take the job out of the queue for good."""
         poison = Poison(why, self._taken.rq_job.id)
         away = partial(put_away, self._connection, self._place.queue, self._settings, poison, self._taken.job_id)
         self._insist(away, "put the job into quarantine")
+
+    def _clear_away(self) -> None:
+        """Remove what is left of the taking of a job that has ended meanwhile."""
+        take_back(self._connection, self._taken.job_id, self._place, lease="")
 
     def _refuse_mismatch(self) -> None:
         """Fail a job whose id belongs to another request, without touching what that one has."""
@@ -263,13 +271,7 @@ class Supervisor:
         return insist(lambda: self._repairing(action), what, self._look)
 
     def _repairing(self, action: Callable[[], T]) -> T:
-        """Do something once more where it failed for a key that all jobs share, and which could be put aside."""
-        try:
-            return action()
-        except RedisError as error:
-            if not (spoiled(error) and put_aside_wrong_types(self._connection, self._shared_keys)):
-                raise
-            return action()
+        return repairing(action, self._connection, self._shared_keys)
 
     def _look(self) -> None:
         """Between two tries: keep the lease, hear the signal."""

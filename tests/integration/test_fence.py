@@ -67,7 +67,7 @@ def fence_of(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
 def claimed(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
     """Return the fence of an attempt that has begun."""
     fence = fence_of(raw, owner, ttl=ttl)
-    assert fence.claim().word == "claimed"
+    assert fence.claim("j").word == "claimed"
     return fence
 
 
@@ -160,7 +160,7 @@ def test_the_first_claim_begins_attempt_one(raw: Redis, connection: Redis) -> No
     """It puts up the fence and the lease, both of which Redis forgets in time."""
     fence = fence_of(raw, "a", ttl=77)
     assert fence.attempt == 0
-    assert fence.claim() == Claim("claimed", 1)
+    assert fence.claim("j") == Claim("claimed", 1)
     assert fence.attempt == 1
     assert connection.hgetall(keys.fence("j")) == {
         "attempt": "1", "owner": "a", "deaths": "1", "request": "r",
@@ -174,7 +174,7 @@ def test_a_finished_job_is_not_begun(raw: Redis) -> None:
     """Its result says so, though nobody runs it; only that it came round is counted."""
     raw.set(keys.result("j"), "{}")
     fence = fence_of(raw, "a")
-    assert fence.claim() == Claim("done", 0)
+    assert fence.claim("j") == Claim("done", 0)
     assert fence.attempt == 0
     assert raw.hgetall(keys.fence("j")) == {b"rounds": b"1"}
     assert 0 < raw.ttl(keys.fence("j")) <= TTL
@@ -185,23 +185,23 @@ def test_a_finished_job_does_not_come_round_for_ever(raw: Redis) -> None:
     raw.set(keys.result("j"), "{}")
     fence = fence_of(raw, "a")
     for _ in range(MAX_ROUNDS):
-        assert fence.claim() == Claim("done", 0)
-    assert fence.claim() == Claim("looping", MAX_ROUNDS + 1)
+        assert fence.claim("j") == Claim("done", 0)
+    assert fence.claim("j") == Claim("looping", MAX_ROUNDS + 1)
     fence.end_round()
-    assert fence.claim() == Claim("done", 0)
+    assert fence.claim("j") == Claim("done", 0)
 
 
 def test_an_id_belongs_to_one_request(raw: Redis) -> None:
     """While its job waits for another attempt, runs or is finished; one that failed leaves it to the next."""
     fence, other = claimed(raw, "a"), Fence(raw, "j", "b", ttl=TTL, request="another")
-    assert other.claim() == Claim("mismatch", 0)
+    assert other.claim("j") == Claim("mismatch", 0)
     die(raw)
-    assert other.claim() == Claim("mismatch", 0)
+    assert other.claim("j") == Claim("mismatch", 0)
     raw.set(keys.result("j"), "{}")
-    assert other.claim() == Claim("mismatch", 0)
+    assert other.claim("j") == Claim("mismatch", 0)
     raw.delete(keys.result("j"))
     fence.rest(failed=True)
-    assert other.claim() == Claim("claimed", 2)
+    assert other.claim("j") == Claim("claimed", 2)
 
 
 @pytest.mark.parametrize("value", ["x", "", "-5", "1.5", "1e9", "9" * 30, "nan", "inf", "0x10", "\xff"])
@@ -220,9 +220,9 @@ def test_a_number_that_is_none_counts_as_none(raw: Redis, queue: Queue, field: s
 def test_as_many_deaths_are_allowed_as_retries(raw: Redis, retries: int, allowed: int) -> None:
     """Three at least."""
     for _ in range(allowed):
-        assert fence_of(raw, "a").claim(deaths_allowed=max(DEATHS_ALLOWED, retries)).word == "claimed"
+        assert fence_of(raw, "a").claim("j", deaths_allowed=max(DEATHS_ALLOWED, retries)).word == "claimed"
         die(raw)
-    assert fence_of(raw, "a").claim(deaths_allowed=max(DEATHS_ALLOWED, retries)) == Claim("poisoned", allowed)
+    assert fence_of(raw, "a").claim("j", deaths_allowed=max(DEATHS_ALLOWED, retries)) == Claim("poisoned", allowed)
 
 
 def test_the_death_of_a_worker_short_of_memory_is_not_the_jobs(raw: Redis, queue: Queue) -> None:
@@ -231,45 +231,45 @@ def test_the_death_of_a_worker_short_of_memory_is_not_the_jobs(raw: Redis, queue
     for _ in range(SPARED_DEATHS + DEATHS_ALLOWED):
         claimed(raw, "a").beat(further=False, low_memory=True)
         take_back(raw, "j", place, lease=lease_of(raw, "j"), worker_died=True)
-    assert fence_of(raw, "a").claim() == Claim("poisoned", DEATHS_ALLOWED)
+    assert fence_of(raw, "a").claim("j") == Claim("poisoned", DEATHS_ALLOWED)
     raw.delete(keys.fence("j"))
     for _ in range(DEATHS_ALLOWED):
         claimed(raw, "a").beat(further=False, low_memory=True)
         take_back(raw, "j", place, lease=lease_of(raw, "j"))
-    assert fence_of(raw, "a").claim() == Claim("poisoned", DEATHS_ALLOWED)
+    assert fence_of(raw, "a").claim("j") == Claim("poisoned", DEATHS_ALLOWED)
 
 
 def test_a_running_job_is_not_begun(raw: Redis) -> None:
     """As long as somebody holds the lease; nothing is written."""
     claimed(raw, "a")
     before = everything(raw)
-    assert fence_of(raw, "b").claim() == Claim("busy", 0)
+    assert fence_of(raw, "b").claim("j") == Claim("busy", 0)
     assert everything(raw) == before
 
 
 def test_a_job_that_dies_three_times_is_poisoned(raw: Redis) -> None:
     """The fourth claim is refused with the number of deaths; nothing is written."""
     for attempt in range(1, DEATHS_ALLOWED + 1):
-        assert fence_of(raw, f"w{attempt}").claim() == Claim("claimed", attempt)
+        assert fence_of(raw, f"w{attempt}").claim("j") == Claim("claimed", attempt)
         die(raw)
     before = everything(raw)
-    assert fence_of(raw, "next").claim() == Claim("poisoned", DEATHS_ALLOWED)
+    assert fence_of(raw, "next").claim("j") == Claim("poisoned", DEATHS_ALLOWED)
     assert everything(raw) == before
 
 
 def test_a_claim_whose_answer_was_lost_is_repeated(raw: Redis, connection: Redis) -> None:
     """The same owner gets the same attempt, and it counts as one death."""
-    assert fence_of(raw, "a").claim() == fence_of(raw, "a").claim() == Claim("claimed", 1)
+    assert fence_of(raw, "a").claim("j") == fence_of(raw, "a").claim("j") == Claim("claimed", 1)
     assert connection.hget(keys.fence("j"), "deaths") == "1"
     claimed(raw, "a").beat(further=False)
-    assert fence_of(raw, "a").claim() == Claim("claimed", 1)
+    assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
 
 
 @pytest.mark.parametrize("other", ["a", "a/12", "a/1 ", "A/1", "", "a/"])
 def test_an_owner_of_a_similar_name_is_another(raw: Redis, other: str) -> None:
     """The whole name counts."""
     claimed(raw, "a/1")
-    assert fence_of(raw, other).claim() == Claim("busy", 0)
+    assert fence_of(raw, other).claim("j") == Claim("busy", 0)
 
 
 def further(fence: Fence, queue: Queue) -> None:
@@ -291,7 +291,7 @@ def test_deaths_in_a_row_are_counted(raw: Redis, queue: Queue, ended: Callable[[
     """Progress, an end and a return to the queue each begin the count anew."""
     for attempt in range(1, 3 * DEATHS_ALLOWED):
         fence = fence_of(raw, f"w{attempt}")
-        assert fence.claim() == Claim("claimed", attempt)
+        assert fence.claim("j") == Claim("claimed", attempt)
         if attempt % DEATHS_ALLOWED == 0:
             ended(fence, queue)
         else:
@@ -305,15 +305,15 @@ def test_an_attempt_that_comes_no_further_counts_as_a_death(raw: Redis) -> None:
         for _ in range(5):
             fence.beat(further=False)
         die(raw)
-    assert fence_of(raw, "next").claim().word == "poisoned"
+    assert fence_of(raw, "next").claim("j").word == "poisoned"
 
 
 def test_a_number_is_not_used_twice(raw: Redis) -> None:
     """Neither one that Redis knows nor one that the disk of the claimant does, as after Redis lost its data."""
-    assert fence_of(raw, "a").claim(least=5) == Claim("claimed", 5)
+    assert fence_of(raw, "a").claim("j", least=5) == Claim("claimed", 5)
     die(raw)
-    assert fence_of(raw, "b").claim(least=2) == Claim("claimed", 6)
-    assert fence_of(raw, "b").claim(least=7) == Claim("claimed", 6)
+    assert fence_of(raw, "b").claim("j", least=2) == Claim("claimed", 6)
+    assert fence_of(raw, "b").claim("j", least=7) == Claim("claimed", 6)
 
 
 def test_of_many_that_claim_at_once_one_wins(redis_url: str, raw: Redis) -> None:
@@ -326,7 +326,7 @@ def test_of_many_that_claim_at_once_one_wins(redis_url: str, raw: Redis) -> None
         ) -> None:
             fence = Fence(Redis.from_url(redis_url), f"j{number}", owner, ttl=TTL, request="r")
             start.wait()
-            answers.append(fence.claim())
+            answers.append(fence.claim("j"))
 
         threads = [threading.Thread(target=claim, args=(f"w{owner}",)) for owner in range(20)]
         for thread in threads:
@@ -368,23 +368,23 @@ def test_an_attempt_outlives_its_lease(raw: Redis) -> None:
     fence = claimed(raw, "a")
     die(raw)
     assert fence.beat(further=False).cancelled is False
-    assert fence_of(raw, "b").claim().word == "busy"
+    assert fence_of(raw, "b").claim("j").word == "busy"
 
 
 def test_a_fence_that_vanished_is_put_up_again(raw: Redis, connection: Redis) -> None:
     """Redis was emptied: the attempt that runs keeps its number and its lease, and no other can claim the job."""
-    fence_of(raw, "x").claim(least=3)
+    fence_of(raw, "x").claim("j", least=3)
     fence = fence_of(raw, "x")
-    assert fence.claim().number == 3
+    assert fence.claim("j").number == 3
     raw.flushall()
     assert fence.beat(further=False).cancelled is False
     assert connection.hgetall(keys.fence("j")) == {
         "attempt": "3", "owner": "x", "lost": "1", "request": "r", "low_memory": "0",
     }  # fmt: skip
     assert 0 < connection.ttl(keys.fence("j")) <= TTL
-    assert fence_of(raw, "b").claim().word == "busy"
+    assert fence_of(raw, "b").claim("j").word == "busy"
     die(raw)
-    assert fence_of(raw, "b").claim() == Claim("claimed", 4)
+    assert fence_of(raw, "b").claim("j") == Claim("claimed", 4)
 
 
 @pytest.mark.parametrize("ends", ["rest", "hand_back"])
@@ -617,7 +617,7 @@ def test_a_job_that_is_handed_back_waits(raw: Redis, connection: Redis, queue: Q
     assert connection.hget("rq:job:j", "status") == "queued"
     see_that_it_is_no_longer_taken(queue)
     assert lease_of(raw, "j") == ""
-    assert fence_of(raw, "b").claim() == Claim("claimed", 2)
+    assert fence_of(raw, "b").claim("j") == Claim("claimed", 2)
 
 
 def test_a_job_waits_once(raw: Redis, queue: Queue) -> None:
@@ -662,16 +662,28 @@ def test_a_job_that_has_ended_is_left_alone(
 ) -> None:
     """It is cleared from what RQ holds for running, and does not come back into the queue."""
     place = taken_from(queue)
+    fence = claimed(raw, "a")
     if status == "none":
         raw.delete("rq:job:j")
     else:
         raw.hset("rq:job:j", "status", status)
     job = raw.hgetall("rq:job:j")
-    assert back(claimed(raw, "a"), place) is False
+    assert back(fence, place) is False
     assert queue.get_job_ids() == []
     assert raw.hgetall("rq:job:j") == job
     see_that_it_is_no_longer_taken(queue)
     assert lease_of(raw, "j") == ""
+
+
+@pytest.mark.parametrize("status", ["finished", "failed", "canceled", "stopped"])
+def test_a_job_that_ended_meanwhile_is_not_claimed(raw: Redis, queue: Queue, status: str) -> None:
+    """Its worker stood still between taking and claiming it; requeued by RQ, it is claimed again."""
+    taken_from(queue)
+    raw.hset("rq:job:j", "status", status)
+    assert fence_of(raw, "a").claim("j") == Claim("over", 0)
+    assert not raw.exists(keys.fence("j"), keys.lease("j"))
+    raw.hset("rq:job:j", "status", "queued")
+    assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
 
 
 def test_a_dead_job_is_taken_back_to_the_front(raw: Redis, connection: Redis, queue: Queue) -> None:
@@ -684,7 +696,7 @@ def test_a_dead_job_is_taken_back_to_the_front(raw: Redis, connection: Redis, qu
     assert connection.hmget("rq:job:j", "status", "retries_left") == ["queued", "2"]
     see_that_it_is_no_longer_taken(queue)
     assert connection.hget(keys.fence("j"), "deaths") == "1"
-    assert fence_of(raw, "b").claim() == Claim("claimed", 2)
+    assert fence_of(raw, "b").claim("j") == Claim("claimed", 2)
     with pytest.raises(Superseded):
         old.beat(further=False)
 
@@ -811,7 +823,7 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
         match what:
             case "claim":
                 free = lease_of(raw, "j") == ""
-                claim = one.fence.claim(deaths_allowed=1000)  # how often it dies is not what this is about
+                claim = one.fence.claim("j", deaths_allowed=1000)  # how often it dies is not what this is about
                 mine = lease_of(raw, "j").startswith(f"w{who} ")
                 assert (claim.word == "claimed") == (free or mine)
                 if free:

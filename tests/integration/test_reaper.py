@@ -107,7 +107,7 @@ class Watch:
     def running(self, job_id: str = "j", rq_id: str | None = None) -> tuple[PreflightWorker, Fence]:
         """Have a worker run a job."""
         worker, fence = self.begun(job_id, rq_id)
-        assert fence.claim().word == "claimed"
+        assert fence.claim("j").word == "claimed"
         self.raw.hset(f"rq:job:{rq_id or job_id}", "status", "started")
         self.raw.lrem(self.queue.intermediate_queue_key, 0, rq_id or job_id)
         return worker, fence
@@ -254,7 +254,7 @@ def test_a_job_gets_its_time_to_be_claimed(watch: Watch) -> None:
     execution = begun_by(worker, watch.queue, load("j", watch.raw))
     watch.passes(UNCLAIMED_AFTER)
     assert watch.waiting == []
-    Fence(watch.raw, "j", f"{worker.name}/{execution.id}", ttl=1000, request="r").claim()
+    Fence(watch.raw, "j", f"{worker.name}/{execution.id}", ttl=1000, request="r").claim("j")
     watch.passes(DEAD_AFTER)
     assert watch.waiting == []
     watch.passes(STEP)

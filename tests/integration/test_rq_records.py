@@ -55,7 +55,7 @@ def running(raw: Redis, queue: Queue, **options: object) -> Running:
     job, execution = load(rq_job.id, raw), Execution("e" * 32, time.time())
     records.begin_execution(job, execution)
     fence = Fence(raw, "j", f"{worker.name}/{execution.id}", ttl=TTL, request="r")
-    assert fence.claim().word == "claimed"
+    assert fence.claim("j").word == "claimed"
     records.start_job(job, execution, fence)
     return Running(job, execution, fence, records, worker)
 
@@ -136,7 +136,7 @@ def test_an_attempt_that_was_taken_over_records_nothing(raw: Redis, queue: Queue
     """Neither the start nor the end of its job."""
     one = running(raw, queue)
     raw.delete(keys.lease("j"))
-    assert Fence(raw, "j", "other/x", ttl=TTL, request="r").claim().word == "claimed"
+    assert Fence(raw, "j", "other/x", ttl=TTL, request="r").claim("j").word == "claimed"
     with pytest.raises(Superseded):
         one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     with pytest.raises(Superseded):

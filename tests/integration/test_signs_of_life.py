@@ -59,7 +59,7 @@ def long_bytes() -> int:
 def run(settings: Settings, connection: Redis) -> Iterator[Run]:
     """Return the second attempt of a job, claimed and watched as a supervisor does."""
     fence = Fence(connection, "job", "owner", ttl=600, request="r")
-    assert fence.claim(least=2).number == 2
+    assert fence.claim("j", least=2).number == 2
     with closing(places(settings, "job", 2)) as where:
         spool = Spool(where.job, "job", 2)
         watch = AttemptWatch(
@@ -76,7 +76,7 @@ def nobody_takes_over(connection: Redis) -> Iterator[list[float]]:
 
     def claim() -> None:
         while not over.wait(0.05):
-            words.add(Fence(connection, "job", "second", ttl=600, request="r").claim().word)
+            words.add(Fence(connection, "job", "second", ttl=600, request="r").claim("j").word)
 
     second = threading.Thread(target=claim)
     second.start()

@@ -84,7 +84,7 @@ def attempt(
 ) -> Told:
     """Begin an attempt of job `j` that leaves its events in `directory`."""
     fence = Fence(connected(url), "j", owner, ttl=1000, request="r")
-    assert fence.claim(least=least).word == "claimed"
+    assert fence.claim("j", least=least).word == "claimed"
     (directory / str(fence.attempt)).mkdir(parents=True, exist_ok=True)
     spool = Spool(directory, "j", fence.attempt)
     sink = RedisSink(fence, spool, "rq:job:j", kept=1000, meta=meta or {})

@@ -1,8 +1,8 @@
 -- Begin an attempt of a job, unless it is done, runs already, has killed its worker too often, or is another's.
--- KEYS: fence, lease, result
+-- KEYS: fence, lease, result, RQ's job hash
 -- ARGV: owner, lease in ms, deaths allowed, ttl in s, least number of a new attempt, digest of the request, rounds allowed
--- Returns {word, number}: claimed/attempt, done/0, busy/0, poisoned/deaths, looping/rounds, mismatch/0.
-local fence, lease, result = KEYS[1], KEYS[2], KEYS[3]
+-- Returns {word, number}: claimed/attempt, done/0, busy/0, poisoned/deaths, looping/rounds, mismatch/0, over/0.
+local fence, lease, result, job = unpack(KEYS)
 local owner, request = ARGV[1], ARGV[6]
 local bound = redis.call('HGET', fence, 'request')
 if bound and bound ~= request then
@@ -23,6 +23,10 @@ if holder and string.sub(holder, 1, #owner + 1) == owner .. ' ' then
 end
 if holder then
   return {'busy', 0}
+end
+local status = redis.call('TYPE', job).ok == 'hash' and redis.call('HGET', job, 'status')
+if status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
+  return {'over', 0} -- it ended between being taken from the queue and this claim
 end
 local deaths = whole(redis.call('HGET', fence, 'deaths'))
 if deaths >= tonumber(ARGV[3]) then

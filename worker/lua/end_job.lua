@@ -9,6 +9,7 @@ local owner, attempt, id, execution, status, now, date, ttl, counter, seconds, a
 if owner ~= '' and superseded(fence, owner, tonumber(attempt)) then
   return 'superseded'
 end
+redis.call('ZCARD', registry) -- where it is none, nothing has changed yet
 local known = redis.call('LREM', intermediate, 0, id) > 0
 known = redis.call('ZSCORE', started, id .. ':' .. execution) or known
 remove_execution(started, id, execution)
