@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description List jobs, the newest first.
+         * @description List jobs: those that run, then the others, the newest first.
          */
         get: operations["jobs"];
         put?: never;
