@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings as hypothesis_settings
 from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
 
 from bench.faults.machines import RedisServer
 from worker.client import Client
@@ -64,6 +66,18 @@ def client(settings: Settings) -> Client:
 def connection(settings: Settings) -> Redis:
     """A plain connection to the test's Redis."""
     return Redis.from_url(settings.redis_url, decode_responses=True)
+
+
+@pytest.fixture
+def raw(settings: Settings) -> Redis:
+    """A connection that decodes nothing, as RQ needs it, to an empty Redis."""
+    return Redis.from_url(settings.redis_url)
+
+
+@pytest.fixture
+def queue(raw: Redis) -> Queue:
+    """The worker's queue, as a producer with RQ has it."""
+    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 @pytest.fixture

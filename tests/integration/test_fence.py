@@ -30,23 +30,11 @@ from worker.fence import (
     take_back,
 )
 from worker.publish import folded
-from worker.settings import Settings
 from worker.totals import counted
 from worker.wire import LIFECYCLE, AnyEvent, JobStarted, Progress, TrainingDone, TrainResult, flatten
 
 TTL = 1000
 PAYLOAD = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
-
-
-@pytest.fixture
-def raw(settings: Settings) -> Redis:
-    """A connection that decodes nothing, as the worker has it, to an empty Redis."""
-    return Redis.from_url(settings.redis_url)
-
-
-@pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 @pytest.fixture

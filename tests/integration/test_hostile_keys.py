@@ -9,27 +9,14 @@ import pytest
 from pydantic import JsonValue
 from redis import Redis
 from rq import Queue
-from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_until
 
 from worker import keys, quarantine
 from worker.answers import text
 from worker.client import Client
-from worker.settings import Settings
 from worker.wire import FUNCTION, TrainResult
 
 LARGEST_STREAM_ID = "18446744073709551615-18446744073709551615"
-
-
-@pytest.fixture
-def raw(settings: Settings) -> Redis:
-    """A connection that decodes nothing, as RQ needs it, to an empty Redis."""
-    return Redis.from_url(settings.redis_url)
-
-
-@pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 def payload(**fields: JsonValue) -> dict[str, JsonValue]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, SecretStr
 from redis import Redis
 from rq import Queue
-from rq.serializers import JSONSerializer
 from services import digits_job
 
 from bench.faults.machines import RedisServer
@@ -44,12 +43,6 @@ def outbox(directory: Path) -> Outbox:
 @pytest.fixture
 def producer(settings: Settings, directory: Path) -> Client:
     return Client(settings.redis_url, queue=settings.queue, outbox=directory)
-
-
-@pytest.fixture
-def queue(settings: Settings) -> Queue:
-    raw = Redis.from_url(settings.redis_url)
-    return Queue(settings.queue, connection=raw, serializer=JSONSerializer)
 
 
 @pytest.fixture

@@ -52,17 +52,6 @@ def as_json(value: object) -> bytes:
 PAYLOAD = as_json([FUNCTION, None, [JOB], {}])
 
 
-@pytest.fixture
-def raw(settings: Settings) -> Redis:
-    """A connection that decodes nothing, as RQ needs it, to an empty Redis."""
-    return Redis.from_url(settings.redis_url)
-
-
-@pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, serializer=JSONSerializer)
-
-
 class Tripwire:
     """Once unpickled, it has written a file."""
 

@@ -56,11 +56,6 @@ def raw(settings: Settings) -> Redis:
 
 
 @pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, serializer=JSONSerializer)
-
-
-@pytest.fixture
 def watch(raw: Redis, queue: Queue, settings: Settings, clock: Clock) -> "Watch":
     return Watch(raw, queue, settings, clock)
 

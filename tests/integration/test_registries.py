@@ -25,16 +25,6 @@ WORKERS: Final = "rq:workers:preflight"
 
 
 @pytest.fixture
-def raw(settings: Settings) -> Redis:
-    return Redis.from_url(settings.redis_url)
-
-
-@pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, serializer=JSONSerializer)
-
-
-@pytest.fixture
 def maintain(queue: Queue) -> Callable[[], int]:
     """Run a whole round, whoever's turn it is, and return how many steps it took."""
 

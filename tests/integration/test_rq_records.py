@@ -15,23 +15,11 @@ from worker.answers import text
 from worker.fence import Fence, Place, Superseded
 from worker.rq_records import Execution, RqRecords, failed, finished
 from worker.safe_job import SafeJob, load
-from worker.settings import Settings
 from worker.wire import FUNCTION, TrainResult
 
 JOB: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")
 TTL = 1000
-
-
-@pytest.fixture
-def raw(settings: Settings) -> Redis:
-    """A connection that decodes nothing, as RQ needs it, to an empty Redis."""
-    return Redis.from_url(settings.redis_url)
-
-
-@pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, serializer=JSONSerializer)
 
 
 @dataclass(frozen=True, slots=True)

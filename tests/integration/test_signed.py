@@ -29,12 +29,6 @@ SHORT_WINDOW = {**SIGNED, "PREFLIGHT_SIGNATURE_SECONDS": "60"}
 
 
 @pytest.fixture
-def raw(settings: Settings) -> Redis:
-    """A connection that decodes nothing, as RQ needs it."""
-    return Redis.from_url(settings.redis_url)
-
-
-@pytest.fixture
 def queue(raw: Redis) -> Queue:
     """The worker's queue, as a producer with RQ has it."""
     return Queue("preflight", connection=raw, job_class=AnyIdJob, serializer=JSONSerializer)
