@@ -369,7 +369,7 @@ class World:
         self.shared[stages.DRAINING] = 1
         for worker in self.workers:
             worker.traps.clear()
-            worker.go_on()
+        self._wake_all()
         for _ in range(2):
             self._fork(Traps())
         settled = self._until(lambda: not self._problems(), DRAINED_WITHIN)
@@ -381,9 +381,15 @@ class World:
     def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while not (held := holds()) and time.monotonic() < deadline and not self.complaints():
+            self._wake_all()
             self._resubmit()
             time.sleep(0.02)
         return held or holds()
+
+    def _wake_all(self) -> None:
+        """Wake up what stands still; a trap that was met before it was taken away may close only now."""
+        for worker in self.workers:
+            worker.go_on()
 
     def _resubmit(self) -> None:
         """Do what a producer does for the jobs that it ensured."""
@@ -406,6 +412,7 @@ class World:
 
     def _stop_all(self) -> list[str]:
         """Tell every worker to stop, and return which do not."""
+        self._wake_all()
         for worker in self.workers:
             worker.tell_to_stop()
         return [
