@@ -48,7 +48,6 @@ from worker.wire import (
 if TYPE_CHECKING:
     from redis import Redis
     from rq import Queue
-    from rq.job import Job
 
 RETRIES: Final = 2
 """How often RQ runs a job again whose supervisor died."""
@@ -72,6 +71,26 @@ redis.call('RPUSH', KEYS[2], ARGV[1])
 return 1
 """
 """As RQ does with `unique=True`, which it has since 2.8 only."""
+
+TAKE_OUT: Final = """
+-- Take a job out of the queue, canceled for RQ; a registry of another type does not keep it there.
+-- KEYS: queue, job hash, canceled registry   ARGV: job id, ttl in s, now in s
+-- Returns whether it was there (0/1).
+local function is(key, kind)
+  return redis.call('TYPE', key).ok == kind
+end
+if not is(KEYS[1], 'list') or redis.call('LREM', KEYS[1], 0, ARGV[1]) == 0 then
+  return 0
+end
+if is(KEYS[2], 'hash') then
+  redis.call('HSET', KEYS[2], 'status', 'canceled')
+  redis.call('EXPIRE', KEYS[2], ARGV[2])
+end
+if is(KEYS[3], 'zset') or is(KEYS[3], 'none') then
+  redis.call('ZADD', KEYS[3], ARGV[3], ARGV[1])
+end
+return 1
+"""
 
 FROM_RQ: Final[dict[str, Status]] = {
     "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued",
@@ -385,10 +404,12 @@ class Client:
 
     def _take_out(self, job_id: str) -> None:
         """Cancel a job that still waits in the queue."""
-        rq_job = self._rq_job(job_id)
-        if rq_job is not None and self._redis.lrem(self._queue.key, 1, job_id):
-            rq_job.cancel()
-            self._redis.expire(rq_job.key, STATE_TTL)  # RQ would keep it for ever
+        queue, script = self._queue, self._redis.register_script(TAKE_OUT)
+        taken = script(
+            keys=[queue.key, keys.rq_job(job_id), queue.canceled_job_registry.key],
+            args=[job_id, STATE_TTL, int(time.time())],
+        )  # fmt: skip
+        if taken == 1:
             self._say_cancelled(job_id)
             self._redis.delete(keys.cancel(job_id))
 
@@ -432,12 +453,6 @@ class Client:
         """Return ids of jobs that RQ still knows, or of those only that run or wait; of many, the newest."""
         asked = sources(self._queue, ("queued", "running") if going_on else ())
         return [*dict.fromkeys(job_id for page in pages(self._redis, asked, 0, PAGE) for job_id in page.ids)]
-
-    def _rq_job(self, job_id: str) -> Job | None:
-        try:
-            return self._queue.job_class.fetch(job_id, connection=self._redis, serializer=self._queue.serializer)
-        except Exception:
-            return None  # none, or what is there is no job: RQ raises whatever its parts do
 
     def _say_cancelled(self, job_id: str) -> None:
         event = JobCancelled(seq=0, job_id=job_id, attempt=0, ts=time.time(), message="cancelled in the queue")

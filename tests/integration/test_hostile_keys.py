@@ -203,3 +203,14 @@ def test_an_id_serves_one_request(raw: Redis, queue: Queue, client: Client, star
     assert raw.hget("rq:job:j", "status") == b"failed"
     assert events_of(client, "j") == before
     assert client.result("j") is not None
+
+
+def test_a_waiting_job_is_cancelled_whatever_the_registry_of_those_is(raw: Redis, queue: Queue, client: Client) -> None:
+    """It left the queue and was never heard of again."""
+    raw.set(queue.canceled_job_registry.key, "somebody's")
+    queue.enqueue(FUNCTION, args=(payload(job_id="j"),), job_id="j")
+    assert client.cancel("j")
+    assert (queue.get_job_ids(), events_of(client, "j")) == ([], ["job_cancelled"])
+    assert client.status("j").status == "cancelled"
+    assert raw.hget("rq:job:j", "status") == b"canceled"
+    assert raw.ttl("rq:job:j") > 0
