@@ -242,10 +242,13 @@ class PreflightWorker(Worker):
                 elif burst and not self._maintenance.due():
                     return None
                 pause = 0.1
-            except HOPELESS:
+            except (Interrupted, *HOPELESS):
                 raise
-            except RedisError as error:
-                self._log.warning("waiting_for_redis", to="take a job", detail=trouble(error), retry_in_s=pause)
+            except Exception as error:
+                if isinstance(error, RedisError):
+                    self._log.warning("waiting_for_redis", to="take a job", detail=trouble(error), retry_in_s=pause)
+                else:  # a fault of ours in what an idle worker does: jobs shall not wait for its repair
+                    self._log.exception("idle_step_failed", retry_in_s=pause)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         return None

@@ -10,10 +10,13 @@ from pydantic import JsonValue
 from redis import Redis
 from rq import Queue
 from services import StartWorker, digits_job, wait_until
+from structlog.testing import capture_logs
 
 from worker import keys, quarantine
 from worker.answers import text
 from worker.client import Client
+from worker.service import PreflightWorker
+from worker.settings import Settings
 from worker.wire import FUNCTION, TrainResult
 
 LARGEST_STREAM_ID = "18446744073709551615-18446744073709551615"
@@ -214,3 +217,23 @@ def test_a_waiting_job_is_cancelled_whatever_the_registry_of_those_is(raw: Redis
     assert client.status("j").status == "cancelled"
     assert raw.hget("rq:job:j", "status") == b"canceled"
     assert raw.ttl("rq:job:j") > 0
+
+
+def test_a_fault_of_an_idle_worker_keeps_no_job_waiting(
+    raw: Redis, queue: Queue, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it stumbles over while it looks after others: it is logged, and the next job is taken."""
+    queue.enqueue(FUNCTION, args=(payload(job_id="j"),), job_id="j")
+    worker = PreflightWorker(queue, raw, settings)
+    faults = iter([KeyError("unforeseen")])
+
+    def look(dead_workers: frozenset[str] = frozenset()) -> None:  # noqa: ARG001 - the reaper's signature
+        for fault in faults:
+            raise fault
+
+    monkeypatch.setattr(worker._reaper, "look", look)
+    with capture_logs() as log:
+        taken = worker._take(burst=True)
+    assert taken is not None
+    assert taken.job_id == "j"
+    assert [line["event"] for line in log if line["log_level"] == "error"] == ["idle_step_failed"]
