@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -237,3 +238,23 @@ def test_a_fault_of_an_idle_worker_keeps_no_job_waiting(
     assert taken is not None
     assert taken.job_id == "j"
     assert [line["event"] for line in log if line["log_level"] == "error"] == ["idle_step_failed"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 2.5])
+def test_a_redeploy_after_redis_lost_its_data_loses_no_job(
+    pause: float, raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
+) -> None:
+    """At once, or when the attempt has restored RQ's records: the job waits at the front, and goes on elsewhere."""
+    client.enqueue(digits_job(job_id="j", epochs=10_000))
+    worker = start_worker()
+    assert any(event.type == "checkpoint_saved" for event in client.events("j", timeout=60))
+    raw.flushall()
+    time.sleep(pause)
+    assert raw.exists("rq:job:j") == (pause > 0)
+    os.kill(worker.process.pid, signal.SIGTERM)
+    assert worker.wait() == 0, worker.output()
+    assert (queue.get_job_ids(), client.status("j").status) == (["j"], "queued")
+    start_worker()
+    assert any(event.type == "job_resumed" for event in client.events("j", timeout=60))
+    assert client.cancel("j")
+    wait_until(lambda: client.status("j").status == "cancelled")
