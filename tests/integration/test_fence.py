@@ -204,6 +204,14 @@ def test_a_number_that_is_none_counts_as_none(raw: Redis, queue: Queue, field: s
     assert fence.hand_back(taken_from(queue), front=True) == "queued"
 
 
+@pytest.mark.parametrize("ttl_ms", [None, 100 * LEASE_MS])
+def test_a_lease_that_would_stay_holds_no_job(raw: Redis, ttl_ms: int | None) -> None:
+    """Somebody wrote it; the job went round the queue for ever, because each round was a new execution to watch."""
+    raw.set(keys.lease("j"), "somebody", px=ttl_ms)
+    assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
+    assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
+
+
 @pytest.mark.parametrize(("retries", "allowed"), [(0, DEATHS_ALLOWED), (100, 100)])
 def test_as_many_deaths_are_allowed_as_retries(raw: Redis, retries: int, allowed: int) -> None:
     """Three at least."""

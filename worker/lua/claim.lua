@@ -17,7 +17,10 @@ if redis.call('EXISTS', result) == 1 then
   end
   return {'done', 0}
 end
-local holder = redis.call('GET', lease)
+local holder, left = redis.call('GET', lease), redis.call('PTTL', lease)
+if left < 0 or left > tonumber(ARGV[2]) then
+  holder = nil -- no attempt writes a lease that stays: without this one that somebody else wrote would hold the job for ever
+end
 if holder and string.sub(holder, 1, #owner + 1) == owner .. ' ' then
   return {'claimed', whole(redis.call('HGET', fence, 'attempt'))} -- the answer to the first call was lost
 end
