@@ -86,6 +86,22 @@ def test_a_success_is_one_for_rq(raw: Redis, queue: Queue) -> None:
     assert queue.started_job_registry.get_job_ids() == []
 
 
+def test_an_end_is_recorded_once_whoever_comes_round_with_it(raw: Redis, queue: Queue) -> None:
+    """A second taking of the job, from before its end, finds it done; enqueued again, it is recorded again."""
+    one, again = running(raw, queue), Execution("f" * 32, time.time())
+    one.records.begin_execution(one.job, again)
+    raw.rpush(queue.intermediate_queue_key, "j")
+    end = finished(one.job, RESULT)
+    one.records.end_job(one.job, "j", end, one.execution, one.fence)
+    one.records.end_job(one.job, "j", end, again, None)
+    assert len(stored(raw).results()) == 1
+    assert queue.started_job_registry.get_job_ids() == []
+    assert raw.llen(queue.intermediate_queue_key) == 0
+    queue.enqueue(FUNCTION, args=(JOB,), job_id="j")
+    one.records.end_job(one.job, "j", end, None, None)
+    assert len(stored(raw).results()) == 2
+
+
 def test_a_failure_is_one_for_rq(raw: Redis, queue: Queue) -> None:
     """With its sentence, and a time to live of the result, too, which RQ's own default lacks."""
     one = running(raw, queue, retry=Retry(max=2))

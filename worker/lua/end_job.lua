@@ -10,15 +10,14 @@ if owner ~= '' and superseded(fence, owner, tonumber(attempt)) then
   return 'superseded'
 end
 redis.call('ZCARD', registry) -- where it is none, nothing has changed yet
-local known = redis.call('LREM', intermediate, 0, id) > 0
-known = redis.call('ZSCORE', started, id .. ':' .. execution) or known
+redis.call('LREM', intermediate, 0, id)
 remove_execution(started, id, execution)
 of_type(job, 'hash')
 local before, there = redis.call('HGET', job, 'status'), redis.call('EXISTS', job) == 1
 if not there and owner ~= '' and redis.call('HEXISTS', fence, 'lost') == 1 then
   return 'gone'
 end
-if before == status and not known then
+if before == status then
   return 'over'
 end
 end_accepted(accepted, id, accepted_ttl)
