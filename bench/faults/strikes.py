@@ -170,12 +170,12 @@ def hang(seconds: float) -> Strike[Scene]:
 
 
 def touch_dependents(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
-    """Change the key that RQ watches while it books a success, until that has failed many times."""
+    """Change the key that RQ watches while it books a success, until that has failed many times, or nobody watches."""
     before, command = _watches(scene), [sys.executable, "-c", TOUCH, str(scene.redis.path)]
     with subprocess.Popen([*command, f"rq:job:{job.id}:dependents"]) as other:
         scene.wait(lambda: scene.ended(job) or _watches(scene) - before > WATCH_ERRORS, scene.patience)
         other.kill()
-    return _watches(scene) - before > 1  # the first may have gone through before anybody touched the key
+    return _watches(scene) - before != 1  # one alone may have gone through before anybody touched the key
 
 
 def _watches(scene: Scene) -> int:
