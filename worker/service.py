@@ -242,13 +242,10 @@ class PreflightWorker(Worker):
                 elif burst and not self._maintenance.due():
                     return None
                 pause = 0.1
-            except (Interrupted, *HOPELESS):
+            except HOPELESS:
                 raise
-            except Exception as error:
-                if isinstance(error, RedisError):
-                    self._log.warning("waiting_for_redis", to="take a job", detail=trouble(error), retry_in_s=pause)
-                else:  # a fault of ours in what an idle worker does: jobs shall not wait for its repair
-                    self._log.exception("idle_step_failed", retry_in_s=pause)
+            except RedisError as error:
+                self._log.warning("waiting_for_redis", to="take a job", detail=trouble(error), retry_in_s=pause)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         return None
@@ -260,14 +257,26 @@ class PreflightWorker(Worker):
             self._records.end_executions()
             self._is_idle = True
         self._hear_commands()
-        if self._reaper.due():
-            put_aside_wrong_types(self.connection, self._shared_keys)  # producers would stumble over them, too
-            self._reaper.look()
-        if self._maintenance.due():
-            self._maintenance.step()
-        if self._janitor.due():
-            self._janitor.step()
+        self._do_chores()
         return self._next_id(burst)
+
+    def _do_chores(self) -> None:
+        """Do what is due for others; a fault of ours in it keeps no job waiting."""
+        for chore, step in (
+            (self._reaper, self._look_after_others), (self._maintenance, self._maintenance.step),
+            (self._janitor, self._janitor.step),
+        ):  # fmt: skip
+            try:
+                if chore.due():
+                    step()
+            except RedisError:
+                raise
+            except Exception:
+                self._log.exception("chore_failed", chore=type(chore).__name__)
+
+    def _look_after_others(self) -> None:
+        put_aside_wrong_types(self.connection, self._shared_keys)  # producers would stumble over them, too
+        self._reaper.look()
 
     def _show_life(self) -> None:
         """Tell RQ's tools that this worker lives; sign on again where Redis has forgotten it."""

@@ -226,18 +226,19 @@ def test_a_fault_of_an_idle_worker_keeps_no_job_waiting(
     """Whatever it stumbles over while it looks after others: it is logged, and the next job is taken."""
     queue.enqueue(FUNCTION, args=(payload(job_id="j"),), job_id="j")
     worker = PreflightWorker(queue, raw, settings)
-    faults = iter([KeyError("unforeseen")])
 
-    def look(dead_workers: frozenset[str] = frozenset()) -> None:  # noqa: ARG001 - the reaper's signature
-        for fault in faults:
-            raise fault
+    def look(dead_workers: frozenset[str] = frozenset()) -> None:
+        raise KeyError(dead_workers)
 
     monkeypatch.setattr(worker._reaper, "look", look)
+    monkeypatch.setattr(worker._maintenance, "step", look)
+    monkeypatch.setattr(worker._janitor, "step", look)
     with capture_logs() as log:
         taken = worker._take(burst=True)
     assert taken is not None
     assert taken.job_id == "j"
-    assert [line["event"] for line in log if line["log_level"] == "error"] == ["idle_step_failed"]
+    failed = [line["chore"] for line in log if line["event"] == "chore_failed"]
+    assert failed == ["Reaper", "Maintenance", "Janitor"]
 
 
 @pytest.mark.parametrize("pause", [0.0, 2.5])
