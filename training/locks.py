@@ -48,10 +48,15 @@ def use(directory: Path) -> Held:
     """
     deadline = time.monotonic() + PATIENCE
     while True:
-        directory.mkdir(parents=True, exist_ok=True)
         try:
+            directory.mkdir(parents=True, exist_ok=True)
             file = os.open(directory / LOCK, FLAGS, 0o644)
-        except FileNotFoundError:  # removed between the two
+        except (
+            FileNotFoundError,
+            FileExistsError,
+        ):  # removed meanwhile, also under mkdir's own eyes
+            if time.monotonic() > deadline:
+                raise
             continue
         try:
             if _locked(file, fcntl.LOCK_SH) and _is_at(file, directory / LOCK):

@@ -17,6 +17,7 @@ from random import Random
 from typing import Final
 
 from pydantic import JsonValue
+from redis import Redis
 from rq import Callback
 from rq.webhook import Webhook
 
@@ -27,6 +28,10 @@ from bench.faults.means import Clock, NotHere
 from bench.faults.preflight import PreflightScene
 from bench.faults.scene import Container, Job, Moment, S, Scene, Service, Verdict, hit
 from bench.faults.strikes import Run, tripwire
+from training.errors import PreflightError
+from worker.admission import admit
+from worker.safe_job import parse
+from worker.settings import Settings
 
 TAKEOVER_S: Final = 30.0
 """Seconds within which another host goes on with the job of a dead one."""
@@ -285,13 +290,24 @@ def _settled(scene: Scene, job: Job) -> Verdict:
     return finished(scene, job)
 
 
+def is_valid(entry: Hostile, connection: Redis) -> bool:
+    """Whether a mutation left a job that is trained like any other, which would keep the good ones waiting."""
+    try:
+        job = parse(entry.id.decode(), {name.decode(): value for name, value in entry.fields.items()})
+        admit(job, connection, Settings())
+    except (PreflightError, UnicodeDecodeError):
+        return False
+    return entry.kind == "hash"
+
+
 def hostile_hashes(good: int) -> Trial[Scene]:
     """Return a trial of fifty hostile hashes before each of so many good jobs."""
 
     def trial(scene: Scene, random: Random) -> Verdict:
         plant_bomb(scene)
         jobs = [scene.new_job(**GOOD) for _ in range(good)]
-        entries = hostile(HOSTILE * good, random.randrange(2**32), tripwire(scene))
+        grown = hostile(2 * HOSTILE * good, random.randrange(2**32), tripwire(scene))
+        entries = [entry for entry in grown if not is_valid(entry, scene.connection)][: HOSTILE * good]
         for number, job in enumerate(jobs):
             for entry in entries[HOSTILE * number : HOSTILE * (number + 1)]:
                 entry.put(scene.connection, scene.queue.key)
