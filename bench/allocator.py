@@ -22,7 +22,7 @@ from training.spec import DEFAULTS
 from worker.settings import load
 
 if TYPE_CHECKING:
-    from calibration.measure import Contender
+    from calibration.measure.benchmark import Contender
 
 ROUNDS: Final = 5
 STEPS: Final = 60
@@ -39,7 +39,7 @@ WAYS: Final = ("glibc default", "mallopt in the process", "MALLOC_* variables", 
 
 def measure(store: Path) -> None:
     """Be one process: print samples per second for each kind of plan."""
-    from calibration.measure import Contender
+    from calibration.measure.benchmark import Contender
     from training.evaluate import evaluate
     from training.step import prepare_process
     from training.store import open_store

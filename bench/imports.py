@@ -37,7 +37,7 @@ ENTRIES: Final = (
     Entry("preflight worker, up to its start", "import worker.service", HEAVY),
     Entry("preflight train, up to its children", "import worker.local", HEAVY),
     Entry("training child, up to torch", "import training.child", (*HEAVY, *REDIS)),
-    Entry("measuring child, up to torch", "import calibration.child", (*HEAVY, *REDIS)),
+    Entry("measuring child, up to torch", "import calibration.measure.child", (*HEAVY, *REDIS)),
     Entry("training child, torch and all",
           "import training.fit, training.keeper, training.step, training.store",
           ("torch._dynamo", "torch._inductor", "torchvision", "scipy", *REDIS)),

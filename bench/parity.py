@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import Final
 
-from calibration.measure import Contender, gradient_cosine
+from calibration.measure.benchmark import Contender, gradient_cosine
 from training.errors import DatasetError
 from training.plan import Plan
 from training.prepare import prepare

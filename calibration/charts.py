@@ -11,7 +11,7 @@ from typing import Final
 
 from calibration import figures
 from calibration.markup import Markup, join, tag
-from calibration.search import GAIN
+from calibration.search.search import GAIN
 
 MARKS: Final = {
     "square": "M-4-4h8v8h-8z",

@@ -12,14 +12,14 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from calibration.cache import CachedPlan, PlanCache
-from calibration.finding import Finding, Knob, Trial
-from calibration.lab import Lab
-from calibration.ledger import Ledger
-from calibration.lock import calibration_lock
-from calibration.search import NothingMeasured, Task, search
-from calibration.signature import Signature, has_bfloat16, signature
-from calibration.space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
+from calibration.cache.lock import calibration_lock
+from calibration.cache.plan_cache import CachedPlan, PlanCache
+from calibration.cache.signature import Signature, has_bfloat16, signature
+from calibration.cache.trial_log import Ledger
+from calibration.measure.process_pool import Lab
+from calibration.result import Finding, Knob, Trial
+from calibration.search.mutations import DEFAULT_SECONDS, KNOBS, Space, thread_counts
+from calibration.search.search import NothingMeasured, Task, search
 from training.memory import reserve
 from training.plan import Plan
 from training.prediction import Prediction

@@ -10,11 +10,11 @@ from typing import Final
 
 from calibration import charts, figures
 from calibration.charts import Scale
-from calibration.finding import Confirmation, Finding, Verdict
 from calibration.markup import Markup, join, table, tag
 from calibration.report_memory import memory
 from calibration.report_trials import MEANING, SHAPES, compared, everything, given_up, path, rows_of, trials
-from calibration.search import GAIN
+from calibration.result import Confirmation, Finding, Verdict
+from calibration.search.search import GAIN
 
 STYLE: Final = Path(__file__).parent / "report.css"
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

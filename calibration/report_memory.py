@@ -4,8 +4,8 @@ from typing import Final
 
 from calibration import charts, figures
 from calibration.charts import Plot
-from calibration.finding import Finding, MemoryFit, MemoryProbe
 from calibration.markup import Markup, join, table, tag
+from calibration.result import Finding, MemoryFit, MemoryProbe
 
 _PROBES: Final = {
     "fits": ("circle", "stays within the budget"),

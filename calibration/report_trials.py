@@ -6,9 +6,9 @@ from typing import Final
 
 from calibration import charts, figures
 from calibration.charts import Plot, Scale
-from calibration.finding import Finding, Trial, Verdict
 from calibration.markup import Markup, join, table, tag
-from calibration.search import GAIN
+from calibration.result import Finding, Trial, Verdict
+from calibration.search.search import GAIN
 from training.plan import Plan
 
 SHAPES: Final[Mapping[Verdict, str]] = {

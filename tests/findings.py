@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from calibration.finding import Confidence, Confirmation, Finding, MemoryFit, MemoryProbe, Trial
+from calibration.result import Confidence, Confirmation, Finding, MemoryFit, MemoryProbe, Trial
 from training.plan import Plan
 from training.prediction import Prediction
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from calibration.finding import Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial
+from calibration.result import Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial
 from training.plan import Plan
 from training.prediction import Prediction
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from calibration.finding import Trial
-from calibration.lab import Lost
-from calibration.orders import Checked, Gauged, Measured, Probed, Validated
+from calibration.measure.process_pool import Lost
+from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
+from calibration.result import Trial
 from training.plan import Plan
 from training.setting import setting_of
 

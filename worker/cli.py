@@ -633,7 +633,7 @@ def cache() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def cache_list(as_json: bool) -> None:
     """List them, the newest first."""
-    from calibration.cache import PlanCache
+    from calibration.cache.plan_cache import PlanCache
     from worker.view import cache_table, cached_as_json
 
     directory = _settings().cache_dir
@@ -650,7 +650,7 @@ def cache_list(as_json: bool) -> None:
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 def cache_clear(keys: tuple[str, ...]) -> None:
     """Forget all plans and measurements, or those of some keys; the beginning of a KEY will do."""
-    from calibration.cache import PlanCache
+    from calibration.cache.plan_cache import PlanCache
     from training.errors import InvalidConfig
 
     directory = _settings().cache_dir

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Final
 
 from calibration.choose import Choice
-from calibration.finding import Confirmation, Finding, MemoryFit, MemoryProbe, Trial
+from calibration.result import Confirmation, Finding, MemoryFit, MemoryProbe, Trial
 from training.plan import Plan
 from training.resources import Resources
 from training.spec import TrainSpec

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from calibration.cache import PLANS, TRIALS
+from calibration.cache.plan_cache import PLANS, TRIALS
 from training.datasets import IDX_DATASETS
 from training.locks import REMOVED, remove_unlocked, remove_unused
 from worker.places import JOBS, STAGING

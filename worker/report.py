@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from calibration.finding import Finding
+from calibration.result import Finding
 from training.prediction import Prediction
 from training.spec import STRICT
 

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from calibration.cache import PlanCache
+from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
-from calibration.finding import Finding
+from calibration.result import Finding
 from training import child as training_child
 from training import onnx_child, prepare_child
 from training.artifact import adopt, publish, read_manifest
@@ -605,7 +605,7 @@ def compared(plan: Plan) -> dict[str, JsonValue]:
 
 
 def told(spec: TrainSpec, trial: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return what `calibration_trial` says of a trial, whose fields are those of `calibration.finding.Trial`."""
+    """Return what `calibration_trial` says of a trial, whose fields are those of `calibration.result.Trial`."""
     plan, step_s = trial["plan"], trial.get("step_s")
     shown = {name: value for name, value in trial.items() if name in CalibrationTrial.model_fields}
     return {

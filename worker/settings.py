@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from calibration.space import DEFAULT_SECONDS
+from calibration.search.mutations import DEFAULT_SECONDS
 from training.errors import InvalidConfig
 from worker.explain import explain
 from worker.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL

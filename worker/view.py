@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
 
-from calibration.cache import Listed
+from calibration.cache.plan_cache import Listed
 from calibration.choose import Choice
-from calibration.finding import Finding, Trial
+from calibration.result import Finding, Trial
 from training.laps import PHASES
 from training.plan import Plan
 from training.prediction import Prediction

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from calibration.finding import Confidence, Verdict
-from calibration.finding import Knob as TrialKnob
+from calibration.result import Confidence, Verdict
+from calibration.result import Knob as TrialKnob
 from training import spec
 from training.errors import InvalidConfig
 from training.plan import (

@@ -10,9 +10,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from calibration.cache import PlanCache
+from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
-from calibration.paired import Comparison
+from calibration.statistics import Comparison
 from training.plan import Plan
 from training.prepare import prepare, prepared
 from training.resources import detect

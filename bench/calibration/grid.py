@@ -20,9 +20,9 @@ from typing import Final, get_args
 from bench.calibration.common import MODELS, Asked, choose, interval, nothing, plan_in_words, surroundings
 from bench.tables import head, judged, row, spread
 from calibration.choose import Surroundings
-from calibration.lab import Broken, Lab, Laboratory, Lost
-from calibration.paired import compare
-from calibration.space import thread_counts
+from calibration.measure.process_pool import Broken, Lab, Laboratory, Lost
+from calibration.search.mutations import thread_counts
+from calibration.statistics import compare
 from training.plan import Allocator, MemoryFormat, Plan, Precision
 from training.resources import Resources
 from training.setting import find_tcmalloc

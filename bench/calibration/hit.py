@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from bench.calibration.common import complain, nothing
-from calibration.cache import PlanCache
+from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Options, Surroundings, choose_plan
 from training.prepare import prepared
 from training.resources import detect

@@ -13,10 +13,10 @@ from typing import Final
 
 from bench.calibration.common import MODELS, Asked, choose, interval, nothing, plan_in_words, surroundings
 from bench.tables import head, judged, row, spread
+from calibration.cache.signature import has_bfloat16
 from calibration.choose import Surroundings
-from calibration.lab import Lab, Laboratory
-from calibration.paired import compare
-from calibration.signature import has_bfloat16
+from calibration.measure.process_pool import Lab, Laboratory
+from calibration.statistics import compare
 from training.plan import Plan
 from training.spec import DEFAULTS
 

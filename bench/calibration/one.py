@@ -11,10 +11,10 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from calibration.cache import PlanCache
+from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
-from calibration.finding import Knob
-from calibration.lab import Broken, Lab, Lost
+from calibration.measure.process_pool import Broken, Lab, Lost
+from calibration.result import Knob
 from training.files import write_atomically
 from training.plan import Plan
 from training.resources import detect

@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 
 from bench.calibration.common import nothing
 from bench.calibration.one import ANSWER, REQUEST, Answer, Request
-from calibration.cache import TRIALS
-from calibration.child import MODULE
-from calibration.lock import calibration_lock
+from calibration.cache.lock import calibration_lock
+from calibration.cache.plan_cache import TRIALS
+from calibration.measure.child import MODULE
 from training.journal import Record, decode
 from training.plan import Plan
 

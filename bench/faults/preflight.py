@@ -33,7 +33,7 @@ from bench.faults.scene import (
     Verdict,
     clean_environment,
 )
-from calibration import child as calibration_child
+from calibration.measure import child as calibration_child
 from training import child as training_child
 from training.artifact import MANIFEST, MODEL
 from training.plan import Plan

@@ -14,8 +14,8 @@ from typing import TypeVar
 from pydantic import JsonValue, TypeAdapter
 
 from bench.calibration.common import choose, surroundings
+from calibration.cache.signature import has_bfloat16
 from calibration.choose import Choice
-from calibration.signature import has_bfloat16
 from training.plan import Plan, Precision
 from training.resources import detect
 from training.setting import environment_for

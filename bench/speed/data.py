@@ -24,7 +24,7 @@ from bench.calibration.common import mnist
 from bench.speed.common import Asked, own_plan
 from bench.speed.peers import loaders
 from bench.tables import head, judged, row, spread
-from calibration.space import PREFETCH
+from calibration.search.mutations import PREFETCH
 from training.batches import Batches
 from training.plan import Plan
 from training.spec import DEFAULTS, Augmentation, TrainSpec

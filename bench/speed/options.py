@@ -71,7 +71,7 @@ def measure() -> None:
     from torch import Tensor
 
     from bench.speed.common import PLAN, SPEC, from_json
-    from calibration.measure import Contender
+    from calibration.measure.benchmark import Contender
     from training.batches import normalise
     from training.keyed import shuffle
     from training.step import prepare_process

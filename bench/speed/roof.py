@@ -105,7 +105,7 @@ def measure() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from bench.speed.common import PLAN, SPEC, from_json
-    from calibration.measure import Contender
+    from calibration.measure.benchmark import Contender
     from training.step import DTYPES, prepare_process
     from training.store import open_store
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.speed.common import PLAN, SPEC, from_json
-from calibration.measure import Contender
+from calibration.measure.benchmark import Contender
 from training.step import prepare_process
 from training.store import open_store
 

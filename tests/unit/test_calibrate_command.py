@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from findings import FINDING, doubtful
 from pydantic import JsonValue, TypeAdapter
 
-from calibration.cache import PlanCache
-from calibration.finding import Trial
-from calibration.signature import Signature, signature
+from calibration.cache.plan_cache import PlanCache
+from calibration.cache.signature import Signature, signature
+from calibration.result import Trial
 from training.prepare import prepare
 from training.resources import detect
 from training.spec import DEFAULTS

@@ -15,9 +15,9 @@ from pages import Page
 
 from calibration import charts, figures
 from calibration.charts import Scale
-from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial, Verdict
 from calibration.markup import Markup, tag
 from calibration.report import render
+from calibration.result import Confidence, Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial, Verdict
 from training.plan import Plan
 from training.prediction import Prediction
 

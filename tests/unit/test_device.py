@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.cache import PlanCache
+from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Options, Surroundings, choose_plan
 from training.device import Computing, Gpu, decide
 from training.errors import InvalidConfig

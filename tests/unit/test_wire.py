@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from calibration.finding import Knob as TrialKnob
+from calibration.result import Knob as TrialKnob
 from training.errors import InvalidConfig
 from training.spec import DEFAULTS, TrainSpec
 from worker.run import COMPARED

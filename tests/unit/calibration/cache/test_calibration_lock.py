@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from calibration.lock import LOOK_EVERY, NAME, calibration_lock
+from calibration.cache.lock import LOOK_EVERY, NAME, calibration_lock
 from training.errors import Cancelled
 
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from calibration.lock import calibration_lock
+from calibration.cache.lock import calibration_lock
 
 with calibration_lock(Path(sys.argv[1]), lambda: None, 0.0) as had:
     child = subprocess.Popen(["sleep", "600"], close_fds=False, stdout=subprocess.DEVNULL)

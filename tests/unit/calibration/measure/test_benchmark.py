@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibration import measure
-from calibration.measure import (
+from calibration.measure import benchmark as measure
+from calibration.measure.benchmark import (
     AT_ONCE,
     GATE_STEPS,
     Contender,
@@ -19,7 +19,7 @@ from calibration.measure import (
     _reset_peak,
     gradient_cosine,
 )
-from calibration.search import COSINE
+from calibration.search.search import COSINE
 from training.datasets import Samples, Split
 from training.models import build
 from training.plan import Plan

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from findings import FASTEST, FINDING
 
-from calibration.cache import SCHEMA, CachedPlan
+from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of
-from calibration.finding import Trial
+from calibration.result import Trial
 from training.prediction import Prediction
 
 COMPILED = replace(FASTEST, compile=True)

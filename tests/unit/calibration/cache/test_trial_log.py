@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from calibration.cache import CLOCK_TOLERANCE, TTL_SECONDS
-from calibration.finding import Trial, Verdict
-from calibration.ledger import DECIDED, LARGEST, Ledger
+from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
+from calibration.cache.trial_log import DECIDED, LARGEST, Ledger
+from calibration.result import Trial, Verdict
 from training.journal import encode
 from training.plan import Plan
 
@@ -110,7 +110,7 @@ DIES = """
 import json, os, signal, sys
 from pathlib import Path
 from pydantic import TypeAdapter
-from calibration.ledger import Ledger
+from calibration.cache.trial_log import Ledger
 from training.plan import Plan
 
 plan = TypeAdapter(Plan).validate_json(sys.argv[2])

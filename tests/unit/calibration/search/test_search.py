@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, even, usual
 
-from calibration.finding import Confidence, Finding, Knob, Trial
-from calibration.lab import Broken, Lost
-from calibration.orders import Checked
-from calibration.search import (
+from calibration.measure.process_pool import Broken, Lost
+from calibration.measure.protocol import Checked
+from calibration.result import Confidence, Finding, Knob, Trial
+from calibration.search.mutations import COMPILE_GAIN, COMPILE_SECONDS, KNOBS, LEAST_MICRO, MAIN, PREFETCH, Space
+from calibration.search.search import (
     AGAIN,
     CONFIRMING_PAIRS,
     COSINE,
@@ -34,7 +35,6 @@ from calibration.search import (
     Task,
     search,
 )
-from calibration.space import COMPILE_GAIN, COMPILE_SECONDS, KNOBS, LEAST_MICRO, MAIN, PREFETCH, Space
 from training.errors import OutOfMemory
 from training.plan import Allocator, MemoryFormat, Plan, Precision
 from training.setting import setting_of

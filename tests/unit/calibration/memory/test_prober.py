@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated import MIB, OWN, Memoryless, Simulated
 
-from calibration.finding import MemoryProbe
-from calibration.lab import Broken, Lost
-from calibration.memory import ENOUGH, LINE, PRECISION, SAFE, Explorer, Memory, _piece
+from calibration.measure.process_pool import Broken, Lost
+from calibration.memory.prober import ENOUGH, LINE, PRECISION, SAFE, Explorer, Memory, _piece
+from calibration.result import MemoryProbe
 from training.errors import OutOfMemory
 from training.plan import Plan
 

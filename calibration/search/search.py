@@ -1,6 +1,7 @@
 """The search for the fastest plan that is safe: what is measured, in which order, and what counts as faster.
 
-It decides and measures nothing itself (calibration/lab.py does), so that all of it can be tried on simulated machines.
+It decides and measures nothing itself (calibration/measure/process_pool.py does), so that all of it can be tried on
+simulated machines.
 
 The objective is the wall time of an epoch: its real steps and its validation. The constraint is the memory that a
 training process may have; the effective batch never changes. The user's own plan is measured first, so that there is
@@ -14,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from calibration.finding import Confidence, Confirmation, Finding, Knob, MemoryFit, Trial, Verdict
-from calibration.lab import Broken, Laboratory, Lost
-from calibration.memory import ENOUGH, Explorer, Memory
-from calibration.orders import Measured
-from calibration.paired import Comparison, compare, slowest, step_interval, typical
-from calibration.space import COMPILE_SECONDS, KNOBS, MAIN, TURNS, Known, Skipped, Space
+from calibration.measure.process_pool import Broken, Laboratory, Lost
+from calibration.measure.protocol import Measured
+from calibration.memory.prober import ENOUGH, Explorer, Memory
+from calibration.result import Confidence, Confirmation, Finding, Knob, MemoryFit, Trial, Verdict
+from calibration.search.mutations import COMPILE_SECONDS, KNOBS, MAIN, TURNS, Known, Skipped, Space
+from calibration.statistics import Comparison, compare, slowest, step_interval, typical
 from training.plan import Plan
 from training.prediction import Prediction
 

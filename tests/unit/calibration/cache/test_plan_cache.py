@@ -10,7 +10,7 @@ import pytest
 from findings import FINDING, doubtful
 from pydantic import JsonValue
 
-from calibration.cache import (
+from calibration.cache.plan_cache import (
     CLOCK_TOLERANCE,
     LARGEST_ENTRY,
     LOW_CONFIDENCE_TTL,
@@ -19,8 +19,8 @@ from calibration.cache import (
     CachedPlan,
     PlanCache,
 )
-from calibration.finding import Finding
-from calibration.signature import Signature
+from calibration.cache.signature import Signature
+from calibration.result import Finding
 
 HERE = Signature(
     hardware={"model": "a"}, limits={"cores": 1, "memory_bytes": 2 << 30}, software={},

@@ -16,15 +16,15 @@ import pytest
 from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
 
-from calibration.cache import PlanCache
-from calibration.child import MODULE
+from calibration.cache.lock import calibration_lock
+from calibration.cache.plan_cache import PlanCache
+from calibration.cache.signature import Signature, signature
+from calibration.cache.trial_log import Ledger
 from calibration.choose import Choice, Options, Surroundings, choose_plan, memory_for_training, samples_for
-from calibration.finding import Knob, Trial
-from calibration.ledger import Ledger
-from calibration.lock import calibration_lock
-from calibration.search import CONFIRMING_PAIRS, RESTARTS
-from calibration.signature import Signature, signature
-from calibration.space import KNOBS, MAIN
+from calibration.measure.child import MODULE
+from calibration.result import Knob, Trial
+from calibration.search.mutations import KNOBS, MAIN
+from calibration.search.search import CONFIRMING_PAIRS, RESTARTS
 from training.errors import Cancelled, InvalidConfig
 from training.journal import decode
 from training.memory import RESERVE
@@ -326,7 +326,7 @@ CHOOSE = """
 import os, sys
 from dataclasses import replace
 from pathlib import Path
-from calibration.cache import PlanCache
+from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Options, Surroundings, choose_plan
 from training.plan import Plan
 from training.resources import Resources

@@ -8,8 +8,8 @@ not run; one that is killed for memory all the same is a measurement.
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
-from calibration.finding import MemoryFit, MemoryProbe
-from calibration.lab import Laboratory, Lost
+from calibration.measure.process_pool import Laboratory, Lost
+from calibration.result import MemoryFit, MemoryProbe
 from training.errors import OutOfMemory
 from training.plan import Plan
 

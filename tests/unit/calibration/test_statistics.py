@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.paired import LEAST_PAIRS, P95_SAMPLES, compare, slowest, step_interval
+from calibration.statistics import LEAST_PAIRS, P95_SAMPLES, compare, slowest, step_interval
 
 STEPS = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
 PAIRS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=6)

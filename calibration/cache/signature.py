@@ -11,8 +11,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from calibration.finding import Knob
-from calibration.space import KNOBS
+from calibration.result import Knob
+from calibration.search.mutations import KNOBS
 from training.plan import Plan
 from training.registry import MODELS
 from training.resources import Resources

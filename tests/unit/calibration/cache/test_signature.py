@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration import signature as module
-from calibration.finding import Knob
-from calibration.signature import has_bfloat16, signature
-from calibration.space import KNOBS
+from calibration.cache import signature as module
+from calibration.cache.signature import has_bfloat16, signature
+from calibration.result import Knob
+from calibration.search.mutations import KNOBS
 from training.plan import Plan
 from training.resources import Resources
 from training.spec import Augmentation, TrainSpec

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from calibration import lab as module
-from calibration.child import MODULE
-from calibration.lab import Broken, Lab, Lost
-from calibration.orders import BENCH, Bench
+from calibration.measure import process_pool as module
+from calibration.measure.child import MODULE
+from calibration.measure.process_pool import Broken, Lab, Lost
+from calibration.measure.protocol import BENCH, Bench
 from training.errors import Cancelled, InvalidConfig
 from training.plan import Plan
 from training.spec import TrainSpec
@@ -355,8 +355,8 @@ ALLOCATOR = """
 import ctypes, sys
 from pathlib import Path
 import torch
-from calibration.child import measure
-from calibration.orders import BENCH
+from calibration.measure.child import measure
+from calibration.measure.protocol import BENCH
 from training.journal import JournalWriter
 
 class Mallinfo(ctypes.Structure):

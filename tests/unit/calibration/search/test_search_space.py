@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.finding import Knob
-from calibration.space import (
+from calibration.result import Knob
+from calibration.search.mutations import (
     COMPILE_GAIN,
     COMPILE_SECONDS,
     FETCH_SHARE,

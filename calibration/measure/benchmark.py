@@ -13,7 +13,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from calibration.orders import Checked, Gauged, Measured, Probed, Validated
+from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
 from training.batches import Batches
 from training.evaluate import evaluate
 from training.gauge import gauge

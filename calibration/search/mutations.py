@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from calibration.finding import Knob
+from calibration.result import Knob
 from training.plan import Plan
 from training.resources import Resources
 

@@ -13,8 +13,8 @@ from typing import Final, Protocol, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from calibration.child import MODULE
-from calibration.orders import (
+from calibration.measure.child import MODULE
+from calibration.measure.protocol import (
     BENCH,
     ORDER,
     Bench,

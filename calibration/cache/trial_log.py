@@ -17,8 +17,8 @@ from typing import Final, Self
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from calibration.cache import CLOCK_TOLERANCE, TTL_SECONDS
-from calibration.finding import Trial
+from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
+from calibration.result import Trial
 from training.files import read_text
 from training.journal import JournalWriter, Record, decode
 from training.plan import Plan

@@ -8,8 +8,8 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from calibration.finding import Finding
-from calibration.signature import Signature
+from calibration.cache.signature import Signature
+from calibration.result import Finding
 from training.files import read_text, write_atomically
 from training.spec import STRICT
 
@@ -106,7 +106,7 @@ class PlanCache:
         return None
 
     def ledger(self, signature: Signature) -> Path:
-        """Return where the single measurements for `signature` are kept (calibration/ledger.py)."""
+        """Return where the single measurements for `signature` are kept (calibration/cache/trial_log.py)."""
         return self._path(TRIALS, signature.trials_key)
 
     def entries(self) -> list[Listed]:

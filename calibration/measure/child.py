@@ -1,4 +1,4 @@
-"""A measuring process: `python -m calibration.child REQUEST` does what it is told, line by line, until its input ends.
+"""A measuring process: `python -m calibration.measure.child REQUEST` does what it is told, line by line.
 
 It decides nothing. Where the search stands is known by its parent alone, so that a kill costs one measurement.
 """
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
-from calibration.orders import BENCH, ORDER, Bench, Check, Clear, Gauge, Measure, Order, Probe, Validate
+from calibration.measure.protocol import BENCH, ORDER, Bench, Check, Clear, Gauge, Measure, Order, Probe, Validate
 from training.journal import JournalWriter
 from training.process import StopFlag, out_of_memory, run_child
 
 if TYPE_CHECKING:
-    from calibration.measure import Workbench
+    from calibration.measure.benchmark import Workbench
 
-MODULE: Final = "calibration.child"
+MODULE: Final = "calibration.measure.child"
 
 
 def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> None:
     """Answer every order: `start` once, then an `answer` (or, for a plan that does not run, a `broken`) each."""
     began = time.perf_counter()
-    from calibration.measure import Workbench
+    from calibration.measure.benchmark import Workbench
     from training.step import prepare_process
     from training.store import open_store
 

@@ -1,0 +1,1 @@
+"""Plans and measurements of earlier calibrations."""

@@ -1,0 +1,1 @@
+"""Measuring plans in child processes."""

@@ -1,0 +1,1 @@
+"""Memory of a micro-batch, probed and predicted."""
