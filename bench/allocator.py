@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.tables import head, row, spread
-from training.plan import Plan
-from training.prepare import prepare
-from training.setting import environment_for
-from training.spec import DEFAULTS
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS
+from training.data.prepare import prepare
+from training.process.launch import environment_for
 from worker.settings import load
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ WAYS: Final = ("glibc default", "mallopt in the process", "MALLOC_* variables", 
 def measure(store: Path) -> None:
     """Be one process: print samples per second for each kind of plan."""
     from calibration.measure.benchmark import Contender
-    from training.evaluate import evaluate
-    from training.step import prepare_process
-    from training.store import open_store
+    from training.data.dataset_store import open_store
+    from training.loop.evaluate import evaluate
+    from training.loop.train_step import prepare_process
 
     tuned = sys.argv[2] == WAYS[1]
     plan = Plan(threads=len(os.sched_getaffinity(0)), micro_batch=128, allocator="tuned" if tuned else "default")

@@ -21,9 +21,9 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from bench.tables import spread
-from training.plan import Plan
-from training.prepare import prepare
-from training.spec import DEFAULTS
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS
+from training.data.prepare import prepare
 from worker.settings import load
 
 PAIRS: Final = 6
@@ -60,14 +60,14 @@ MEASURED = TypeAdapter(Measured)
 
 def measure(model: str, store_path: Path) -> Measured:
     """Be one process: train in blocks that take turns."""
-    from training.checkpoint import Blob
-    from training.course import Course
+    from training.checkpoints.checkpointer import Keeper, Written
+    from training.checkpoints.format import Blob
+    from training.data.dataset_store import open_store
     from training.errors import Cancelled
-    from training.fit import fit
-    from training.journal import JournalReader, JournalWriter
-    from training.keeper import Keeper, Written
-    from training.step import TrainStep, prepare_process
-    from training.store import open_store
+    from training.loop.train_state import Course
+    from training.loop.train_step import TrainStep, prepare_process
+    from training.loop.trainer import fit
+    from training.process.journal import JournalReader, JournalWriter
 
     class Alternating(Keeper):
         """Keeps checkpoints in some blocks only, and measures its thread."""

@@ -1,4 +1,4 @@
-"""Whether the gauge (training/gauge.py) becomes slower when training does: both in turns, for as long as is asked.
+"""Whether the gauge becomes slower when training does: both in turns, for as long as is asked.
 
     python -m bench.gauge [SECONDS]
 
@@ -17,13 +17,13 @@ from typing import Final
 
 from torch import Tensor
 
-from training.batches import Batches
-from training.gauge import gauge
-from training.plan import Plan
-from training.prepare import prepare
-from training.spec import DEFAULTS
-from training.step import TrainStep, prepare_process
-from training.store import open_store
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS
+from training.data.batches import Batches
+from training.data.dataset_store import open_store
+from training.data.prepare import prepare
+from training.loop.train_step import TrainStep, prepare_process
+from training.system.reference_workload import gauge
 from worker.settings import load
 
 SECONDS: Final = 120.0

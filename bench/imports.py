@@ -36,10 +36,11 @@ ENTRIES: Final = (
     Entry("import worker.client", "import worker.client", (*HEAVY, *REDIS)),
     Entry("preflight worker, up to its start", "import worker.service", HEAVY),
     Entry("preflight train, up to its children", "import worker.local", HEAVY),
-    Entry("training child, up to torch", "import training.child", (*HEAVY, *REDIS)),
+    Entry("training child, up to torch", "import training.loop.child", (*HEAVY, *REDIS)),
     Entry("measuring child, up to torch", "import calibration.measure.child", (*HEAVY, *REDIS)),
     Entry("training child, torch and all",
-          "import training.fit, training.keeper, training.step, training.store",
+          "import training.loop.trainer, training.checkpoints.checkpointer, training.loop.train_step, "
+          "training.data.dataset_store",
           ("torch._dynamo", "torch._inductor", "torchvision", "scipy", *REDIS)),
 )  # fmt: skip
 

@@ -16,12 +16,12 @@ from torch import nn
 from bench.calibration.common import mnist
 from bench.speed.common import quick_plan
 from bench.tables import head, row, spread
-from training.batches import Batches
-from training.models import LastConvolution, build
-from training.recipes import RECIPES
-from training.spec import DEFAULTS, TrainSpec
-from training.step import Make, TrainStep, prepare_process
-from training.store import Store, open_store
+from training.config.recipes import RECIPES
+from training.config.spec import DEFAULTS, TrainSpec
+from training.data.batches import Batches
+from training.data.dataset_store import Store, open_store
+from training.loop.train_step import Make, TrainStep, prepare_process
+from training.models.cnn import LastConvolution, build
 
 ROUNDS: Final = 9
 STEPS: Final = 25

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from bench.tables import head, row, spread
-from training.models import build, networks_of
-from training.optimizers import as_published, hidden_matrices, orthogonal
-from training.recipes import RECIPES
+from training.config.recipes import RECIPES
+from training.models.cnn import build, networks_of
+from training.optim.muon import as_published, hidden_matrices, orthogonal
 
 ROUNDS: Final = 9
 TIMES: Final = 10

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from calibration.measure.benchmark import Contender, gradient_cosine
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import Store, open_store
+from training.data.prepare import prepare
 from training.errors import DatasetError
-from training.plan import Plan
-from training.prepare import prepare
-from training.spec import TrainSpec
-from training.store import Store, open_store
 from worker.settings import load
 
 STEPS: Final = (0, 2, 4, 8, 16)

@@ -18,14 +18,14 @@ from torch import nn
 from bench.calibration.common import mnist
 from bench.speed.common import quick_plan
 from bench.tables import head, row, spread
-from training.batches import Batches
-from training.evaluate import evaluate
-from training.models import Committee, LastConvolution, build
-from training.plan import Plan
-from training.recipes import RECIPES
-from training.spec import DEFAULTS, Augmentation, TrainSpec
-from training.step import TrainStep, prepare_process
-from training.store import open_store
+from training.config.plan import Plan
+from training.config.recipes import RECIPES
+from training.config.spec import DEFAULTS, Augmentation, TrainSpec
+from training.data.batches import Batches
+from training.data.dataset_store import open_store
+from training.loop.evaluate import evaluate
+from training.loop.train_step import TrainStep, prepare_process
+from training.models.cnn import Committee, LastConvolution, build
 
 HELD_OUT: Final = 10_000
 SEEDS: Final = 3

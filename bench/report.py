@@ -15,10 +15,10 @@ from bench.calibration.common import mnist
 from bench.speed.common import calibrated
 from bench.tables import head, judged, row, spread
 from calibration.choose import Choice
-from training import child as training_child
-from training.child import TrainingRequest
-from training.process import Child, follow
-from training.recipes import RECIPES
+from training.config.recipes import RECIPES
+from training.loop import child as training_child
+from training.loop.child import TrainingRequest
+from training.process.child import Child, follow
 from worker import report, report_child
 from worker.report import REPORT, ReportRequest
 

@@ -18,9 +18,9 @@ from typing import Final
 
 from bench.speed.common import quick_precision
 from bench.tables import spread
-from training.plan import Plan
-from training.prepare import prepare
-from training.spec import DEFAULTS
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS
+from training.data.prepare import prepare
 from worker.settings import load
 
 ROUNDS: Final = 5
@@ -34,9 +34,9 @@ def once(way: str, store_path: str) -> dict[str, float]:
     import torch
 
     imported = time.perf_counter()
-    from training.batches import Batches
-    from training.step import TrainStep, prepare_process
-    from training.store import open_store
+    from training.data.batches import Batches
+    from training.data.dataset_store import open_store
+    from training.loop.train_step import TrainStep, prepare_process
 
     plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision=quick_precision(), memory_format="channels_last")
     prepare_process(plan)

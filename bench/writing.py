@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.tables import spread
-from training.files import staged
+from training.system.atomic_files import staged
 from worker.settings import load
 
 SIZE: Final = 128 << 20

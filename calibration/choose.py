@@ -20,14 +20,14 @@ from calibration.measure.process_pool import Lab
 from calibration.result import Finding, Knob, Trial
 from calibration.search.mutations import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from calibration.search.search import NothingMeasured, Task, search
-from training.memory import reserve
-from training.plan import Plan
-from training.prediction import Prediction
-from training.resources import Resources
-from training.setting import find_tcmalloc
-from training.spec import TrainSpec
-from training.split import split
-from training.store import StoreInfo
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import StoreInfo
+from training.data.split import split
+from training.loop.prediction import Prediction
+from training.process.launch import find_tcmalloc
+from training.process.oom import reserve
+from training.system.resources import Resources
 
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MOST_SAMPLES`."""

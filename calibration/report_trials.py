@@ -9,7 +9,7 @@ from calibration.charts import Plot, Scale
 from calibration.markup import Markup, join, table, tag
 from calibration.result import Finding, Trial, Verdict
 from calibration.search.search import GAIN
-from training.plan import Plan
+from training.config.plan import Plan
 
 SHAPES: Final[Mapping[Verdict, str]] = {
     "own": "square", "won": "diamond", "level": "circle", "lost": "down", "dropped": "down",

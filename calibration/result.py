@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from training.plan import Plan
-from training.prediction import Prediction
-from training.spec import STRICT
+from training.config.plan import Plan
+from training.config.spec import STRICT
+from training.loop.prediction import Prediction
 
 Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]

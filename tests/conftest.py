@@ -12,8 +12,8 @@ from typing import Final
 import hypothesis
 import pytest
 
-from training.prepare import prepare
-from training.store import StoreInfo
+from training.data.dataset_store import StoreInfo
+from training.data.prepare import prepare
 
 pytest_plugins = ("services",)
 

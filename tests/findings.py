@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Final
 
 from calibration.result import Confidence, Confirmation, Finding, MemoryFit, MemoryProbe, Trial
-from training.plan import Plan
-from training.prediction import Prediction
+from training.config.plan import Plan
+from training.loop.prediction import Prediction
 
 MIB: Final = 1 << 20
 OWN: Final = Plan(threads=2, micro_batch=128)

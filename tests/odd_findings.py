@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from calibration.result import Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial
-from training.plan import Plan
-from training.prediction import Prediction
+from training.config.plan import Plan
+from training.loop.prediction import Prediction
 
 MIB = 2**20
 OWN = Plan(threads=4, micro_batch=512)

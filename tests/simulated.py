@@ -8,8 +8,8 @@ from random import Random
 from calibration.measure.process_pool import Lost
 from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
 from calibration.result import Trial
-from training.plan import Plan
-from training.setting import setting_of
+from training.config.plan import Plan
+from training.process.launch import setting_of
 
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)

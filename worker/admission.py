@@ -12,8 +12,8 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 from redis import Redis
 
+from training.config.spec import TrainSpec
 from training.errors import InvalidConfig
-from training.spec import TrainSpec
 from worker import keys
 from worker.safe_job import SafeJob, require_allowed
 from worker.settings import Settings

@@ -270,7 +270,7 @@ def worker(burst: bool) -> None:
 @click.option("--port", type=click.IntRange(1, 65_535), help="Where to listen; PORT, or 8000, when absent.")
 def serve(host: str, port: int | None) -> None:
     """Serve the page, jobs, events and metrics over HTTP."""
-    from training.installed import require_packages
+    from training.system.requirements import require_packages
     from worker import logs
 
     settings = _settings()
@@ -405,8 +405,8 @@ def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
 
 def _statuses(text: str | None) -> frozenset[Status]:
     """Return the statuses in a list of them; none where there is no list. Raises `InvalidConfig`."""
+    from training.config.registry import nearest
     from training.errors import InvalidConfig
-    from training.registry import nearest
     from worker.wire import Status
 
     known: dict[str, Status] = {status: status for status in get_args(Status)}
@@ -605,7 +605,7 @@ def _check_report(path: Path, *, calibrates: bool) -> None:
 def _write_report(path: Path, found: Calibrated) -> None:
     from calibration.report import render
     from training.errors import InvalidConfig, PreflightError
-    from training.files import write_atomically
+    from training.system.atomic_files import write_atomically
     from worker.explained import facts
 
     finding = found.choice.finding

@@ -9,9 +9,9 @@ from typing import Final, Literal, get_args
 import click
 from click.shell_completion import get_completion_class
 
+from training.config.registry import DATASETS, MODELS, nearest
+from training.config.registry import names as registered
 from training.errors import InvalidConfig
-from training.registry import DATASETS, MODELS, nearest
-from training.registry import names as registered
 
 PATIENCE: Final = 1.0
 """Seconds that Redis gets: a person waits for TAB."""
@@ -62,7 +62,7 @@ def _jobs(*, going_on: bool) -> Iterable[str]:
 
 
 def _recipes() -> Iterable[str]:
-    from training.recipes import RECIPES
+    from training.config.recipes import RECIPES
 
     return RECIPES
 

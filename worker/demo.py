@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from training.data.prepare import available
 from training.errors import DatasetError
-from training.prepare import available
 from worker.client import Client
 from worker.embedded_redis import redis_server
 from worker.local import dataset_here

@@ -13,11 +13,11 @@ from typing import Literal
 from redis import Redis
 from redis.exceptions import RedisError
 
+from training.config.registry import DATASETS, MODELS, names
+from training.data.prepare import available
 from training.errors import PreflightError
-from training.installed import compiled_anew
-from training.prepare import available
-from training.registry import DATASETS, MODELS, names
-from training.resources import detect
+from training.system.requirements import compiled_anew
+from training.system.resources import detect
 from worker.exports import exports, see_that_usable
 from worker.patience import CLUSTERED, clustered
 from worker.settings import Settings

@@ -7,8 +7,8 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
+from training.config.registry import nearest
 from training.errors import InvalidConfig
-from training.registry import nearest
 
 LONGEST_VALUE: Final = 60
 """Characters of an offending value that are quoted."""

@@ -6,9 +6,9 @@ from typing import Final
 
 from calibration.choose import Choice
 from calibration.result import Confirmation, Finding, MemoryFit, MemoryProbe, Trial
-from training.plan import Plan
-from training.resources import Resources
-from training.spec import TrainSpec
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.system.resources import Resources
 from worker.view import ago, columns, plan_line, predicted
 
 MIB: Final = 1 << 20

@@ -15,8 +15,8 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
 from training.errors import ArtifactError, PreflightError, named
-from training.journal import Report
-from training.process import Child, follow
+from training.process.child import Child, follow
+from training.process.journal import Report
 from worker.settings import Settings, export_environment, without_password
 
 FIRST_PAUSE: Final = 0.5

@@ -1,7 +1,8 @@
 """Removes what dead processes left on disk: old jobs' checkpoints, staged models, downloads, half-written files.
 
-What a live process uses is told by its lock (`training.locks`), never by a clock. Age comes in addition: nothing is
-removed before it, so that workers whose locks cannot be seen from here (a network disk without them) are safe, too.
+What a live process uses is told by its lock (`training.system.locks`), never by a clock. Age comes in addition:
+nothing is removed before it, so that workers whose locks cannot be seen from here (a network disk without them) are
+safe, too.
 """
 
 import re
@@ -14,8 +15,8 @@ from typing import Final
 import structlog
 
 from calibration.cache.plan_cache import PLANS, TRIALS
-from training.datasets import IDX_DATASETS
-from training.locks import REMOVED, remove_unlocked, remove_unused
+from training.data.datasets import IDX_DATASETS
+from training.system.locks import REMOVED, remove_unlocked, remove_unused
 from worker.places import JOBS, STAGING
 from worker.presence import DIRECTORY as WORKERS
 from worker.settings import Settings
@@ -27,7 +28,7 @@ STEP: Final = 0.1
 ABANDONED: Final = 3600.0
 """Seconds without a change after which staged models, downloads and half-written files may go: nobody takes them up."""
 TEMPORARY: Final = re.compile(r"\..+\.[a-z0-9_]{8}", re.ASCII)
-"""What `training.locks.locked_temporary` names its files."""
+"""What `training.system.locks.locked_temporary` names its files."""
 
 
 class Janitor:

@@ -9,10 +9,10 @@ from pydantic import TypeAdapter, ValidationError
 from redis import Redis
 from redis.exceptions import RedisError
 
+from training.config.plan import Plan
 from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError, TimedOut, named
-from training.installed import require_onnx_packages
-from training.plan import Plan
-from training.resources import detect
+from training.system.requirements import require_onnx_packages
+from training.system.resources import detect
 from worker import keys
 from worker.fence import Fence, Superseded
 from worker.patience import insist

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.choose import Choice
-from training.artifact import read_manifest
+from training.artifacts.publish import read_manifest
+from training.config.spec import TrainSpec
+from training.data.dataset_store import StoreInfo
 from training.errors import ArtifactError, InvalidConfig
-from training.installed import require_training_packages
-from training.resources import Resources
-from training.spec import TrainSpec
-from training.store import StoreInfo
+from training.system.requirements import require_training_packages
+from training.system.resources import Resources
 from worker.exports import ExportRequest, exports, see_that_usable
 from worker.jobs import run_job
 from worker.places import next_attempt, places

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue, ValidationError
 
-from training import child as training_child
-from training.artifact import read_manifest
+from training.artifacts.publish import read_manifest
 from training.errors import ArtifactError, InvalidConfig, MissingPackage
-from training.journal import JournalWriter, read_runs
-from training.process import file_name, run_child
+from training.loop import child as training_child
+from training.process.child import file_name, run_child
+from training.process.journal import JournalWriter, read_runs
 from worker.exports import REQUEST, ExportRequest, persist, trouble
 from worker.places import attempts
 from worker.scalars import Point, points, position

@@ -4,13 +4,13 @@ import os
 import tempfile
 from pathlib import Path
 
-from training import onnx_child
+from training.artifacts import onnx_child
+from training.artifacts.loading import find
+from training.artifacts.onnx_child import ONNX, OnnxRequest
 from training.errors import InvalidConfig
-from training.installed import require_onnx_packages, require_training_packages
-from training.onnx_child import ONNX, OnnxRequest
-from training.process import Child, follow
-from training.resources import detect
-from training.trained import find
+from training.process.child import Child, follow
+from training.system.requirements import require_onnx_packages, require_training_packages
+from training.system.resources import detect
 from worker.local import dataset_here
 from worker.settings import Settings, child_environment
 

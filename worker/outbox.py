@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from training.files import open_regular, write_atomically
+from training.system.atomic_files import open_regular, write_atomically
 from worker.wire import LARGEST_JOB, TrainJob, is_job_id
 
 SUFFIX: Final = ".json"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.artifact import ATTEMPTS, attempt_of
+from training.artifacts.publish import ATTEMPTS, attempt_of
 from training.errors import ArtifactError
-from training.locks import Held, use
+from training.system.locks import Held, use
 from worker.settings import Settings
 
 JOBS: Final = "jobs"

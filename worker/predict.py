@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from training import predict_child
+from training.artifacts import predict_child
+from training.artifacts.predict_child import PredictRequest
 from training.errors import InvalidConfig
-from training.installed import require_onnx_packages, require_training_packages
-from training.predict_child import PredictRequest
-from training.process import Child, follow
+from training.process.child import Child, follow
+from training.system.requirements import require_onnx_packages, require_training_packages
 from worker.settings import child_environment
 
 

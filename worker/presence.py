@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from training.locks import locked_temporary, remove_unlocked
+from training.system.locks import locked_temporary, remove_unlocked
 
 DIRECTORY: Final = "workers"
 UNNAMED: Final = "."

@@ -10,8 +10,8 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from calibration.result import Finding
-from training.prediction import Prediction
-from training.spec import STRICT
+from training.config.spec import STRICT
+from training.loop.prediction import Prediction
 
 REPORT: Final = "report.html"
 """Beside the model."""

@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from training.artifact import read_manifest
+from training.artifacts.publish import read_manifest
 from training.errors import ArtifactError
-from training.files import write_atomically
-from training.journal import JournalWriter
-from training.process import StopFlag, run_child
+from training.process.child import StopFlag, run_child
+from training.process.journal import JournalWriter
+from training.system.atomic_files import write_atomically
 from worker.report import REPORT, REQUEST, ReportRequest
 
 MODULE: Final = "worker.report_child"

@@ -19,13 +19,13 @@ from calibration import figures
 from calibration import report as calibration
 from calibration.markup import Markup, join, table, tag, text
 from calibration.report import section
-from training.course import EpochDone
-from training.laps import PHASES
-from training.outcome import BINS, ClassScore, Mistake, Outcome, outcome
-from training.plan import Plan
-from training.predictions import PREDICTIONS, read
-from training.spec import TrainSpec
-from training.store import read_test_images
+from training.artifacts.metrics import BINS, ClassScore, Mistake, Outcome, outcome
+from training.artifacts.predictions import PREDICTIONS, read
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import read_test_images
+from training.loop.profiler import PHASES
+from training.loop.train_state import EpochDone
 from worker import report_plots as plots
 from worker.report import ReportRequest
 from worker.wire import StepProfile

@@ -15,9 +15,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from calibration import figures
 from calibration.markup import Markup, tag
-from training.course import EpochDone
-from training.outcome import Outcome
-from training.prediction import Prediction
+from training.artifacts.metrics import Outcome
+from training.loop.prediction import Prediction
+from training.loop.train_state import EpochDone
 
 WIDTH: Final = 288
 """Points across; as narrow as a phone, so that text stays readable there."""

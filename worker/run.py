@@ -13,12 +13,18 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
 from calibration.result import Finding
-from training import child as training_child
-from training import onnx_child, prepare_child
-from training.artifact import adopt, publish, read_manifest
-from training.checkpoint import Found, candidates
-from training.child import TrainingRequest
-from training.digests import Digests
+from training.artifacts import onnx_child
+from training.artifacts.onnx_child import ONNX, OnnxRequest
+from training.artifacts.publish import adopt, publish, read_manifest
+from training.checkpoints.format import Found, candidates
+from training.config.plan import Plan
+from training.config.recipes import concern
+from training.config.spec import TrainSpec
+from training.data import prepare_child
+from training.data.dataset_store import StoreInfo, read_info
+from training.data.prepare import prepared
+from training.data.prepare_child import PrepareRequest
+from training.data.split import split
 from training.errors import (
     ArtifactError,
     Cancelled,
@@ -28,19 +34,14 @@ from training.errors import (
     OutOfMemory,
     PreflightError,
 )
-from training.journal import Record
-from training.onnx_child import ONNX, OnnxRequest
-from training.plan import Plan
-from training.prediction import Prediction
-from training.prepare import prepared
-from training.prepare_child import PrepareRequest
-from training.process import TICK_SECONDS, Child, follow
-from training.recipes import concern
-from training.resources import Resources, detect
-from training.setting import environment_for
-from training.spec import TrainSpec
-from training.split import split
-from training.store import StoreInfo, read_info
+from training.loop import child as training_child
+from training.loop.child import TrainingRequest
+from training.loop.prediction import Prediction
+from training.process.child import TICK_SECONDS, Child, follow
+from training.process.journal import Record
+from training.process.launch import environment_for
+from training.system.digests import Digests
+from training.system.resources import Resources, detect
 from worker import report, report_child
 from worker.admission import within_samples
 from worker.explained import facts

@@ -30,9 +30,9 @@ from rq.job import JobStatus
 from rq.serializers import JSONSerializer
 
 from training.errors import InvalidConfig, PreflightError, TimedOut
-from training.installed import compiled_anew, require_training_packages
-from training.process import die_with_parent, readable
-from training.resources import detect
+from training.process.child import die_with_parent, readable
+from training.system.requirements import compiled_anew, require_training_packages
+from training.system.resources import detect
 from worker import logs, quarantine
 from worker.admission import Replayed, accepted_ttl, admit
 from worker.exports import exports, see_that_usable

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from training.journal import JournalReader, JournalWriter, Record
+from training.process.journal import JournalReader, JournalWriter, Record
 from worker.places import attempts
 from worker.wire import EVENT, AnyEvent, TrainResult
 

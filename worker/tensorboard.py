@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 from pydantic import JsonValue
 
-from training.spec import TrainSpec
+from training.config.spec import TrainSpec
 from worker import event_file
 from worker.scalars import points
 from worker.settings import Settings

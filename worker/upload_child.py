@@ -19,11 +19,11 @@ from typing import BinaryIO, Final, Protocol
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from training.artifact import MANIFEST, read_manifest
+from training.artifacts.publish import MANIFEST, read_manifest
 from training.errors import ArtifactError, InvalidConfig, MissingPackage
-from training.files import LARGEST_TEXT, open_regular, sha256_of
-from training.journal import JournalWriter, Report
-from training.process import run_child
+from training.process.child import run_child
+from training.process.journal import JournalWriter, Report
+from training.system.atomic_files import LARGEST_TEXT, open_regular, sha256_of
 from worker.exports import REQUEST, ExportRequest, persist, trouble
 from worker.settings import load, without_password
 

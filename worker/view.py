@@ -10,9 +10,9 @@ from pydantic import JsonValue, TypeAdapter
 from calibration.cache.plan_cache import Listed
 from calibration.choose import Choice
 from calibration.result import Finding, Trial
-from training.laps import PHASES
-from training.plan import Plan
-from training.prediction import Prediction
+from training.config.plan import Plan
+from training.loop.prediction import Prediction
+from training.loop.profiler import PHASES
 from worker.quarantine import printable
 from worker.wire import (
     AnyEvent,

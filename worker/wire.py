@@ -22,9 +22,8 @@ from pydantic import (
 
 from calibration.result import Confidence, Verdict
 from calibration.result import Knob as TrialKnob
-from training import spec
-from training.errors import InvalidConfig
-from training.plan import (
+from training.config import spec
+from training.config.plan import (
     Affinity,
     Allocator,
     Device,
@@ -35,9 +34,10 @@ from training.plan import (
     PrefetchFactor,
     Threads,
 )
-from training.recipes import FREE, RECIPES, RecipeName, see_that_agrees
-from training.registry import DATASETS, MODELS, require
-from training.spec import DEFAULTS, Augmentation, TrainSpec
+from training.config.recipes import FREE, RECIPES, RecipeName, see_that_agrees
+from training.config.registry import DATASETS, MODELS, require
+from training.config.spec import DEFAULTS, Augmentation, TrainSpec
+from training.errors import InvalidConfig
 from worker.explain import explain
 
 CONTRACT: Final = "1"

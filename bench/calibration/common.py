@@ -13,11 +13,11 @@ from pydantic import JsonValue
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
 from calibration.statistics import Comparison
-from training.plan import Plan
-from training.prepare import prepare, prepared
-from training.resources import detect
-from training.spec import TrainSpec
-from training.store import StoreInfo
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import StoreInfo
+from training.data.prepare import prepare, prepared
+from training.system.resources import detect
 from worker.settings import child_environment, load
 
 PREFLIGHT: Final = str(Path(sys.executable).parent / "preflight")

@@ -23,10 +23,10 @@ from calibration.choose import Surroundings
 from calibration.measure.process_pool import Broken, Lab, Laboratory, Lost
 from calibration.search.mutations import thread_counts
 from calibration.statistics import compare
-from training.plan import Allocator, MemoryFormat, Plan, Precision
-from training.resources import Resources
-from training.setting import find_tcmalloc
-from training.spec import DEFAULTS
+from training.config.plan import Allocator, MemoryFormat, Plan, Precision
+from training.config.spec import DEFAULTS
+from training.process.launch import find_tcmalloc
+from training.system.resources import Resources
 
 ROUNDS: Final = {"cnn": 12, "resnet18": 6}
 BLOCK_SECONDS: Final = 0.3

@@ -9,8 +9,8 @@ from pathlib import Path
 from bench.calibration.common import complain, nothing
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Options, Surroundings, choose_plan
-from training.prepare import prepared
-from training.resources import detect
+from training.data.prepare import prepared
+from training.system.resources import detect
 from worker.settings import child_environment, load
 from worker.wire import JOB_TYPE, parse_job
 

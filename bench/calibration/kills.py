@@ -39,8 +39,8 @@ from bench.calibration.one import Answer, Request
 from bench.calibration.scene import LIMIT, LOOK_EVERY, ORPHANS_AFTER, SITE, Scene
 from bench.faults.means import NotHere, memory_kills, memory_limit
 from bench.tables import head, row
-from training.plan import Plan
-from training.spec import DEFAULTS, TrainSpec
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS, TrainSpec
 
 SECONDS: Final = 1.5
 """Longest time of a calibration, the start of its processes apart."""

@@ -17,8 +17,8 @@ from calibration.cache.signature import has_bfloat16
 from calibration.choose import Surroundings
 from calibration.measure.process_pool import Lab, Laboratory
 from calibration.statistics import compare
-from training.plan import Plan
-from training.spec import DEFAULTS
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS
 
 BATCH: Final = 512
 LOADER_WORKERS: Final = 2

@@ -15,11 +15,11 @@ from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Choice, Options, Surroundings, choose_plan
 from calibration.measure.process_pool import Broken, Lab, Lost
 from calibration.result import Knob
-from training.files import write_atomically
-from training.plan import Plan
-from training.resources import detect
-from training.spec import STRICT, TrainSpec
-from training.store import read_info
+from training.config.plan import Plan
+from training.config.spec import STRICT, TrainSpec
+from training.data.dataset_store import read_info
+from training.system.atomic_files import write_atomically
+from training.system.resources import detect
 
 KNOBS: Final[tuple[Knob, ...]] = ("allocator", "precision", "micro_batch")
 """Two settings, so that two processes measure; and few plans, so that it is short."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.calibration.common import PREFLIGHT, Asked, mnist
 from bench.tables import head, judged, row, spread
-from training.noise import Machine
+from training.system.interference import Machine
 from worker.settings import load, service_environment
 
 EPOCHS: Final = 2

@@ -19,8 +19,8 @@ from bench.calibration.one import ANSWER, REQUEST, Answer, Request
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import TRIALS
 from calibration.measure.child import MODULE
-from training.journal import Record, decode
-from training.plan import Plan
+from training.config.plan import Plan
+from training.process.journal import Record, decode
 
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = "site"

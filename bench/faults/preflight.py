@@ -34,9 +34,9 @@ from bench.faults.scene import (
     clean_environment,
 )
 from calibration.measure import child as calibration_child
-from training import child as training_child
-from training.artifact import MANIFEST, MODEL
-from training.plan import Plan
+from training.artifacts.publish import MANIFEST, MODEL
+from training.config.plan import Plan
+from training.loop import child as training_child
 from worker import keys
 from worker.client import Client
 from worker.settings import Settings, service_environment

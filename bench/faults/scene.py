@@ -37,7 +37,7 @@ RESUBMIT_EVERY: Final = 2.0
 CALIBRATION_S: Final = 2.0
 """Seconds that a calibration may take, the import of torch apart."""
 FIRST_REPORT_S: Final = 0.5
-"""Seconds from the first step to the first progress report: training.fit's window, which imports torch."""
+"""Seconds from the first step to the first progress report: training.loop.trainer's window, which imports torch."""
 MARK: Final = "TMPDIR"
 """The variable by which a scene's processes are known, whoever their parent is by now."""
 

@@ -29,9 +29,9 @@ from bench.faults.scene import (
     Verdict,
     clean_environment,
 )
-from training.plan import Plan
-from training.prepare import prepare
-from training.spec import TrainSpec
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.prepare import prepare
 from worker.wire import JOB_TIMEOUT, TrainJob
 
 ROOT: Final = Path(__file__).parents[2]
@@ -83,10 +83,10 @@ def train(spec: str, plan: str, store: str, traces: str, model: str) -> str:
     trace.write("begin")
     from safetensors.torch import save
 
-    from training.fit import fit
-    from training.keeper import Keeper
-    from training.step import TrainStep, prepare_process
-    from training.store import open_store
+    from training.checkpoints.checkpointer import Keeper
+    from training.data.dataset_store import open_store
+    from training.loop.train_step import TrainStep, prepare_process
+    from training.loop.trainer import fit
 
     some_plan, data = PLAN.validate_json(plan), open_store(Path(store))
     prepare_process(some_plan)

@@ -14,7 +14,7 @@ from typing import Final
 from bench.calibration.common import mnist, plan_in_words
 from bench.speed.common import Asked, as_json, ask, calibrated
 from bench.tables import head, judged, row, spread
-from training.recipes import RECIPES, RecipeName
+from training.config.recipes import RECIPES, RecipeName
 
 TARGETS: Final[dict[RecipeName, tuple[float, float]]] = {
     "fast": (0.99, 3.0),

@@ -16,10 +16,10 @@ from pydantic import JsonValue, TypeAdapter
 from bench.calibration.common import choose, surroundings
 from calibration.cache.signature import has_bfloat16
 from calibration.choose import Choice
-from training.plan import Plan, Precision
-from training.resources import detect
-from training.setting import environment_for
-from training.spec import TrainSpec
+from training.config.plan import Plan, Precision
+from training.config.spec import TrainSpec
+from training.process.launch import environment_for
+from training.system.resources import detect
 from worker.settings import child_environment
 
 SPEC, PLAN = TypeAdapter(TrainSpec), TypeAdapter(Plan)

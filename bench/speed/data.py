@@ -25,11 +25,11 @@ from bench.speed.common import Asked, own_plan
 from bench.speed.peers import loaders
 from bench.tables import head, judged, row, spread
 from calibration.search.mutations import PREFETCH
-from training.batches import Batches
-from training.plan import Plan
-from training.spec import DEFAULTS, Augmentation, TrainSpec
-from training.step import prepare_process
-from training.store import Store, open_store
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS, Augmentation, TrainSpec
+from training.data.batches import Batches
+from training.data.dataset_store import Store, open_store
+from training.loop.train_step import prepare_process
 
 BATCH: Final = 512
 LARGE: Final = 1024

@@ -19,8 +19,8 @@ from typing import Final
 from bench.calibration.common import mnist
 from bench.speed.common import Asked, as_json, ask, quick_plan
 from bench.tables import head, row, spread
-from training.plan import Plan
-from training.spec import DEFAULTS
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS
 
 ROUNDS: Final = 7
 BLOCK_SECONDS: Final = 1.5
@@ -72,10 +72,10 @@ def measure() -> None:
 
     from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure.benchmark import Contender
-    from training.batches import normalise
-    from training.keyed import shuffle
-    from training.step import prepare_process
-    from training.store import open_store
+    from training.data.batches import normalise
+    from training.data.counter_rng import shuffle
+    from training.data.dataset_store import open_store
+    from training.loop.train_step import prepare_process
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from bench.speed.common import Asked, as_json, ask, quick_plan
 from bench.tables import head, row
+from training.config.recipes import RECIPES
+from training.config.registry import DATASETS, names
+from training.data.prepare import prepare, prepared
 from training.errors import DatasetError
-from training.prepare import prepare, prepared
-from training.recipes import RECIPES
-from training.registry import DATASETS, names
 from worker.settings import load
 
 

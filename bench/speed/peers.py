@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from training.models import build
-from training.store import Store, open_store
+from training.data.dataset_store import Store, open_store
+from training.models.cnn import build
 
 MEAN, STD = 0.1307, 0.3081
 """Of MNIST's pixels, as in the example."""

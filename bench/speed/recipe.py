@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from training.child import REQUEST, train
-from training.journal import JournalWriter
+from training.loop.child import REQUEST, train
+from training.process.journal import JournalWriter
 
 
 class Timed(JournalWriter):

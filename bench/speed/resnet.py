@@ -13,8 +13,8 @@ from bench.calibration.common import mnist, plan_in_words
 from bench.speed import peers
 from bench.speed.common import Asked, as_json, ask, calibrated
 from bench.tables import head, judged, row, spread
-from training.plan import Plan
-from training.spec import DEFAULTS, Augmentation, TrainSpec
+from training.config.plan import Plan
+from training.config.spec import DEFAULTS, Augmentation, TrainSpec
 
 ROUNDS: Final = 5
 SAMPLES: Final = 2048

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from bench.calibration.common import mnist
 from bench.speed.common import Asked, as_json, ask, quick_plan
 from bench.tables import head, judged, row, spread
-from training.spec import DEFAULTS
+from training.config.spec import DEFAULTS
 
 SHAPES: Final = ((64, 28), (128, 14), (256, 7), (512, 4))
 """Channels and side of the images of ResNet-18's four stages."""
@@ -106,8 +106,8 @@ def measure() -> None:
 
     from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure.benchmark import Contender
-    from training.step import DTYPES, prepare_process
-    from training.store import open_store
+    from training.data.dataset_store import open_store
+    from training.loop.train_step import DTYPES, prepare_process
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)

@@ -7,8 +7,8 @@ from typing import Final
 
 from bench.speed.common import PLAN, SPEC, from_json
 from calibration.measure.benchmark import Contender
-from training.step import prepare_process
-from training.store import open_store
+from training.data.dataset_store import open_store
+from training.loop.train_step import prepare_process
 
 WARM_UP: Final = 3
 

@@ -23,7 +23,7 @@ import psutil
 from bench.calibration.common import mnist
 from bench.speed.common import Asked, quick_precision
 from bench.tables import head, judged, row, spread
-from training import child as training_child
+from training.loop import child as training_child
 from worker.client import Client
 from worker.embedded_redis import redis_server
 from worker.settings import load, service_environment

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.speed.peers import accuracy, loaders
-from training.models import build
-from training.recipes import RECIPES
-from training.schedule import learning_rate
-from training.store import Store
+from training.config.recipes import RECIPES
+from training.data.dataset_store import Store
+from training.models.cnn import build
+from training.optim.schedule import learning_rate
 
 
 class Module(LightningModule):

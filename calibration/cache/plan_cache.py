@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from calibration.cache.signature import Signature
 from calibration.result import Finding
-from training.files import read_text, write_atomically
-from training.spec import STRICT
+from training.config.spec import STRICT
+from training.system.atomic_files import read_text, write_atomically
 
 SCHEMA: Final = "preflight.plan.v2"
 TTL_SECONDS: Final = 7 * 86_400.0

@@ -13,12 +13,12 @@ from pydantic import JsonValue
 
 from calibration.result import Knob
 from calibration.search.mutations import KNOBS
-from training.plan import Plan
-from training.registry import MODELS
-from training.resources import Resources
-from training.setting import find_tcmalloc
-from training.spec import TrainSpec
-from training.store import StoreInfo
+from training.config.plan import Plan
+from training.config.registry import MODELS
+from training.config.spec import TrainSpec
+from training.data.dataset_store import StoreInfo
+from training.process.launch import find_tcmalloc
+from training.system.resources import Resources
 
 BFLOAT16: Final = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
 """Flags of /proc/cpuinfo, x86 and Arm."""

@@ -19,10 +19,10 @@ from pydantic.dataclasses import dataclass
 
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
 from calibration.result import Trial
-from training.files import read_text
-from training.journal import JournalWriter, Record, decode
-from training.plan import Plan
-from training.spec import STRICT
+from training.config.plan import Plan
+from training.config.spec import STRICT
+from training.process.journal import JournalWriter, Record, decode
+from training.system.atomic_files import read_text
 
 LARGEST: Final = 4 << 20
 """Bytes; a larger file is begun anew."""

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
-from training.batches import Batches
-from training.evaluate import evaluate
-from training.gauge import gauge
-from training.noise import Machine
-from training.plan import Plan
-from training.spec import TrainSpec
-from training.step import TrainStep
-from training.store import Store
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.batches import Batches
+from training.data.dataset_store import Store
+from training.loop.evaluate import evaluate
+from training.loop.train_step import TrainStep
+from training.system.interference import Machine
+from training.system.reference_workload import gauge
 
 GATE_STEPS: Final = 8
 """Steps before gradients are compared: at fresh weights their cosine is the luck of the seed (bench/parity.py)."""

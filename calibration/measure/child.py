@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 
 from calibration.measure.protocol import BENCH, ORDER, Bench, Check, Clear, Gauge, Measure, Order, Probe, Validate
-from training.journal import JournalWriter
-from training.process import StopFlag, out_of_memory, run_child
+from training.process.child import StopFlag, out_of_memory, run_child
+from training.process.journal import JournalWriter
 
 if TYPE_CHECKING:
     from calibration.measure.benchmark import Workbench
@@ -24,8 +24,8 @@ def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> No
     """Answer every order: `start` once, then an `answer` (or, for a plan that does not run, a `broken`) each."""
     began = time.perf_counter()
     from calibration.measure.benchmark import Workbench
-    from training.step import prepare_process
-    from training.store import open_store
+    from training.data.dataset_store import open_store
+    from training.loop.train_step import prepare_process
 
     prepare_process(request.plan)
     bench = Workbench(request.spec, open_store(request.store))

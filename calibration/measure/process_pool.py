@@ -31,12 +31,12 @@ from calibration.measure.protocol import (
     Validate,
     Validated,
 )
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
 from training.errors import ChildFailed, OutOfMemory
-from training.journal import Record
-from training.plan import Plan
-from training.process import KILL_AFTER, TICK_SECONDS, Child, raise_failure
-from training.setting import Setting, environment_for, setting_of
-from training.spec import TrainSpec
+from training.process.child import KILL_AFTER, TICK_SECONDS, Child, raise_failure
+from training.process.journal import Record
+from training.process.launch import Setting, environment_for, setting_of
 
 START_LIMIT: Final = 120.0
 """Seconds after which a process that has not begun is given up; importing torch from a cold disk takes a while."""

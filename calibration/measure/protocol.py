@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from training.plan import Plan
-from training.spec import STRICT, TrainSpec
+from training.config.plan import Plan
+from training.config.spec import STRICT, TrainSpec
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -20,7 +20,7 @@ class Bench:
 
     spec: TrainSpec
     plan: Plan
-    """Its setting (see training/setting.py) is that of every plan that is measured there."""
+    """Its setting (see training/process/launch.py) is that of every plan that is measured there."""
     store: Path
     """The prepared data set."""
 
@@ -68,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Gauge:
-    """Time the fixed piece of work of training/gauge.py on a plan's threads."""
+    """Time the fixed piece of work of training/system/reference_workload.py on a plan's threads."""
 
     do: Literal["gauge"] = "gauge"
     plan: Plan

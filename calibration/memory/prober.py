@@ -10,8 +10,8 @@ from typing import Final, Literal, Protocol
 
 from calibration.measure.process_pool import Laboratory, Lost
 from calibration.result import MemoryFit, MemoryProbe
+from training.config.plan import Plan
 from training.errors import OutOfMemory
-from training.plan import Plan
 
 LINE: Final = (8, 32)
 """Micro-batches that the line goes through: small enough for any container, far enough apart to see a slope."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from calibration.result import Knob
-from training.plan import Plan
-from training.resources import Resources
+from training.config.plan import Plan
+from training.system.resources import Resources
 
 DEFAULT_SECONDS: Final = 45.0
 """Most time a calibration may take, the start of processes apart; it takes a share of the training's."""

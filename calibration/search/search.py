@@ -21,8 +21,8 @@ from calibration.memory.prober import ENOUGH, Explorer, Memory
 from calibration.result import Confidence, Confirmation, Finding, Knob, MemoryFit, Trial, Verdict
 from calibration.search.mutations import COMPILE_SECONDS, KNOBS, MAIN, TURNS, Known, Skipped, Space
 from calibration.statistics import Comparison, compare, slowest, step_interval, typical
-from training.plan import Plan
-from training.prediction import Prediction
+from training.config.plan import Plan
+from training.loop.prediction import Prediction
 
 SHARE: Final = 0.05
 """Share of the predicted training time that a calibration may take."""

@@ -47,9 +47,11 @@ PROVEN = {
     "preflight train --dataset digits --epochs 3 --json":
         (COMMANDS_TEST, "test_a_profile_says_where_the_time_went", "a training more"),
     "preflight predict MODEL IMAGE...":
-        ("tests/integration/test_trained.py", "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
+        ("tests/integration/training/artifacts/test_trained.py",
+         "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
     "preflight export ARTIFACT":
-        ("tests/integration/test_trained.py", "test_an_export_that_says_something_else_is_refused", "takes seconds"),
+        ("tests/integration/training/artifacts/test_trained.py",
+         "test_an_export_that_says_something_else_is_refused", "takes seconds"),
     "preflight calibrate --explain":
         ("tests/unit/test_calibrate_command.py", "test_explain_tells_how_it_came_to_that", "a calibration more"),
 }  # fmt: skip

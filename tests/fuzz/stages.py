@@ -16,9 +16,9 @@ from typing import Final, Literal, get_args
 from faulty_redis import Shared
 from pydantic import JsonValue
 
-from training.artifact import publish, save
+from training.artifacts.publish import publish, save
+from training.config.spec import TrainSpec
 from training.errors import ArtifactError, DatasetError
-from training.spec import TrainSpec
 from worker.run import Run
 from worker.wire import TrainJob, TrainResult
 

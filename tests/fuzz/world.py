@@ -44,7 +44,7 @@ from rq.command import send_stop_job_command
 from rq.serializers import JSONSerializer
 from stages import BEHAVIOURS, Behaviour
 
-from training.artifact import MODEL
+from training.artifacts.publish import MODEL
 from worker import keys
 from worker.answers import text
 from worker.client import Client

@@ -8,7 +8,7 @@ import pytest
 from objects import BUCKET, objects
 from services import StartWorker, digits_job
 
-from training.artifact import MANIFEST, MODEL
+from training.artifacts.publish import MANIFEST, MODEL
 from training.errors import Cancelled
 from worker.client import Client
 from worker.jobs import _outcome

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 from services import StartWorker, digits_job, wait_for, wait_until
 
-from training.artifact import attempt_of, read_manifest
+from training.artifacts.publish import attempt_of, read_manifest
 from worker import keys
 from worker.client import Client
 from worker.places import STAGING, places
@@ -51,7 +51,7 @@ def test_a_starting_worker_clears_up(settings: Settings, client: Client, start_w
     assert list((settings.artifact_dir / STAGING).iterdir()) == []
 
 
-@pytest.mark.slow  # two trainings and a lease; tests/unit/test_artifact.py has the same in a second
+@pytest.mark.slow  # two trainings and a lease; tests/unit/training/artifacts/test_artifact.py has the same in a second
 def test_a_frozen_attempt_does_not_replace_its_successors_model(
     settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, tmp_path: Path
 ) -> None:

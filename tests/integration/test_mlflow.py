@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from training.artifact import save
+from training.artifacts.publish import save
 from training.errors import TimedOut
-from training.journal import JournalWriter
+from training.process.journal import JournalWriter
 from worker import exports
 from worker.mlflow_child import JOURNAL, connected, finished, log
 

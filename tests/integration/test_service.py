@@ -23,7 +23,7 @@ from services import StartWorker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
 from bench.faults.machines import RedisServer
-from training.artifact import MANIFEST, MODEL
+from training.artifacts.publish import MANIFEST, MODEL
 from worker import keys, quarantine
 from worker.client import Client
 from worker.presence import DIRECTORY
@@ -345,7 +345,7 @@ def test_a_killed_training_child_goes_on_from_its_checkpoint(client: Client, sta
 
 def kill_training(worker_pid: int) -> None:
     for process in children_of(worker_pid):
-        if "training.child" in process.cmdline():
+        if "training.loop.child" in process.cmdline():
             process.kill()
 
 

@@ -15,15 +15,15 @@ import pytest
 from redis import Redis
 from services import digits_job
 
-from training import store
-from training.artifact import MODEL, save
-from training.checkpoint import CHECKPOINT, Checkpoint, tensors_of
-from training.course import Course
-from training.digests import Digests
-from training.plan import Plan
-from training.prepare import prepare
-from training.spec import TrainSpec
-from training.store import StoreInfo
+from training.artifacts.publish import MODEL, save
+from training.checkpoints.format import CHECKPOINT, Checkpoint, tensors_of
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data import dataset_store as store
+from training.data.dataset_store import StoreInfo
+from training.data.prepare import prepare
+from training.loop.train_state import Course
+from training.system.digests import Digests
 from worker import fence as fences
 from worker import jobs
 from worker.fence import Fence

@@ -16,7 +16,7 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
 
-from training.artifact import MANIFEST, MODEL
+from training.artifacts.publish import MANIFEST, MODEL
 from worker import keys
 from worker.client import Client
 from worker.settings import Settings

@@ -10,9 +10,9 @@ import pytest
 from objects import BUCKET, Objects, objects
 from pydantic import JsonValue
 
-from training.artifact import MANIFEST, MODEL, save
+from training.artifacts.publish import MANIFEST, MODEL, save
 from training.errors import ArtifactError, InvalidConfig, MissingPackage, PreflightError
-from training.journal import JournalReader, JournalWriter
+from training.process.journal import JournalReader, JournalWriter
 from worker import exports as exporting
 from worker.exports import ExportRequest, exports
 from worker.settings import load

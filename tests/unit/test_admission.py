@@ -9,8 +9,8 @@ import pytest
 from pydantic import JsonValue
 from redis import Redis
 
+from training.config.recipes import RECIPES
 from training.errors import InvalidConfig
-from training.recipes import RECIPES
 from worker import keys
 from worker.admission import Replayed, admit, end_accepted, keep_accepted, within_samples
 from worker.safe_job import SafeJob, parse

@@ -19,17 +19,17 @@ HEAVY = {
 }  # fmt: skip
 CHILD_SIDE = {
     "calibration/measure/benchmark.py",
-    "training/augment.py",
-    "training/batches.py",
-    "training/evaluate.py",
-    "training/fit.py",
-    "training/gauge.py",
-    "training/keeper.py",
-    "training/keyed.py",
-    "training/loader.py",
-    "training/models.py",
-    "training/optimizers.py",
-    "training/step.py",
+    "training/data/augment.py",
+    "training/data/batches.py",
+    "training/loop/evaluate.py",
+    "training/loop/trainer.py",
+    "training/system/reference_workload.py",
+    "training/checkpoints/checkpointer.py",
+    "training/data/counter_rng.py",
+    "training/data/loader.py",
+    "training/models/cnn.py",
+    "training/optim/muon.py",
+    "training/loop/train_step.py",
     "worker/report_page.py",
     "worker/report_plots.py",
 }
@@ -71,7 +71,7 @@ def test_imports_run_one_way(path: str) -> None:
     roots = {name.partition(".")[0] for name in imports(parsed(path))}
     assert roots & set(ROOMS) <= KNOWS[room]
     if room != "worker":
-        assert not roots & OUTSIDE - ({"http", "urllib"} if path == "training/datasets.py" else set())
+        assert not roots & OUTSIDE - ({"http", "urllib"} if path == "training/data/datasets.py" else set())
 
 
 @pytest.mark.parametrize("path", modules())

@@ -17,9 +17,9 @@ from pydantic import JsonValue, TypeAdapter
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
 from calibration.result import Trial
-from training.prepare import prepare
-from training.resources import detect
-from training.spec import DEFAULTS
+from training.config.spec import DEFAULTS
+from training.data.prepare import prepare
+from training.system.resources import detect
 from worker.cli import main
 from worker.run import told
 from worker.settings import load

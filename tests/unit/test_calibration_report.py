@@ -18,8 +18,8 @@ from calibration.charts import Scale
 from calibration.markup import Markup, tag
 from calibration.report import render
 from calibration.result import Confidence, Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial, Verdict
-from training.plan import Plan
-from training.prediction import Prediction
+from training.config.plan import Plan
+from training.loop.prediction import Prediction
 
 FACTS = {"processors": "4 cores (quota 2.0)", "memory": "1.50 GiB"}
 NASTY = "</title><script>alert('x')</script>\"&amp;<img src=//x>"

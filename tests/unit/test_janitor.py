@@ -12,7 +12,7 @@ import psutil
 import pytest
 from services import wait_until
 
-from training.locks import REMOVED
+from training.system.locks import REMOVED
 from worker import janitor as module
 from worker.janitor import ABANDONED, Janitor
 from worker.places import STAGING, places
@@ -162,7 +162,7 @@ time.sleep(600)
 WRITER = """
 import sys, time
 from pathlib import Path
-from training.files import staged
+from training.system.atomic_files import staged
 def chunks():
     yield b"x" * 10
     print("ready", flush=True)
@@ -174,8 +174,8 @@ with staged(Path(sys.argv[1]), chunks()):
 STORE = """
 import sys, time
 from pathlib import Path
-from training import store
-from training.prepare import prepare
+from training.data import dataset_store as store
+from training.data.prepare import prepare
 chunks = store._safetensors
 def slow_chunks(*arguments):
     yield from chunks(*arguments)
@@ -188,16 +188,16 @@ DOWNLOAD = """
 import socket, sys, time
 from pathlib import Path
 from torchvision import datasets
-from training.datasets import MNIST
+from training.data.datasets import MNIST
 silent = socket.create_server(("127.0.0.1", 0))
 datasets.MNIST.mirrors = [f"http://127.0.0.1:{silent.getsockname()[1]}/"]
-import training.datasets
-training.datasets.NETWORK_TIMEOUT_S = 600
-download = training.datasets.IdxDataset._download
+import training.data.datasets
+training.data.datasets.NETWORK_TIMEOUT_S = 600
+download = training.data.datasets.IdxDataset._download
 def say_and_download(*arguments):
     print("ready", flush=True)
     download(*arguments)
-training.datasets.IdxDataset._download = say_and_download
+training.data.datasets.IdxDataset._download = say_and_download
 MNIST.load(Path(sys.argv[1]), download=True)
 """
 Start = Callable[..., psutil.Process]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from training.artifact import save
+from training.artifacts.publish import save
 from training.errors import ArtifactError
-from training.locks import remove_unused
+from training.system.locks import remove_unused
 from worker.places import STAGING, attempts, next_attempt, places
 from worker.settings import Settings
 

@@ -8,10 +8,10 @@ import pytest
 from pydantic import JsonValue
 from services import digits_job
 
-from training import installed
+from training.config.plan import Plan
+from training.data.dataset_store import StoreInfo
 from training.errors import Cancelled, MissingPackage, PreflightError, TimedOut
-from training.plan import Plan
-from training.store import StoreInfo
+from training.system import requirements as installed
 from worker import report
 from worker.jobs import run_job
 from worker.places import places

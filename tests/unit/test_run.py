@@ -6,7 +6,7 @@ import pytest
 import structlog
 from pydantic import JsonValue
 
-from training.journal import Record
+from training.process.journal import Record
 from worker.places import places
 from worker.publish import folded
 from worker.run import Run

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.journal import JournalWriter
-from training.plan import Plan
+from training.config.plan import Plan
+from training.process.journal import JournalWriter
 from worker import spool
 from worker.spool import NAME, Spool, Spooled
 from worker.wire import JobStarted, JobWarning, Progress, TrainingDone, TrainResult

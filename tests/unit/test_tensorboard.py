@@ -8,7 +8,7 @@ import structlog
 from pydantic import JsonValue
 from structlog.testing import capture_logs
 
-from training.spec import DEFAULTS
+from training.config.spec import DEFAULTS
 from worker.event_file import masked_crc
 from worker.tensorboard import TensorBoardSink
 from worker.wire import EVENT

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from calibration.result import Knob as TrialKnob
+from training.config.spec import DEFAULTS, TrainSpec
 from training.errors import InvalidConfig
-from training.spec import DEFAULTS, TrainSpec
 from worker.run import COMPARED
 from worker.schemas import schemas
 from worker.wire import (

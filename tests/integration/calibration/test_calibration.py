@@ -25,14 +25,14 @@ from calibration.measure.child import MODULE
 from calibration.result import Knob, Trial
 from calibration.search.mutations import KNOBS, MAIN
 from calibration.search.search import CONFIRMING_PAIRS, RESTARTS
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import StoreInfo
+from training.data.prepare import prepare
 from training.errors import Cancelled, InvalidConfig
-from training.journal import decode
-from training.memory import RESERVE
-from training.plan import Plan
-from training.prepare import prepare
-from training.resources import Resources
-from training.spec import TrainSpec
-from training.store import StoreInfo
+from training.process.journal import decode
+from training.process.oom import RESERVE
+from training.system.resources import Resources
 
 pytestmark = pytest.mark.slow  # whole calibrations, one after the other
 
@@ -328,10 +328,10 @@ from dataclasses import replace
 from pathlib import Path
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Options, Surroundings, choose_plan
-from training.plan import Plan
-from training.resources import Resources
-from training.spec import TrainSpec
-from training.store import read_info
+from training.config.plan import Plan
+from training.system.resources import Resources
+from training.config.spec import TrainSpec
+from training.data.dataset_store import read_info
 
 store, root, directory, seconds, samples, times = sys.argv[1:]
 Path(directory).mkdir()

@@ -9,7 +9,7 @@ from findings import FASTEST, FINDING
 from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of
 from calibration.result import Trial
-from training.prediction import Prediction
+from training.loop.prediction import Prediction
 
 COMPILED = replace(FASTEST, compile=True)
 TRIAL = Trial(

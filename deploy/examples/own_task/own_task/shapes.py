@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from training.datasets import Samples, Split
+from training.data.datasets import Samples, Split
 
 SIDE = 32
 SEED = 20_261_121

@@ -17,10 +17,10 @@ from calibration.measure import process_pool as module
 from calibration.measure.child import MODULE
 from calibration.measure.process_pool import Broken, Lab, Lost
 from calibration.measure.protocol import BENCH, Bench
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import StoreInfo
 from training.errors import Cancelled, InvalidConfig
-from training.plan import Plan
-from training.spec import TrainSpec
-from training.store import StoreInfo
 
 pytestmark = pytest.mark.slow  # processes that hang, die or answer nonsense, one after the other
 
@@ -357,7 +357,7 @@ from pathlib import Path
 import torch
 from calibration.measure.child import measure
 from calibration.measure.protocol import BENCH
-from training.journal import JournalWriter
+from training.process.journal import JournalWriter
 
 class Mallinfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in

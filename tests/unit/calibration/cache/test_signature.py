@@ -11,10 +11,10 @@ from calibration.cache import signature as module
 from calibration.cache.signature import has_bfloat16, signature
 from calibration.result import Knob
 from calibration.search.mutations import KNOBS
-from training.plan import Plan
-from training.resources import Resources
-from training.spec import Augmentation, TrainSpec
-from training.store import StoreInfo
+from training.config.plan import Plan
+from training.config.spec import Augmentation, TrainSpec
+from training.data.dataset_store import StoreInfo
+from training.system.resources import Resources
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
 OWN = Plan(threads=2, micro_batch=32)

@@ -18,8 +18,8 @@ from pydantic import JsonValue
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
 from calibration.cache.trial_log import DECIDED, LARGEST, Ledger
 from calibration.result import Trial, Verdict
-from training.journal import encode
-from training.plan import Plan
+from training.config.plan import Plan
+from training.process.journal import encode
 
 WON = TRIALS[1]
 """Of the tuned allocator against the user's own plan."""
@@ -111,7 +111,7 @@ import json, os, signal, sys
 from pathlib import Path
 from pydantic import TypeAdapter
 from calibration.cache.trial_log import Ledger
-from training.plan import Plan
+from training.config.plan import Plan
 
 plan = TypeAdapter(Plan).validate_json(sys.argv[2])
 with Ledger(Path(sys.argv[1])) as ledger:

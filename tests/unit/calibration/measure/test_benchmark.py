@@ -20,12 +20,12 @@ from calibration.measure.benchmark import (
     gradient_cosine,
 )
 from calibration.search.search import COSINE
-from training.datasets import Samples, Split
-from training.models import build
-from training.plan import Plan
-from training.spec import TrainSpec
-from training.step import TrainStep
-from training.store import Store, open_store, write
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import Store, open_store, write
+from training.data.datasets import Samples, Split
+from training.loop.train_step import TrainStep
+from training.models.cnn import build
 
 pytestmark = pytest.mark.usefixtures("torch_as_it_was")
 
@@ -273,7 +273,7 @@ def test_bfloat16_passes_the_parity_gate(digits: Store, batch_size: int) -> None
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Return the prepared digits."""
-    from training.prepare import prepare
+    from training.data.prepare import prepare
 
     root = tmp_path_factory.mktemp("digits")
     return open_store(prepare("digits", root / "data", root / "cache", download=False).path)

@@ -11,8 +11,8 @@ from simulated import MIB, OWN, Memoryless, Simulated
 from calibration.measure.process_pool import Broken, Lost
 from calibration.memory.prober import ENOUGH, LINE, PRECISION, SAFE, Explorer, Memory, _piece
 from calibration.result import MemoryProbe
+from training.config.plan import Plan
 from training.errors import OutOfMemory
-from training.plan import Plan
 
 LARGE = replace(OWN, micro_batch=4096, eval_batch=1)
 """A plan that asks for more than fits, whatever the batch."""

@@ -35,9 +35,9 @@ from calibration.search.search import (
     Task,
     search,
 )
+from training.config.plan import Allocator, MemoryFormat, Plan, Precision
 from training.errors import OutOfMemory
-from training.plan import Allocator, MemoryFormat, Plan, Precision
-from training.setting import setting_of
+from training.process.launch import setting_of
 
 TUNED = replace(OWN, allocator="tuned")
 BFLOAT16 = replace(OWN, precision="bfloat16", memory_format="channels_last")

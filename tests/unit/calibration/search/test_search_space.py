@@ -29,8 +29,8 @@ from calibration.search.mutations import (
     Turned,
     thread_counts,
 )
-from training.plan import Affinity, Allocator, MemoryFormat, Plan, Precision
-from training.resources import Resources, detect
+from training.config.plan import Affinity, Allocator, MemoryFormat, Plan, Precision
+from training.system.resources import Resources, detect
 
 FIELDS: dict[Knob, set[str]] = {
     "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},

@@ -1,0 +1,390 @@
+"""Artifacts: whole or not there, and vouched for by their manifest."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from pydantic import JsonValue
+from services import wait_until
+
+from training.artifacts.publish import MANIFEST, MODEL, PUBLISHING, adopt, attempt_of, publish, read_manifest, save
+from training.errors import ArtifactError
+from training.system.atomic_files import write_atomically
+
+FACTS: dict[str, JsonValue] = {"metrics": {"test_accuracy": 0.99}}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file in a directory, hidden ones too."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_the_manifest_vouches_for_the_model(tmp_path: Path) -> None:
+    """It holds the sha256 of the file beside it, its version and the given facts; there is no other file."""
+    directory = tmp_path / "deep" / "job"
+    artifact = save(directory, b"weights", FACTS)
+    assert contents(directory).keys() == {MODEL, MANIFEST}
+    digest = hashlib.sha256((directory / MODEL).read_bytes()).hexdigest()
+    assert (artifact.directory, artifact.model_sha256) == (directory, digest)
+    manifest = json.loads((directory / MANIFEST).read_text())
+    assert manifest == {"v": 1, "metrics": {"test_accuracy": 0.99}, "sha256": {MODEL: digest}}
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o644}
+
+
+def test_what_lies_beside_the_model_is_vouched_for_too(tmp_path: Path) -> None:
+    """It is whole where the manifest is, which has its sha256."""
+    save(tmp_path, b"weights", FACTS, {"more": b"and more"})
+    assert contents(tmp_path).keys() == {MODEL, MANIFEST, "more"}
+    assert json.loads(contents(tmp_path)[MANIFEST])["sha256"]["more"] == hashlib.sha256(b"and more").hexdigest()
+
+
+def test_saving_again_replaces_both(tmp_path: Path) -> None:
+    """A job that is run again leaves its second model and the manifest of that."""
+    save(tmp_path, b"first", FACTS)
+    second = save(tmp_path, b"second", {})
+    assert contents(tmp_path)[MODEL] == b"second"
+    assert json.loads(contents(tmp_path)[MANIFEST]) == {"v": 1, "sha256": {MODEL: second.model_sha256}}
+
+
+def test_a_failed_write_leaves_the_old_artifact_and_nothing_else(small_disk: tuple[Path, Callable[[], None]]) -> None:
+    """When the disk is full, model and manifest stay as they were, and no temporary file stays behind."""
+    disk, make_room = small_disk
+    directory = disk / "job"
+    save(directory, b"old weights", FACTS)
+    before = contents(directory)
+    with pytest.raises(ArtifactError, match=f"could not be written to {directory}: (No space left|File too large)"):
+        save(directory, b"new weights" * 1000, FACTS)
+    assert contents(directory) == before
+    make_room()
+    save(directory, b"new weights" * 1000, FACTS)
+    assert contents(directory)[MODEL] == b"new weights" * 1000
+
+
+@pytest.mark.parametrize("below", ["", "job", "deep/job"])
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, below: str) -> None:
+    """At and below a regular file there can be no directory, root's either; the error names it and the setting."""
+    (tmp_path / "file").write_text("in the way")
+    directory = tmp_path / "file" / below
+    with pytest.raises(ArtifactError, match=f"to {directory}: .*PREFLIGHT_ARTIFACT_DIR") as caught:
+        save(directory, b"weights", FACTS)
+    assert caught.value.retry
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from training.system.atomic_files import write_atomically
+for turn in itertools.cycle((b"a", b"b")):
+    write_atomically(Path(sys.argv[1]), turn * (1 << 20))
+"""
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    """While another process replaces a file over and over, and after it is killed at it, the file is whole."""
+    path = tmp_path / "model"
+    whole = {b"a" * (1 << 20), b"b" * (1 << 20)}
+    write_atomically(path, b"a" * (1 << 20))
+    seen: set[bytes] = set()
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
+        deadline = time.monotonic() + 60
+        while len(seen) < 2 and time.monotonic() < deadline:
+            seen.add(path.read_bytes())
+        for _ in range(100):
+            assert path.read_bytes() in whole
+        writer.kill()
+    assert seen == whole
+    assert path.read_bytes() in whole
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """Return where a model is staged and where it goes, as the service lays them out."""
+    return tmp_path / "models" / "~staging" / "job" / "1", tmp_path / "models" / "job"
+
+
+def test_a_staged_model_is_published_whole(places: tuple[Path, Path]) -> None:
+    """It is where it shall be, vouched for, and no longer where it was."""
+    staged, place = places
+    save(staged, b"weights", FACTS)
+    publish(staged, place)
+    manifest = read_manifest(place)
+    assert manifest is not None
+    assert manifest["metrics"] == FACTS["metrics"]
+    assert not staged.exists()
+
+
+def test_publishing_replaces_an_earlier_model(places: tuple[Path, Path]) -> None:
+    """All of it: files that the earlier one had beside model and manifest are gone, and nothing is left in staging."""
+    staged, place = places
+    save(place, b"old", FACTS)
+    (place / "extra").write_text("of the old one")
+    artifact = save(staged, b"new", FACTS)
+    publish(staged, place)
+    assert contents(place).keys() == {MODEL, MANIFEST}
+    manifest = read_manifest(place)
+    assert manifest is not None
+    assert manifest["sha256"] == {MODEL: artifact.model_sha256}
+    assert list(staged.parent.iterdir()) == []
+
+
+def test_what_cannot_be_published_leaves_the_earlier_model(places: tuple[Path, Path]) -> None:
+    """Nothing was staged: the error names both places, and the earlier model is where it was."""
+    staged, place = places
+    save(place, b"old", FACTS)
+    staged.parent.mkdir(parents=True)
+    with pytest.raises(ArtifactError, match=f"could not be moved from {staged} to {place}: No such file"):
+        publish(staged, place)
+    assert read_manifest(place) is not None
+    assert list(staged.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("link", ["the place", "above the place", "the staged", "above the staged"])
+def test_no_link_is_followed_when_publishing(tmp_path: Path, link: str) -> None:
+    """A symbolic link beneath the common root is named and refused, and what it points to is left alone."""
+    staged, place = tmp_path / "models" / "~staging" / "1", tmp_path / "models" / "deep" / "job"
+    save(staged, b"weights", FACTS)
+    linked = {"the place": place, "above the place": place.parent, "the staged": staged}.get(link, staged.parent)
+    target = tmp_path / "target"
+    if linked.exists():
+        linked.rename(target)
+    else:
+        target.mkdir()
+        linked.parent.mkdir(exist_ok=True)
+    linked.symlink_to(target)
+    before = sorted(target.rglob("*"))
+    with pytest.raises(ArtifactError, match=f"{linked} is a symbolic link and is not followed; remove it"):
+        publish(staged, place)
+    assert sorted(target.rglob("*")) == before
+
+
+def test_a_linked_root_is_the_operators_own(tmp_path: Path) -> None:
+    """That the directory of all models is a link, to a volume say, is no reason to refuse."""
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "models").symlink_to("volume")
+    staged, place = tmp_path / "models" / "~staging" / "1", tmp_path / "models" / "job"
+    save(staged, b"weights", FACTS)
+    publish(staged, place)
+    assert read_manifest(tmp_path / "volume" / "job") is not None
+
+
+REPLACER = """
+import itertools, sys
+from pathlib import Path
+from training.artifacts.publish import publish, save
+staged, place = Path(sys.argv[1]), Path(sys.argv[2])
+for turn in itertools.cycle((b"a", b"b")):
+    save(staged, turn * (1 << 18), {"turn": turn.decode()})
+    publish(staged, place)
+"""
+
+
+def test_a_manifest_in_place_means_a_whole_model(places: tuple[Path, Path]) -> None:
+    """While another process publishes over and over, and wherever it is killed, what is in place is whole or absent."""
+    staged, place = places
+    command = [sys.executable, "-c", REPLACER, str(staged), str(place)]
+    for _ in range(5):
+        seen: set[JsonValue] = set()
+        with subprocess.Popen(command) as replacer:
+            deadline = time.monotonic() + 60
+            while not seen >= {"a", "b"} and time.monotonic() < deadline:
+                manifest = read_manifest(place)
+                seen.add(manifest["turn"] if manifest else None)
+            replacer.kill()
+        assert seen >= {"a", "b"}
+        assert not place.exists() or read_manifest(place) is not None
+
+
+def through_a_link(path: Path) -> None:
+    """Put a symbolic link to the same content in its place."""
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def a_pipe(path: Path) -> None:
+    """Put a pipe in its place, which would block whoever opens it."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda place: (place / MODEL).unlink(),
+        lambda place: (place / MANIFEST).unlink(),
+        lambda place: (place / MODEL).write_bytes(b"other"),
+        lambda place: through_a_link(place / MODEL),
+        lambda place: through_a_link(place / MANIFEST),
+        through_a_link,
+        lambda place: a_pipe(place / MODEL),
+        lambda place: a_pipe(place / MANIFEST),
+        lambda place: os.truncate(place / MANIFEST, 1 << 40),
+        lambda place: (place / MANIFEST).write_bytes(b"[" * 200_000),
+        lambda place: (place / MANIFEST).write_bytes(b'{"v": 1, "sha256": {"model.safetensors": 3}}'),
+        lambda place: (place / MANIFEST).write_bytes(b'{"v": 1}'),
+        lambda place: (place / MANIFEST).write_bytes(b"null"),
+        lambda place: (place / MANIFEST).write_bytes(b"\xff"),
+        lambda place: (place / MANIFEST).write_bytes(b'{"x": ' + b"9" * 100_000 + b"}"),
+    ],
+)
+def test_what_is_not_whole_has_no_manifest(tmp_path: Path, harm: Callable[[Path], object]) -> None:
+    """Missing, changed, linked, endless or nonsensical: None, and no exception."""
+    place = tmp_path / "job"
+    save(place, b"weights", FACTS)
+    assert read_manifest(place) is not None
+    harm(place)
+    assert read_manifest(place) is None
+
+
+# --- two attempts of one job
+
+
+FROZEN = """
+import os, signal, sys
+from pathlib import Path
+from training.artifacts import publish as artifact
+
+staged, place, where = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+artifact.save(staged, b"first", {"attempt": 1})
+
+def freeze():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+replaced, attempt_of, looks = artifact._replaced, artifact.attempt_of, []
+
+def freeze_and_replace(*paths):
+    freeze()
+    return replaced(*paths)
+
+def look_and_freeze(directory):
+    looks.append(attempt_of(directory))
+    if len(looks) == 2:
+        freeze()
+    return looks[-1]
+
+if where == "before the lock":
+    freeze()
+elif where == "within the lock":
+    artifact._replaced = freeze_and_replace
+elif where == "after the look at what is there":
+    artifact.attempt_of = look_and_freeze
+print(artifact.publish(staged, place))
+"""
+
+
+@contextmanager
+def frozen(staged: Path, place: Path, where: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run an attempt that is stopped between being certain that it is the newest and the renames."""
+    command = [sys.executable, "-c", FROZEN, str(staged), str(place), where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+            yield process
+        finally:
+            process.kill()
+
+
+def wake(process: "subprocess.Popen[str]") -> str:
+    """Let a frozen attempt go on; return what it says about its publishing."""
+    process.send_signal(signal.SIGCONT)
+    return process.communicate(timeout=60)[0].strip()
+
+
+def weights(place: Path) -> bytes:
+    """Return the model in place, which must be whole."""
+    assert read_manifest(place) is not None
+    return (place / MODEL).read_bytes()
+
+
+def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(places: tuple[Path, Path]) -> None:
+    """SIGSTOP before the renames, the successor publishes, SIGCONT: its model stays, and the first is told so."""
+    staged, place = places
+    with frozen(staged, place, "before the lock") as first:
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        assert publish(staged.with_name("2"), place)
+        assert wake(first) == "False"
+    assert weights(place) == b"second"
+
+
+def test_one_attempt_publishes_at_a_time(places: tuple[Path, Path]) -> None:
+    """The successor waits, with signs of life, while the first is stopped amid its renames; then it replaces that."""
+    staged, place = places
+    beaten, published = threading.Event(), list[bool]()
+    with frozen(staged, place, "within the lock") as first:
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        second = threading.Thread(target=lambda: published.append(publish(staged.with_name("2"), place, beaten.set)))
+        second.start()
+        assert beaten.wait(30)
+        assert not place.exists()
+        assert wake(first) == "True"
+        second.join()
+    assert published == [True]
+    assert weights(place) == b"second"
+
+
+def test_without_a_common_lock_the_later_model_comes_back(places: tuple[Path, Path]) -> None:
+    """As on a network disk that took the lock from a frozen host: what it has moved aside, it puts back."""
+    staged, place = places
+    save(place, b"earlier", {"attempt": 0})
+    with frozen(staged, place, "after the look at what is there") as first:
+        (staged.parent / PUBLISHING).unlink()
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        assert publish(staged.with_name("2"), place)
+        assert wake(first) == "False"
+    assert weights(place) == b"second"
+
+
+@pytest.mark.parametrize(("there", "mine", "replaced"), [(1, 2, True), (2, 2, True), (3, 2, False), (None, 1, True)])
+def test_only_a_higher_attempt_stays(places: tuple[Path, Path], there: int | None, mine: int, replaced: bool) -> None:
+    """A model of the same attempt, or of one that does not say, is replaced."""
+    staged, place = places
+    save(place, b"there", {} if there is None else {"attempt": there})
+    save(staged, b"mine", {"attempt": mine})
+    assert publish(staged, place) == replaced
+    assert weights(place) == (b"mine" if replaced else b"there")
+
+
+def test_an_adopted_model_is_its_adopters(places: tuple[Path, Path]) -> None:
+    """An attempt between the two, which wakes up later, does not replace it; all else in the manifest stays."""
+    staged, place = places
+    save(place, b"first", {"attempt": 1, **FACTS})
+    before = read_manifest(place)
+    assert before is not None
+    assert adopt(place, staged.with_name("3"), before, 3)
+    assert read_manifest(place) == {**before, "attempt": 3}
+    save(staged, b"second", {"attempt": 2})
+    assert not publish(staged, place)
+    assert weights(place) == b"first"
+    now = read_manifest(place)
+    assert now is not None
+    assert adopt(place, staged, now, 2)
+    assert read_manifest(place) == now
+
+
+def test_what_was_replaced_meanwhile_is_not_adopted(places: tuple[Path, Path]) -> None:
+    """The adopter is told, and looks again."""
+    staged, place = places
+    save(place, b"first", {"attempt": 1})
+    before = read_manifest(place)
+    assert before is not None
+    save(place, b"second", {"attempt": 2})
+    assert not adopt(place, staged, before, 3)
+    assert attempt_of(place) == 2
+
+
+def test_a_large_model_is_verified_with_signs_of_life(tmp_path: Path) -> None:
+    """One for each MiB."""
+    save(tmp_path, bytes(3 << 20), FACTS)
+    beats: list[int] = []
+    assert read_manifest(tmp_path, lambda: beats.append(1)) is not None
+    assert len(beats) == 3

@@ -1,0 +1,209 @@
+"""Pictures of any kind become what MNIST would have made of them; what is none is refused with one sentence."""
+
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from training.artifacts.preprocess import FORMATS, filled, read_picture
+from training.errors import InvalidConfig
+
+Save = Callable[[Image.Image, Path], None]
+
+
+def drawn() -> Image.Image:
+    """Return an L of ink, 255 on 0, far from the middle of a large picture."""
+    pixels = np.zeros((300, 500), dtype=np.uint8)
+    pixels[40:200, 350:380] = pixels[170:200, 350:450] = 255
+    return Image.fromarray(pixels)
+
+
+def inverted(image: Image.Image) -> Image.Image:
+    return Image.fromarray(255 - np.asarray(image))
+
+
+def with_alpha(image: Image.Image) -> Image.Image:
+    """Return blue ink on nothing."""
+    painted = Image.new("RGBA", image.size, (10, 20, 120, 0))
+    painted.putalpha(image)
+    return painted
+
+
+def faint(image: Image.Image) -> Image.Image:
+    """Return grey ink on grey paper."""
+    return Image.fromarray((200 - np.asarray(image) // 4).astype(np.uint8))
+
+
+def deep(image: Image.Image) -> Image.Image:
+    """Return 16 bits a pixel."""
+    return Image.fromarray(np.asarray(image).astype(np.uint16) * 257)
+
+
+KINDS: dict[str, tuple[str, Callable[[Image.Image], Image.Image]]] = {
+    "white on black": ("png", lambda image: image),
+    "black on white": ("png", inverted),
+    "colours": ("png", lambda image: inverted(image).convert("RGB")),
+    "transparent": ("png", with_alpha),
+    "palette": ("png", lambda image: inverted(image).convert("P")),
+    "one bit": ("png", lambda image: inverted(image).convert("1")),
+    "sixteen bits": ("png", deep),
+    "faint": ("png", faint),
+    "CMYK": ("jpg", lambda image: inverted(image).convert("CMYK")),
+    "photo": ("jpg", lambda image: faint(image).convert("RGB")),
+    "large": ("png", lambda image: image.resize((4000, 2400))),
+}
+
+
+def read(path: Path) -> npt.NDArray[np.int64]:
+    return read_picture(path, 28, 28, 20 / 28).astype(np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_picture_becomes_the_same(tmp_path: Path, kind: str) -> None:
+    """20 pixels high, the middle of its mass in the middle, white on black."""
+    suffix, convert = KINDS[kind]
+    path = tmp_path / f"picture.{suffix}"
+    drawn().save(tmp_path / "plain.png")
+    convert(drawn()).save(path)
+    image, plain = read(path), read(tmp_path / "plain.png")
+    assert image.max() == 255
+    assert image[0].max() == 0
+    rows = np.flatnonzero(image.max(1) > 60)
+    assert rows[-1] - rows[0] + 1 in (19, 20, 21)
+    for axis in (0, 1):
+        assert image.sum(1 - axis) @ (np.arange(28) + 0.5) / image.sum() == pytest.approx(14, abs=0.7)
+    assert np.abs(image - plain).mean() < 8
+
+
+def test_how_much_is_filled_is_measured() -> None:
+    """The longer side of what is drawn, in the median; faint pixels are paper, and without any ink it is all of it."""
+    images = np.zeros((5, 1, 28, 28), dtype=np.uint8)
+    images[:4, 0, 4:24, 10:15] = 255
+    images[3, 0, 14, 2:27] = 255
+    images[0, 0, 0] = 20
+    assert filled(images) == 20 / 28
+    assert filled(np.zeros((2, 3, 8, 9), dtype=np.uint8)) == 1.0
+    assert filled(np.full((2, 1, 8, 90), 255, dtype=np.uint8)) == 1.0
+
+
+def png(width: int, height: int) -> bytes:
+    """Return a PNG that says it has so many pixels, and has next to none."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+
+
+def animated(path: Path) -> None:
+    first, *others = (Image.new("L", (20, 20), shade) for shade in (0, 100, 200))
+    first.save(path, save_all=True, append_images=others)
+
+
+def specks(path: Path) -> None:
+    pixels = np.full((1900, 1900), 255, dtype=np.uint8)
+    pixels[10, 10] = pixels[1880, 1880] = 0
+    Image.fromarray(pixels).save(path)
+
+
+def nothing(path: Path) -> None:
+    assert not path.exists()
+
+
+def huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 70 << 20)
+
+
+def badly_tagged(path: Path) -> None:
+    """A JPEG that is to be turned, and whose EXIF has a width that is no whole number: Pillow raises struct.error."""
+    tags = struct.pack("<HHIf", 0x0100, 11, 1, 1.5) + struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + struct.pack("<I", 0)
+    drawn().save(path, "JPEG", exif=exif)
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (nothing, "cannot be read (No such file"),
+    "empty": (lambda path: path.touch(), "is empty"),
+    "text": (lambda path: path.write_text("hello"), f"is no picture in {' or '.join(FORMATS)}"),
+    "gif": (lambda path: Image.new("L", (9, 9)).save(path, "GIF"), "is no picture in"),
+    "twenty thousand a side": (lambda path: path.write_bytes(png(20_000, 20_000)), "has 20,000 x 20,000 pixels"),
+    "cut short": (lambda path: path.write_bytes(png(200, 200)), "is damaged"),
+    "badly tagged": (badly_tagged, "is damaged (required argument is not an integer); save it again"),
+    "animated": (animated, "is animated, 3 pictures in one"),
+    "uniform": (lambda path: Image.new("RGB", (50, 50), "white").save(path), "shows nothing"),
+    "specks": (specks, "shows only specks"),
+    "one pixel": (lambda path: Image.new("L", (1, 1)).save(path), "shows nothing"),
+    "wholly transparent": (lambda path: Image.new("RGBA", (50, 50)).save(path), "shows nothing"),
+    "pipe": (lambda path: os.mkfifo(path), "is not a regular file"),
+    "directory": (lambda path: path.mkdir(), "is not a regular file"),
+    "70 MiB": (huge, "is larger than 64 MiB"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_picture_is_refused(tmp_path: Path, kind: str) -> None:
+    """With one sentence that names it, before it is decoded where its header says enough."""
+    make, words = BAD[kind]
+    path = tmp_path / "bad.png"
+    make(path)
+    with pytest.raises(InvalidConfig) as caught:
+        read(path)
+    assert str(path) in caught.value.message
+    assert words in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def spoiled(data: bytes, edits: list[tuple[int, bytes]]) -> bytes:
+    """Return a file with some of its bytes overwritten, and a PNG's checksums made right again."""
+    changed = bytearray(data)
+    for place, new in edits:
+        changed[place % len(changed) : place % len(changed) + len(new)] = new
+    if not changed.startswith(b"\x89PNG\r\n\x1a\n"):
+        return bytes(changed)
+    whole, at = bytes(changed[:8]), 8
+    while at + 12 <= len(changed):
+        (size,) = struct.unpack(">I", changed[at : at + 4])
+        body = bytes(changed[at + 4 : at + 8 + size])
+        whole += changed[at : at + 4] + body + struct.pack(">I", zlib.crc32(body))
+        at += 12 + size
+    return whole
+
+
+def as_file(kind: str, tagged: bool) -> bytes:
+    """Return a small picture as a file; `tagged`: its EXIF says that it is to be turned."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a description"
+    file = BytesIO()
+    drawn().reduce(4).save(file, kind, exif=exif if tagged else b"")
+    return file.getvalue()
+
+
+FILES = [as_file(kind, tagged) for kind in FORMATS for tagged in (False, True)]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged EXIF
+@given(
+    data=st.sampled_from(FILES),
+    edits=st.lists(st.tuples(st.integers(0, 400), st.binary(min_size=1, max_size=8)), min_size=1, max_size=5),
+)
+def test_a_damaged_picture_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, edits: list[tuple[int, bytes]]
+) -> None:
+    """Whatever stands in its headers, no other error than a refusal comes of it."""
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    path.write_bytes(spoiled(data, edits))
+    try:
+        assert read(path).shape == (28, 28)
+    except InvalidConfig as error:
+        assert "\n" not in error.message

@@ -1,0 +1,846 @@
+"""Checkpoints: a training that was interrupted ends as the undisturbed one, and what is damaged is passed over."""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from training.checkpoints.checkpointer import SECONDS, Keeper, restore
+from training.checkpoints.format import (
+    CHECKPOINT,
+    Blob,
+    Checkpoint,
+    Found,
+    Origin,
+    Unusable,
+    candidates,
+    held_bytes,
+    prune,
+    tensors_of,
+    write,
+)
+from training.config.plan import Plan
+from training.config.spec import Augmentation, TrainSpec
+from training.data.batches import Batches, EpochOrder
+from training.data.dataset_store import Store, StoreInfo, checksum, open_store
+from training.data.prepare import prepare
+from training.errors import Cancelled, Diverged
+from training.loop.train_state import Course, EpochDone
+from training.loop.train_step import TrainStep
+from training.loop.trainer import fit
+from training.models.cnn import build
+from training.system import atomic_files as files
+from training.system import digests as digests_module
+from training.system.digests import Digests
+
+TRAIN, HELD_OUT, TEST = 128, 32, 32
+SPEC = TrainSpec(
+    dataset="digits", model="cnn-small", epochs=3, batch_size=32, validation_samples=HELD_OUT, deterministic=True
+)
+PLAN = Plan(threads=1, micro_batch=32)
+STEPS = 12
+"""Of `SPEC`: three epochs of four."""
+EVERYTHING = Augmentation(
+    rotate_degrees=10.0, translate=0.1, noise_probability=0.1, dots_probability=0.5, blur_sigma=0.5,
+    erode_probability=0.25, dilate_probability=0.25,
+)  # fmt: skip
+FACTS: dict[str, JsonValue] = {"job_id": "a job", "resources": {"cores": 2}}
+
+Harm = Callable[[Path], object]
+"""Damages a file."""
+
+
+@pytest.fixture(autouse=True)
+def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Run each test on the threads of its plan."""
+    torch.set_num_threads(PLAN.threads)
+
+
+@pytest.fixture
+def store(digits_store: StoreInfo) -> Store:
+    """Return a small part of `digits`, on which even a large network takes a step in no time."""
+    whole = open_store(digits_store.path)
+    return replace(
+        whole,
+        info=replace(whole.info, train_count=TRAIN + HELD_OUT, test_count=TEST),
+        train_images=whole.train_images[: TRAIN + HELD_OUT], train_labels=whole.train_labels[: TRAIN + HELD_OUT],
+        test_images=whole.test_images[:TEST], test_labels=whole.test_labels[:TEST],
+    )  # fmt: skip
+
+
+class Records:
+    """Takes records; breaks the training off, as a kill would, at the first for which `fatal` is true."""
+
+    def __init__(self, fatal: Callable[[str, dict[str, JsonValue]], bool]) -> None:
+        self.kinds: list[str] = []
+        self.payloads: list[dict[str, JsonValue]] = []
+        self._fatal = fatal
+
+    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:  # noqa: ARG002
+        """Take one record."""
+        self.kinds.append(kind)
+        self.payloads.append(payload)
+        if self._fatal(kind, payload):
+            raise KeyboardInterrupt
+
+    def of(self, kind: str) -> list[dict[str, JsonValue]]:
+        """Return the payloads of the records of `kind`."""
+        return [payload for each, payload in zip(self.kinds, self.payloads, strict=True) if each == kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a training ended with."""
+
+    weights: dict[str, Tensor]
+    epochs: list[EpochDone]
+    records: Records
+    steps: int
+    """Run by this attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose attempts train in this process, each with a directory of its own."""
+
+    directory: Path
+    store: Store
+    spec: TrainSpec = SPEC
+    plan: Plan = PLAN
+    seconds: float = 3600.0
+
+    def run(
+        self, attempt: int = 1, *, stop_after: int | None = None,
+        fatal: Callable[[str, dict[str, JsonValue]], bool] = lambda kind, payload: False,  # noqa: ARG005
+    ) -> Outcome:  # fmt: skip
+        """Train from the best checkpoint on, and stop after `stop_after` steps as a SIGTERM would make it."""
+        place, asked = self.directory / str(attempt), itertools.count(1)
+        place.mkdir(parents=True, exist_ok=True)
+        records = Records(fatal)
+        step = TrainStep(self.spec, self.plan, self.store.info.shape, self.store.info.classes)
+        with Keeper(step, self.store.info, records, directory=place, seconds=self.seconds, facts=FACTS) as keeper:
+            course = keeper.resume([found.path for found in self.found()])
+            done = fit(step, self.store, records, lambda: next(asked) == stop_after, course, keeper)
+        return Outcome(step.model.state_dict(), list(done.epochs), records, next(asked) - 1)
+
+    def interrupted(self, attempt: int, steps: int) -> None:
+        """Run an attempt that is asked to stop after `steps` steps."""
+        with pytest.raises(Cancelled):
+            self.run(attempt, stop_after=steps)
+
+    def found(self) -> list[Found]:
+        """Return the usable checkpoints; there must be no others."""
+        found, warnings = candidates(self.directory, self.spec, self.store.info, Digests())
+        assert warnings == []
+        return found
+
+    def elsewhere(self, name: str) -> "Job":
+        """Return the same job with another directory."""
+        return replace(self, directory=self.directory.parent / name)
+
+
+@pytest.fixture
+def job(tmp_path: Path, store: Store) -> Job:
+    """Return the default job."""
+    return Job(tmp_path / "job", store)
+
+
+def learned(outcome: Outcome) -> list[tuple[int, float, float | None, float | None]]:
+    """Return what of the epochs does not depend on time."""
+    return [(epoch.epoch, epoch.loss, epoch.val_acc, epoch.val_loss) for epoch in outcome.epochs]
+
+
+def assert_same(some: Outcome, other: Outcome) -> None:
+    """See that two trainings ended with the same weights, to the bit, and learned the same in each epoch."""
+    assert some.weights.keys() == other.weights.keys()
+    assert all(torch.equal(some.weights[name], other.weights[name]) for name in some.weights)
+    assert learned(some) == learned(other)
+
+
+LAST = Plan(threads=1, micro_batch=32, precision="bfloat16", memory_format="channels_last")
+FLOAT32 = replace(LAST, precision="float32")
+SGD = replace(SPEC, optimizer="sgd", learning_rate=0.05)
+VARIANTS = {
+    "adamw": (SPEC, PLAN),
+    "sgd, in bfloat16 and channels_last": (SGD, LAST),
+    "adamw, in channels_last, accumulated and augmented": (
+        replace(SPEC, augmentation=EVERYTHING, gradient_clip=1.0),
+        replace(FLOAT32, micro_batch=12),
+    ),
+    "muon, in channels_last": (replace(SPEC, optimizer="muon"), FLOAT32),
+    "sgd without momentum or validation": (replace(SGD, momentum=0.0, validation_samples=0), PLAN),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "bfloat16" in name else ()) for name in VARIANTS]
+)
+def test_wherever_it_is_interrupted_it_ends_the_same(job: Job, name: str) -> None:
+    """Stopped after each of its steps in turn, a deterministic training ends with the undisturbed one's weights."""
+    spec, plan = VARIANTS[name]
+    job = replace(job, spec=spec, plan=plan)
+    undisturbed = job.elsewhere("undisturbed").run()
+    assert undisturbed.steps == (STEPS if spec.validation_samples else 15)
+    for steps in range(1, undisturbed.steps + 1):
+        again = job.elsewhere(f"after {steps}")
+        again.interrupted(1, steps)
+        assert again.found()[0].position == steps
+        resumed = again.run(2)
+        assert_same(resumed, undisturbed)
+        assert resumed.steps == undisturbed.steps - steps
+
+
+@pytest.mark.parametrize(
+    ("spec", "plan"), [(SPEC, FLOAT32), pytest.param(SGD, PLAN, marks=pytest.mark.slow)], ids=["adamw", "sgd"]
+)
+def test_a_large_network_ends_the_same(job: Job, spec: TrainSpec, plan: Plan) -> None:
+    """resnet18, stopped after its first step and at its last: weights of every shape get their state back.
+
+    Not in bfloat16: a processor without instructions for it takes minutes.
+    """
+    job = replace(job, spec=replace(spec, model="resnet18", epochs=1), plan=replace(plan, micro_batch=16))
+    undisturbed = job.elsewhere("undisturbed").run()
+    job.interrupted(1, 1)
+    job.interrupted(2, 3)
+    resumed = job.run(3)
+    assert_same(resumed, undisturbed)
+    assert (undisturbed.steps, resumed.steps) == (4, 0)
+
+
+def test_stopped_again_and_again_it_ends_the_same(job: Job) -> None:
+    """An attempt a step, twelve times over; each leaves what the next one needs, and no more than two checkpoints."""
+    undisturbed = job.elsewhere("undisturbed").run()
+    for attempt in range(1, STEPS + 1):
+        job.interrupted(attempt, 1)
+        assert [found.position for found in job.found()] == [attempt, attempt - 1][: min(attempt, 2)]
+    resumed = job.run(STEPS + 1)
+    assert_same(resumed, undisturbed)
+    assert resumed.steps == 0
+
+
+def test_what_never_made_a_checkpoint_begins_anew(job: Job) -> None:
+    """Killed before its first checkpoint, a training starts over and ends the same."""
+    undisturbed = job.elsewhere("undisturbed").run()
+    with pytest.raises(KeyboardInterrupt):
+        job.run(1, fatal=lambda kind, payload: kind == "progress")  # noqa: ARG005
+    assert job.found() == []
+    assert_same(job.run(2), undisturbed)
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_killed_after_an_epoch_it_ends_the_same(job: Job, epoch: int) -> None:
+    """The checkpoint at the end of an epoch holds its validation: no step and no validation of it is run again."""
+    undisturbed = job.elsewhere("undisturbed").run()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("training.checkpoints.checkpointer.COST", 1e9)
+        job.run(1, fatal=lambda kind, payload: kind == "checkpoint" and payload["epoch"] == epoch)
+    assert (job.found()[0].epoch, job.found()[0].step) == (epoch, 0)
+    resumed = job.run(2)
+    assert_same(resumed, undisturbed)
+    assert resumed.steps == STEPS - 4 * epoch
+    assert [payload["epoch"] for payload in resumed.records.of("epoch")] == list(range(epoch + 1, 4))
+
+
+def test_the_best_weights_survive(job: Job) -> None:
+    """Weights of an epoch before the interruption are kept where no later one validates better, and end the training.
+
+    The validation labels are all off by one, so the more it learns, the worse it validates.
+    """
+    labels = job.store.train_labels.clone()
+    labels[-HELD_OUT:] = (labels[-HELD_OUT:] + 1) % 10
+    spec = replace(SPEC, epochs=30, patience=3, schedule="constant", learning_rate=0.002)
+    job = replace(job, store=replace(job.store, train_labels=labels), spec=spec)
+    undisturbed = job.elsewhere("undisturbed").run()
+    best = max(undisturbed.epochs, key=lambda epoch: epoch.rank).epoch
+    assert len(undisturbed.epochs) == best + 3 < 30
+    job.interrupted(1, 4 * best + 5)
+    resumed = job.run(2)
+    assert_same(resumed, undisturbed)
+    assert resumed.steps == 7
+
+
+DROPOUT = """
+from torch import nn
+
+def dropping(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, classes))
+"""
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_random_numbers_go_on_where_they_were(job: Job, install_package: Callable[..., None], workers: int) -> None:
+    """A network with dropout ends the same, with a loader process too, which does not meddle with torch's numbers."""
+    install_package("preflight.models", {"dropping": "dropping:dropping"}, "dropping", DROPOUT)
+    plan = replace(PLAN, loader_workers=workers)
+    job = replace(job, spec=replace(SPEC, model="dropping", augmentation=EVERYTHING), plan=plan)
+    undisturbed = job.elsewhere("undisturbed").run()
+    assert_same(replace(job.elsewhere("without a loader"), plan=PLAN).run(), undisturbed)
+    job.interrupted(1, 6)
+    resumed = job.run(2)
+    assert_same(resumed, undisturbed)
+    assert resumed.steps == 6
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_steps_that_are_done_are_not_gathered_again(store: Store, workers: int) -> None:
+    """From any step on, an epoch's batches are the last ones of the whole epoch, and only these are asked for."""
+    spec = replace(SPEC, augmentation=EVERYTHING)
+    batches = Batches(store, spec, replace(PLAN, loader_workers=workers))
+    whole = list(batches.of(1))
+    for first in range(len(whole) + 1):
+        rest = list(batches.of(1, first))
+        assert len(rest) == len(whole) - first
+        for (images, labels), (same_images, same_labels) in zip(rest, whole[first:], strict=True):
+            assert torch.equal(images, same_images)
+            assert torch.equal(labels, same_labels)
+    order = EpochOrder(SPEC.seed, 32, 128)
+    order.first = 3
+    assert (len(order), len(list(order))) == (1, 1)
+
+
+def test_progress_goes_on_where_it_was(job: Job) -> None:
+    """Records of the resumed attempt count on: what it took up, epoch 2 from its third step on, and all the rest."""
+    job.interrupted(1, 6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.loop.trainer.WINDOW_SECONDS", 0.0)
+        patch.setattr("training.loop.trainer.RARER_AFTER", math.inf)
+        records = job.run(2).records
+    assert records.payloads[0] == {"epoch": 1, "step": 2, "checkpoint": str(job.directory / "1" / named(6, "json"))}
+    progress = [(payload["epoch"], payload["step"]) for payload in records.of("progress")]
+    assert progress == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
+    assert [payload["epoch"] for payload in records.of("epoch")] == [2, 3]
+
+
+def named(position: int, suffix: str) -> str:
+    """Return the name of a file of the checkpoint at `position`."""
+    return f"checkpoint-{position:012d}.{suffix}"
+
+
+def test_time_makes_checkpoints_within_an_epoch(job: Job) -> None:
+    """Where the interval is over after each step, there are some amid an epoch, and two are left, whole."""
+    records = replace(job, seconds=1e-9, spec=replace(SPEC, epochs=10)).run().records
+    made = records.of("checkpoint")
+    assert any(payload["step"] not in (0, 4) for payload in made)
+    assert (made[-1]["epoch"], made[-1]["step"]) in ((10, 0), (9, 4))
+    positions = [4 * number(payload["epoch"]) + number(payload["step"]) for payload in made]
+    assert positions == sorted(set(positions))
+    for payload in made:
+        assert list(payload) == ["epoch", "step", "seconds", "write_seconds", "bytes"]
+        assert number(payload["seconds"]) > 0
+        assert number(payload["write_seconds"]) > 0
+    left = sorted(path.name for path in (job.directory / "1").iterdir())
+    assert left == sorted(named(int(at), suffix) for at in positions[-2:] for suffix in ("json", "safetensors"))
+
+
+def number(value: JsonValue) -> float:
+    """Return a JSON number as a float."""
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+@pytest.mark.parametrize(("cost", "epochs"), [(1e9, [1, 2, 3]), (0.0, [1, 3])])
+def test_ends_of_epochs_make_checkpoints_where_they_cost_little(
+    job: Job, monkeypatch: pytest.MonkeyPatch, cost: float, epochs: list[int]
+) -> None:
+    """Without a share to spend, only the first, whose cost nobody knows, and that of the end, which is always made."""
+    monkeypatch.setattr("training.checkpoints.checkpointer.COST", cost)
+    made = job.run().records.of("checkpoint")
+    assert [(payload["epoch"], payload["step"]) for payload in made] == [(epoch, 0) for epoch in epochs]
+
+
+@pytest.mark.parametrize(("asked", "due"), [(None, SECONDS), (10.0, (10.0, 10.0))])
+def test_what_costs_too_much_is_made_more_seldom(
+    job: Job, monkeypatch: pytest.MonkeyPatch, asked: float | None, due: tuple[float, float]
+) -> None:
+    """With no share to spend, as seldom as may be; not where somebody said how much training a kill may cost."""
+    monkeypatch.setattr("training.checkpoints.checkpointer.COST", 0.0)
+    place, moment = job.directory / "1", 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: moment)
+    place.mkdir(parents=True)
+    step = TrainStep(job.spec, job.plan, job.store.info.shape, job.store.info.classes)
+    with Keeper(step, job.store.info, Records(lambda *_: False), directory=place, seconds=asked) as keeper:
+        moment = began = due[0] + 0.5
+        assert keeper.due(), "what it costs is not known before the first one"
+        keeper.keep_now(replace(keeper.resume(()), step=1))
+        moment = began + due[0] - 0.5
+        assert not keeper.due()
+        moment = began + due[0] + 0.5
+        assert keeper.due() == (asked is not None)
+        moment = began + due[1] + 0.5
+        assert keeper.due()
+
+
+def test_a_checkpoint_says_what_it_is_of(job: Job) -> None:
+    """What is found has plan and facts of the training that made it, and its files are plain safetensors and JSON."""
+    job.interrupted(1, 5)
+    found = job.found()[0]
+    path = job.directory / "1" / named(5, "json")
+    assert found == Found(path, 1, 1, 5, PLAN, FACTS)
+    tensors = load_file(path.with_suffix(".safetensors"))
+    (description,) = [value for key, value in json.loads(path.read_text()).items() if key == "checkpoint"]
+    assert set(description["tensors"]) == tensors.keys()
+    assert {name.partition("/")[0] for name in tensors} == {"model", "best", "optimizer", "random"}
+    assert description["spec"] == dataclasses.asdict(SPEC)
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_checkpoint_needs_about_as_much_as_was_reckoned(job: Job) -> None:
+    """What is asked for before the first step is within 1 MiB of what is then written, for either optimizer."""
+    for spec in (SPEC, SGD, replace(SGD, momentum=0.0)):
+        records = replace(job, spec=spec).elsewhere(f"{spec.optimizer} {spec.momentum}").run().records
+        step = TrainStep(spec, PLAN, job.store.info.shape, job.store.info.classes)
+        for payload in records.of("checkpoint"):
+            assert 0 <= number(payload["bytes"]) - step.checkpoint_bytes() < 1 << 20
+
+
+def test_another_plan_may_go_on(job: Job) -> None:
+    """A checkpoint made in channels_last is gone on from in contiguous memory, and the other way round."""
+    for attempt, plan in enumerate((LAST, PLAN, replace(LAST, micro_batch=16)), 1):
+        replace(job, plan=plan).interrupted(attempt, 3)
+    resumed = replace(job, plan=PLAN).run(4)
+    assert (resumed.steps, len(resumed.epochs)) == (3, 3)
+
+
+# What is on disk: damaged, hostile, of another job, or too much.
+
+
+@pytest.fixture
+def two(job: Job) -> Job:
+    """Return a job with two checkpoints, at steps 5 and 7."""
+    job.interrupted(1, 5)
+    job.interrupted(2, 2)
+    assert [found.position for found in job.found()] == [7, 5]
+    return job
+
+
+def sealed(body: bytes) -> bytes:
+    """Return the description `body` with the checksum that belongs to it."""
+    return b'{"sha256":"%b","checkpoint":%b}\n' % (hashlib.sha256(body).hexdigest().encode(), body)
+
+
+def described(path: Path) -> Checkpoint:
+    """Return what the checkpoint at `path` says."""
+    return CHECKPOINT.validate_json(path.read_bytes().partition(b'"checkpoint":')[2][:-2])
+
+
+def reseal(path: Path, checkpoint: Checkpoint) -> None:
+    """Write another description, as one who knows how."""
+    path.write_bytes(sealed(CHECKPOINT.dump_json(checkpoint)))
+
+
+def cut(path: Path) -> None:
+    """Leave half a file."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def with_tensors(path: Path, write_tensors: Callable[[Path], None]) -> None:
+    """Put other tensors in place, and describe them as the right ones."""
+    tensors = path.with_suffix(".safetensors")
+    write_tensors(tensors)
+    reseal(path, replace(
+        described(path),
+        tensors_bytes=tensors.stat().st_size, tensors_sha256=hashlib.sha256(tensors.read_bytes()).hexdigest(),
+    ))  # fmt: skip
+
+
+def drop_one(tensors: Path) -> None:
+    """Take a tensor away."""
+    save_file({name: value for name, value in load_file(tensors).items() if name != "random"}, tensors)
+
+
+def a_pickle(tensors: Path) -> None:
+    """Write what would create a file if it were unpickled."""
+    tensors.write_bytes(pickle.dumps(Trap(str(tensors.parent / "executed"))))
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path(self._path),)
+
+
+def through_a_link(path: Path) -> None:
+    """Put a symbolic link to the same content in its place."""
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def a_pipe(path: Path) -> None:
+    """Put a pipe in its place, which would block whoever opens it."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_directory(path: Path) -> None:
+    """Put a directory in its place."""
+    path.unlink()
+    path.mkdir()
+
+
+def of_its_tensors(harm: Harm) -> Harm:
+    """Return what harms the tensors beside a description."""
+    return lambda path: harm(path.with_suffix(".safetensors"))
+
+
+DAMAGE: dict[str, tuple[Harm, str]] = {
+    "half the description": (cut, "it is damaged: its checksum does not match"),
+    "a flipped bit in the description": (flip, "it is damaged: its checksum does not match"),
+    "an empty description": (lambda path: os.truncate(path, 0), "it is damaged: its checksum does not match"),
+    "half the tensors": (of_its_tensors(cut), r"has [\d,]+ bytes instead of [\d,]+"),
+    "a flipped bit in the tensors": (of_its_tensors(flip), "is damaged: its sha256 is not the recorded one"),
+    "no tensors": (of_its_tensors(Path.unlink), r"cannot be read \(No such file or directory\)"),
+    "a tensor less": (lambda path: with_tensors(path, drop_one), "does not hold the tensors that it should"),
+    "a pickle": (lambda path: with_tensors(path, a_pickle), "is not in the form of safetensors"),
+    "a linked description": (through_a_link, r"it cannot be read \(Too many levels of symbolic links\)"),
+    "linked tensors": (of_its_tensors(through_a_link), r"cannot be read \(Too many levels of symbolic links\)"),
+    "a pipe": (a_pipe, "is not a regular file"),
+    "a directory": (a_directory, "is not a regular file"),
+    "a huge description": (lambda path: os.truncate(path, 1 << 40), "is larger than 16 MiB"),
+    "another version": (lambda path: path.write_bytes(sealed(b'{"format":2}')), "it is not of this version"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_passed_over(two: Job, name: str) -> None:
+    """The damaged one is named in a sentence that says what is wrong, nothing in it is run; the older one serves."""
+    harm, says = DAMAGE[name]
+    path = two.directory / "2" / named(7, "json")
+    harm(path)
+    found, warnings = candidates(two.directory, two.spec, two.store.info, Digests())
+    assert [each.position for each in found] == [5]
+    (warning,) = warnings
+    assert warning.startswith(f"checkpoint {path} is passed over because ")
+    assert re.search(says, warning)
+    assert not (two.directory / "2" / "executed").exists()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data())
+def test_no_flipped_bit_goes_unseen(tmp_path: Path, digits_store: StoreInfo, data: st.DataObject) -> None:
+    """Wherever in either file one bit is another, the checkpoint is passed over."""
+    job_dir = tmp_path / "flipped"
+    shutil.rmtree(job_dir, ignore_errors=True)
+    path = a_small_one(job_dir / "1", digits_store)
+    assert len(candidates(job_dir, SPEC, digits_store, Digests())[0]) == 1
+    harmed = data.draw(st.sampled_from([path, path.with_suffix(".safetensors")]))
+    content = bytearray(harmed.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    harmed.write_bytes(content)
+    found, warnings = candidates(job_dir, SPEC, digits_store, Digests())
+    assert (found, len(warnings)) == ([], 1)
+
+
+def a_small_one(directory: Path, info: StoreInfo, step: int = 3) -> Path:
+    """Write a checkpoint of a training that has one tensor, and return the path of its description."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return write(directory, origin(info), Course(steps=21, step=step), {"model/x": a_blob(64)})[0]
+
+
+def origin(info: StoreInfo) -> Origin:
+    """Return what the default training is made from."""
+    return Origin(spec=SPEC, plan=PLAN, dataset="digits", data_sha256=checksum(info, Digests()), facts=FACTS)
+
+
+def a_blob(size: int) -> Blob:
+    """Return a tensor of so many zero bytes."""
+    return Blob("U8", (size,), memoryview(bytes(size)), 1)
+
+
+DEEP = b"[" * 200_000
+HOSTILE = [
+    b"", b"{}", b"[]", b"null", b"\xff\xfe", DEEP, b'{"facts":' + DEEP, b'{"format":' + b"9" * 100_000 + b"}",
+    b'{"course":NaN}',
+]  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(body=st.sampled_from(HOSTILE) | st.binary(max_size=200), seal=st.booleans())
+def test_no_content_raises(tmp_path: Path, digits_store: StoreInfo, body: bytes, seal: bool) -> None:
+    """Whatever is in a description, with a right checksum or without: it is passed over, and that is all."""
+    place = tmp_path / "hostile" / "1"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / named(1, "json")).write_bytes(sealed(body) if seal else body)
+    found, warnings = candidates(tmp_path / "hostile", SPEC, digits_store, Digests())
+    assert (found, len(warnings)) == ([], 1)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(data=st.data())
+def test_no_value_raises(tmp_path: Path, digits_store: StoreInfo, data: st.DataObject) -> None:
+    """A description in which any one value is replaced by any other, and sealed anew, does not raise."""
+    path = a_small_one(tmp_path / "odd" / "1", digits_store)
+    body = json.loads(path.read_bytes())["checkpoint"]
+    holder = data.draw(st.sampled_from([body, body["spec"], body["plan"], body["course"]]))
+    anything = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    )
+    holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(anything)
+    path.write_bytes(sealed(json.dumps(body).encode()))
+    found, warnings = candidates(tmp_path / "odd", SPEC, digits_store, Digests())
+    assert len(found) + len(warnings) == 1
+
+
+def test_another_spec_or_other_data_are_passed_over(two: Job, tmp_path: Path) -> None:
+    """The sentence names what differs; the same data prepared again, elsewhere and later, are the same."""
+    _, warnings = candidates(two.directory, replace(SPEC, seed=1, epochs=4), two.store.info, Digests())
+    assert [warning.partition(" because ")[2] for warning in warnings] == [
+        "it is of another job, whose spec differs in epochs, seed"
+    ] * 2
+    again = prepare("digits", tmp_path, tmp_path, download=False)
+    assert len(candidates(two.directory, SPEC, again, Digests())[0]) == 2
+    content = bytearray(again.path.read_bytes())
+    content[-1] ^= 1
+    again.path.write_bytes(content)
+    _, warnings = candidates(two.directory, SPEC, again, Digests())
+    assert [warning.partition(" because ")[2] for warning in warnings] == [
+        "data set 'digits' held other data when it was made"
+    ] * 2
+
+
+def test_what_the_child_finds_damaged_it_passes_over_too(two: Job) -> None:
+    """The first of the given checkpoints that can be taken up is; each before it is a warning, and harms nothing."""
+    undisturbed = two.elsewhere("undisturbed").run()
+    newest, older = (found.path for found in two.found())
+    with_tensors(newest, lambda tensors: save_file({**load_file(tensors), "model/9.0": torch.zeros(2)}, tensors))
+    reseal(newest, replace(described(newest), tensors=(*described(newest).tensors, "model/9.0")))
+    missing = two.directory / "1" / named(9, "json")
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, two.store.info.shape, two.store.info.classes)
+    with Keeper(step, two.store.info, records) as keeper:
+        course = keeper.resume([missing, newest, older])
+        done = fit(step, two.store, records, lambda: False, course, keeper)
+    assert records.kinds[:3] == ["warning", "warning", "resumed"]
+    assert "cannot be read" in str(records.payloads[0])
+    assert "its weights are not those of model 'cnn-small'" in str(records.payloads[1])
+    assert_same(Outcome(step.model.state_dict(), list(done.epochs), records, 0), undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("model/0.0.weight", None, "its weights are not those of model 'cnn-small'"),
+        ("best/0.0.weight", None, "its weights are not those of model 'cnn-small'"),
+        ("model/0.0.weight", torch.zeros(3), "its weights are not those of model 'cnn-small'"),
+        ("optimizer/99/exp_avg", torch.zeros(3), "the optimizer has no parameter 99"),
+        ("optimizer/x/exp_avg", torch.zeros(3), "the optimizer has no parameter x"),
+        ("optimizer/0/exp_avg", torch.zeros(3), "exp_avg of parameter 0 is of another shape"),
+        ("random", torch.zeros(3), "its random state is none"),
+        ("random", None, "its random state is none"),
+    ],
+)
+def test_tensors_that_do_not_suit_leave_the_model_alone(two: Job, name: str, value: Tensor | None, says: str) -> None:
+    """A tensor missing, too many or of another shape is refused by name before any weight is changed."""
+    tensors = load_file(two.found()[0].path.with_suffix(".safetensors"))
+    if value is None:
+        del tensors[name]
+    else:
+        tensors[name] = value
+    step = TrainStep(SPEC, PLAN, two.store.info.shape, two.store.info.classes)
+    before = {key: weight.clone() for key, weight in step.model.state_dict().items()}
+    with pytest.raises(Unusable, match=says):
+        restore(step, tensors, best=True)
+    assert all(torch.equal(before[key], weight) for key, weight in step.model.state_dict().items())
+
+
+def test_only_checkpoints_of_attempts_count(two: Job, tmp_path: Path) -> None:
+    """Linked attempts, other names, temporary files and what has no description are silently no checkpoints."""
+    before = two.found()
+    newest = before[0].path
+    (two.directory / "3").symlink_to(newest.parent)
+    (two.directory / "latest").mkdir()
+    shutil.copy(newest, two.directory / "latest" / newest.name)
+    shutil.copy(newest, newest.with_name(f".{newest.name}.tmp"))
+    shutil.copy(newest, newest.with_name("checkpoint-7.json"))
+    shutil.copy(newest.with_suffix(".safetensors"), newest.with_name(named(9, "safetensors")))
+    assert two.found() == before
+    assert candidates(tmp_path / "nothing here", SPEC, two.store.info, Digests()) == ([], [])
+
+
+def test_an_attempt_that_wakes_up_leaves_its_successors_checkpoints_alone(
+    tmp_path: Path, digits_store: StoreInfo
+) -> None:
+    """Pruned is what this attempt and those before it left, torn files too; a later attempt's stay."""
+    first, second, third = (a_small_one(tmp_path / str(number), digits_store, step=number) for number in (9, 10, 11))
+    torn = first.with_name(f".{named(4, 'safetensors')}.abc")
+    torn.write_bytes(b"torn")
+    stranger = first.with_name("training-child.jsonl")
+    stranger.write_bytes(b"kept")
+    newest = a_small_one(tmp_path / "10", digits_store, step=12)
+    assert held_bytes(second.parent) > held_bytes(first.parent) > 4
+    prune(second.parent, [newest])
+    assert sorted(tmp_path.rglob("*.*")) == sorted(
+        [stranger, newest, newest.with_suffix(".safetensors"), third, third.with_suffix(".safetensors")]
+    )
+
+
+def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Path, store: Store) -> None:
+    """At this rate variances of batch norm are mostly infinite before the loss is: no good checkpoint would be left."""
+    absurd = replace(SPEC, epochs=20, optimizer="sgd", learning_rate=100.0)
+    with pytest.raises(Diverged, match=r"after step \d+; lower learning_rate \(now 100\.0\) or set gradient_clip"):
+        Job(tmp_path, store, absurd, seconds=1e-9).run()
+    kept = [load_file(tensors_of(path)) for path in tmp_path.rglob("*.json")]
+    assert len(kept) == 2
+    assert all(bool(tensor.isfinite().all()) for tensors in kept for tensor in tensors.values())
+
+
+@pytest.mark.parametrize("broken", ["model/0.0.weight", "model/0.1.running_var", "optimizer/0/exp_avg"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_broke_is_named_and_the_checkpoint_before_it_stays(
+    tmp_path: Path, store: Store, broken: str, value: float
+) -> None:
+    """One element of one tensor is enough."""
+    place = tmp_path / "1"
+    place.mkdir()
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
+    with Keeper(step, store.info, records, directory=place) as keeper:
+        step.run(torch.rand(32, 1, 28, 28), torch.arange(32) % 10, 1e-3)
+        keeper.keep_now(Course(steps=21, step=1))
+        tensors = {**step.model.state_dict(prefix="model/")}
+        tensors["optimizer/0/exp_avg"] = step.optimizer.state[step.parameters[0]]["exp_avg"]
+        tensors[broken].view(-1)[-1] = value
+        with pytest.raises(Diverged, match=f"^{re.escape(broken)} holds NaN or an infinity after step 2; lower"):
+            keeper.keep_now(Course(steps=21, step=2))
+    assert [found.position for found in candidates(tmp_path, SPEC, store.info, Digests())[0]] == [1]
+
+
+def test_a_mask_of_infinities_is_kept(tmp_path: Path, store: Store) -> None:
+    """What a model holds from its beginning on is no sign of a training that breaks down."""
+
+    def masked(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+        model = build(name, shape, classes)
+        model.register_buffer("mask", torch.full((3,), -math.inf))
+        return model
+
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes, masked)
+    with Keeper(step, store.info, records, directory=tmp_path) as keeper:
+        keeper.keep_now(Course(steps=21, step=1))
+    assert records.kinds == ["checkpoint"]
+
+
+def test_a_full_disk_costs_no_training(
+    small_disk: tuple[Path, Callable[[], None]], tmp_path: Path, store: Store
+) -> None:
+    """Nothing fits: that is said once, training ends as ever, and nothing is left of the attempts to write."""
+    disk, _ = small_disk
+    undisturbed = Job(tmp_path.parent / f"{tmp_path.name} undisturbed", store).run()
+    outcome = Job(disk / "job", store, seconds=1e-9).run()
+    assert_same(outcome, undisturbed)
+    (warning,) = outcome.records.of("warning")
+    message = str(warning["message"])
+    assert message.startswith(f"no checkpoint can be written to {disk / 'job' / '1'} (")
+    assert re.search(r"\((No space left on device|File too large)\); training goes on", message)
+    assert outcome.records.of("checkpoint") == []
+    assert list((disk / "job" / "1").iterdir()) == []
+
+
+def test_a_full_disk_does_not_hinder_a_stop(small_disk: tuple[Path, Callable[[], None]], store: Store) -> None:
+    """Asked to stop where nothing can be written, it says so and stops."""
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
+    with Keeper(step, store.info, records, directory=small_disk[0]) as keeper, pytest.raises(Cancelled):
+        fit(step, store, records, lambda: True, keeper.resume(()), keeper)
+    assert records.kinds == ["warning"]
+
+
+def test_a_failed_write_leaves_the_checkpoint_before_it(
+    small_disk: tuple[Path, Callable[[], None]], digits_store: StoreInfo
+) -> None:
+    """What does not fit is not there, not even in part, and the one before it is still good."""
+    disk, make_room = small_disk
+    path = a_small_one(disk / "1", digits_store)
+    before = sorted(path.parent.iterdir())
+    large = {"model/x": a_blob(12_000)}
+    with pytest.raises(OSError, match=r"No space left|File too large"):
+        write(path.parent, origin(digits_store), Course(steps=21, step=4), large)
+    with pytest.raises(OSError, match=r"No space left|File too large"):
+        write(path.parent, origin(digits_store), Course(steps=21, step=3), large)
+    assert sorted(path.parent.iterdir()) == before
+    assert [found.path for found in candidates(disk, SPEC, digits_store, Digests())[0]] == [path]
+    make_room()
+    write(path.parent, origin(digits_store), Course(steps=21, step=4), large)
+    assert [found.position for found in candidates(disk, SPEC, digits_store, Digests())[0]] == [4, 3]
+
+
+def test_prepared_data_that_are_deleted_cost_no_checkpoint(job: Job, tmp_path: Path) -> None:
+    """The cache can be deleted at any time: what is open stays open, and checkpoints are made all the same."""
+    copied = prepare("digits", tmp_path, tmp_path, download=False)
+    job = replace(job, store=replace(job.store, info=replace(job.store.info, path=copied.path)))
+
+    def delete(kind: str, payload: dict[str, JsonValue]) -> bool:  # noqa: ARG001
+        copied.path.unlink(missing_ok=True)
+        return False
+
+    records = job.run(fatal=delete).records
+    assert not copied.path.exists()
+    assert (records.of("warning"), records.of("checkpoint")[-1]["epoch"]) == ([], 3)
+
+
+def test_a_directory_that_is_removed_costs_no_training(job: Job) -> None:
+    """Checkpoints cease with one warning; the training ends as ever."""
+    undisturbed = job.elsewhere("undisturbed").run()
+
+    def remove(kind: str, payload: dict[str, JsonValue]) -> bool:  # noqa: ARG001
+        if kind == "epoch":
+            shutil.rmtree(job.directory, ignore_errors=True)
+        return False
+
+    outcome = job.run(fatal=remove)
+    assert_same(outcome, undisturbed)
+    (warning,) = outcome.records.of("warning")
+    assert "(No such file or directory); training goes on" in str(warning["message"])
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_the_parent_has_verified_is_hashed_once(two: Job, monkeypatch: pytest.MonkeyPatch, changed: bool) -> None:
+    """Its child takes the verdicts on data and tensors, and hashes only the file that looks different meanwhile."""
+    monkeypatch.setattr(digests_module, "SETTLED_NS", 0)
+    verdicts = Digests()
+    found, _ = candidates(two.directory, two.spec, two.store.info, verdicts)
+    assert candidates(two.directory, two.spec, two.store.info, verdicts) == (found, [])
+    assert len(verdicts.known()) == 3
+    if changed:
+        os.utime(found[0].path.with_suffix(".safetensors"))
+    hashed: list[str] = []
+
+    def hash_rest(file: BinaryIO, alive: Callable[[], None]) -> str:
+        hashed.append(Path(f"/proc/self/fd/{file.fileno()}").readlink().name)
+        return real(file, alive)
+
+    real = files.hash_rest
+    monkeypatch.setattr(digests_module, "hash_rest", hash_rest)
+    step = TrainStep(two.spec, two.plan, two.store.info.shape, two.store.info.classes)
+    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    with Keeper(step, two.store.info, records, verified=verdicts.known()) as keeper:
+        assert keeper.resume([each.path for each in found]).position == 7
+    assert hashed == ([named(7, "safetensors")] if changed else [])

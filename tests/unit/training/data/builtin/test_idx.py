@@ -1,0 +1,171 @@
+"""IDX files: the well-formed are read exactly, all others are a `DatasetError` that names the file."""
+
+import gzip
+import hashlib
+import struct
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from training.data.builtin import idx
+from training.errors import DatasetError
+
+
+def arrays_of(dtype: str) -> st.SearchStrategy[npt.NDArray[np.generic]]:
+    """Return a strategy for small arrays of a stored type."""
+    shapes = hnp.array_shapes(max_dims=idx.MAX_DIMENSIONS, max_side=6)
+    return hnp.arrays(np.dtype(dtype), shapes)
+
+
+THREE_LABELS = b"\0\0\x08\x01" + struct.pack(">I", 3) + b"\x01\x02\x03"
+PACKED = gzip.compress(THREE_LABELS, mtime=0)
+
+
+def encoded(array: npt.NDArray[np.generic]) -> bytes:
+    """Return `array`, of one of the stored types, as an IDX file."""
+    codes = {np.dtype(name): code for code, name in idx.TYPES.items()}
+    magic = bytes([0, 0, codes[array.dtype], array.ndim])
+    return magic + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def refused(path: Path, data: bytes) -> str:
+    """Write `data`, expect it to be refused under the file's name, and return the message."""
+    path.write_bytes(data)
+    with pytest.raises(DatasetError) as caught:
+        idx.read(path)
+    assert caught.value.field == str(path)
+    assert str(path) in caught.value.message
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+@given(array=st.sampled_from(sorted(idx.TYPES.values())).flatmap(arrays_of), compress=st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_every_type_and_shape_comes_back_bit_for_bit(array: npt.NDArray[np.generic], compress: bool) -> None:
+    """Reading gives back values, shape and MD5 of what was written, raw or gzipped, in native byte order."""
+    data = encoded(array)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("a.gz" if compress else "a")
+        path.write_bytes(gzip.compress(data) if compress else data)
+        content = idx.read(path)
+    read = content.array()
+    assert read.dtype.isnative
+    assert read.shape == array.shape
+    assert read.astype(array.dtype).tobytes() == array.tobytes()
+    assert content.md5 == hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+@given(
+    data=st.one_of(
+        st.binary(max_size=64),
+        st.builds(lambda head, rest: b"\0\0" + head + rest, st.binary(min_size=2, max_size=2), st.binary()),
+        st.builds(lambda rest: b"\0\0\x08\x01" + rest, st.binary(max_size=16)),
+    ),
+    wrap=st.sampled_from(["raw", "gz", "named gz"]),
+)
+@settings(deadline=None, max_examples=150)
+def test_random_bytes_are_read_or_refused(data: bytes, wrap: str) -> None:
+    """Whatever a file holds, nothing but `DatasetError` comes out of reading it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("a" if wrap == "raw" else "a.gz")
+        path.write_bytes(gzip.compress(data) if wrap == "gz" else data)
+        try:
+            content = idx.read(path)
+        except DatasetError as error:
+            assert error.field == str(path)
+        else:
+            assert encoded(content.array().astype(content.dtype)) == data
+
+
+@given(at=st.integers(min_value=0, max_value=10_000), flip=st.integers(min_value=1, max_value=255))
+@settings(deadline=None, max_examples=80)
+def test_a_changed_byte_of_a_gzip_file_never_changes_the_values_silently(at: int, flip: int) -> None:
+    """Any one changed byte of a gzipped file is refused, unless it is one that gzip does not use."""
+    array = np.arange(2000, dtype=np.uint16).astype(">i2")
+    data = bytearray(gzip.compress(encoded(array), mtime=0))
+    data[at % len(data)] ^= flip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.gz"
+        path.write_bytes(data)
+        try:
+            read = idx.read(path).array()
+        except DatasetError:
+            return
+    assert read.tobytes() == array.astype("=i2").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "magic number"),
+        (b"PK\x03\x04" + THREE_LABELS, "magic number"),
+        (b"\0\0\x0a\x01" + THREE_LABELS[4:], "magic number"),
+        (b"\0\0\x08\x00" + THREE_LABELS[4:], "dimensions"),
+        (b"\0\0\x08\x05" + THREE_LABELS[4:], "dimensions"),
+        (THREE_LABELS[:6], "within its header"),
+        (b"\0\0\x08\x01" + bytes(4), "dimensions is 0"),
+        (b"\0\0\x08\x01" + struct.pack(">I", 1000) + bytes(900), "cannot hold"),
+        (THREE_LABELS[:-1], "promises 3 bytes and only 2 follow"),
+        (THREE_LABELS + b"\0", "promises 3 bytes and more follow"),
+    ],
+)
+def test_each_defect_of_a_raw_file_is_named(tmp_path: Path, data: bytes, says: str) -> None:
+    """Wrong magic, type, dimensions and length are refused with a message that says which it is."""
+    assert says in refused(tmp_path / "labels", data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        THREE_LABELS,
+        PACKED[:-1],
+        PACKED[:-9],
+        PACKED[:5],
+        PACKED[:-8] + bytes(8),
+        PACKED + b"garbage",
+    ],
+    ids=["not gzip", "end cut", "checksum cut", "header cut", "checksum zeroed", "garbage after"],
+)
+def test_each_defect_of_a_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    """Not gzip at all, truncated anywhere, a wrong checksum, something after the end."""
+    assert "gzip" in refused(tmp_path / "labels.gz", data)
+
+
+def test_a_gzip_file_is_not_expanded_beyond_what_its_header_promises(tmp_path: Path) -> None:
+    """64 MB behind a header that promises 3 bytes are refused without being expanded."""
+    path = tmp_path / "bomb.gz"
+    data = gzip.compress(THREE_LABELS + bytes(1 << 26), compresslevel=1)
+    tracemalloc.start()
+    message = refused(path, data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "promises 3 bytes and more follow" in message
+    assert peak < 4 << 20
+
+
+@pytest.mark.parametrize("name", ["huge", "huge.gz"])
+def test_absurd_dimensions_are_refused_before_anything_is_allocated(tmp_path: Path, name: str) -> None:
+    """A header that promises 2^128 or 2^31 bytes is refused at once, raw and gzipped."""
+    for sides in ((2**32 - 1,) * 4, (2**31,)):
+        data = b"\0\0\x08" + bytes([len(sides)]) + struct.pack(f">{len(sides)}I", *sides) + b"some bytes"
+        tracemalloc.start()
+        message = refused(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert "cannot hold" in message
+        assert peak < 4 << 20
+
+
+def test_a_file_that_is_not_there_or_no_file_is_refused(tmp_path: Path) -> None:
+    """Neither a missing file nor a directory is a traceback."""
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(DatasetError, match="cannot be read") as caught:
+            idx.read(path)
+        assert caught.value.field == str(path)

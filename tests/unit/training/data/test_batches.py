@@ -1,0 +1,150 @@
+"""Training batches: which samples, in which order, and that no plan changes them."""
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from training.config.plan import MemoryFormat, Plan
+from training.config.spec import Augmentation, TrainSpec
+from training.data.augment import augment
+from training.data.batches import Batches, EpochOrder, StoreDataset, normalise
+from training.data.dataset_store import StoreInfo, open_store
+
+EVERYTHING = Augmentation(
+    rotate_degrees=15.0, translate=0.1, noise_probability=0.05, dots_probability=0.5, blur_sigma=1.0,
+    erode_probability=0.3, dilate_probability=0.3,
+)  # fmt: skip
+NOTHING = Augmentation()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Gather with one thread, as loader workers do, except where a test says otherwise."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def a_spec(batch_size: int, validation: int | None = None, augmentation: Augmentation = NOTHING) -> TrainSpec:
+    """Return a spec of which only what is said here matters."""
+    return TrainSpec(
+        dataset="digits", model="cnn", batch_size=batch_size, validation_samples=validation,
+        augmentation=augmentation, seed=3,
+    )  # fmt: skip
+
+
+@given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10_000), train=st.integers(1, 2000), data=st.data())
+@settings(deadline=None)
+def test_an_epoch_takes_no_sample_twice(seed: int, epoch: int, train: int, data: st.DataObject) -> None:
+    """Full batches of different training samples, as many as there are; less than one batch is left out."""
+    batch_size = data.draw(st.integers(1, train))
+    order = EpochOrder(seed, batch_size, train)
+    order.epoch = epoch
+    batches = list(order)
+    assert [len(samples) for samples in batches] == [batch_size] * (train // batch_size) == [batch_size] * len(order)
+    taken = torch.cat(batches)
+    assert taken.dtype == torch.int64
+    assert len(taken.unique()) == len(taken)
+    assert 0 <= int(taken.min()) <= int(taken.max()) < train
+
+
+def test_each_epoch_and_seed_has_its_own_order() -> None:
+    """Another epoch or seed shuffles anew, the same ones alike."""
+
+    def taken(seed: int, epoch: int) -> list[int]:
+        order = EpochOrder(seed, 100, 1000)
+        order.epoch = epoch
+        return torch.cat(list(order)).tolist()
+
+    assert taken(0, 0) == taken(0, 0)
+    assert len({tuple(taken(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
+    assert sorted(taken(0, 0)) == list(range(1000))
+
+
+def all_batches(info: StoreInfo, spec: TrainSpec, plan: Plan, epochs: int) -> list[tuple[Tensor, Tensor]]:
+    """Return every batch of the first `epochs` epochs."""
+    batches = Batches(open_store(info.path), spec, plan)
+    return [batch for epoch in range(epochs) for batch in batches.of(epoch)]
+
+
+def equal(some: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Tensor]]) -> bool:
+    """Whether two runs' batches are the same to the bit."""
+    return len(some) == len(others) and all(
+        torch.equal(images, other_images) and torch.equal(labels, other_labels)
+        for (images, labels), (other_images, other_labels) in zip(some, others, strict=True)
+    )
+
+
+def test_a_batch_is_what_the_store_holds(digits_store: StoreInfo) -> None:
+    """Images are normalised by the training pixels' mean and deviation; validation samples never occur."""
+    store = open_store(digits_store.path)
+    spec = a_spec(batch_size=50, validation=500)
+    order = EpochOrder(spec.seed, 50, 1000)
+    for (images, labels), samples in zip(
+        all_batches(digits_store, spec, Plan(threads=1, micro_batch=50), 1), order, strict=True
+    ):
+        assert int(samples.max()) < 1000
+        assert (images.dtype, labels.dtype, images.shape) == (torch.float32, torch.int64, (50, 1, 28, 28))
+        exact = (store.train_images[samples].double() - digits_store.mean) / digits_store.std
+        assert float((images.double() - exact).abs().max()) < 1e-6
+        assert torch.equal(labels, store.train_labels[samples].long())
+
+
+def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: StoreInfo) -> None:
+    """What is trained on is `augment` of the stored image, scaled and keyed by seed, epoch and sample."""
+    store = open_store(digits_store.path)
+    spec = a_spec(450, augmentation=EVERYTHING)
+    order = EpochOrder(spec.seed, 450, 1350)
+    for epoch in (0, 1):
+        order.epoch = epoch
+        batches = Batches(store, spec, Plan(threads=1, micro_batch=450)).of(epoch)
+        for (images, _), samples in zip(batches, order, strict=True):
+            pixels = store.train_images[samples].float() / 255
+            changed = augment(pixels, EVERYTHING, seed=3, epoch=epoch, samples=samples) * 255
+            assert torch.equal(images, normalise(changed, digits_store.mean, digits_store.std, "contiguous"))
+
+
+def test_no_plan_changes_a_batch(digits_store: StoreInfo) -> None:
+    """Micro-batch, precision and layout leave samples, order and augmentation alone."""
+    spec = a_spec(450, augmentation=EVERYTHING)
+    expected = all_batches(digits_store, spec, Plan(threads=1, micro_batch=450), 2)
+    other = Plan(threads=2, micro_batch=7, precision="bfloat16", memory_format="channels_last", allocator="tuned")
+    assert equal(expected, all_batches(digits_store, spec, other, 2))
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_images_come_in_the_layout_of_the_plan(memory_format: MemoryFormat) -> None:
+    """A channels_last model is fed channels_last images."""
+    stored = torch.zeros(4, 3, 5, 6, dtype=torch.uint8)
+    images = normalise(stored, 10.0, 2.0, memory_format)
+    wanted = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+    assert images.is_contiguous(memory_format=wanted)
+    assert bool((images == -5).all())
+
+
+def test_loader_workers_make_the_same_batches(digits_store: StoreInfo) -> None:
+    """Two loader processes give, over two epochs and with every augmentation, bit for bit what two threads do."""
+    torch.set_num_threads(2)
+    spec = a_spec(300, augmentation=EVERYTHING)
+    own = Plan(threads=2, micro_batch=300)
+    loaded = Plan(threads=2, micro_batch=300, loader_workers=2, prefetch_factor=2)
+    expected = all_batches(digits_store, spec, own, 2)
+    assert len(expected) == 2 * (1350 // 300)
+    assert equal(expected, all_batches(digits_store, spec, loaded, 2))
+
+
+def test_what_a_loader_worker_is_sent_is_small(digits_store: StoreInfo) -> None:
+    """The data set travels as a path and a few numbers, under 1 KB, and not as 1.2 MB of images."""
+    dataset = StoreDataset(digits_store.path, a_spec(200, augmentation=EVERYTHING), "contiguous")
+    sent = pickle.dumps(dataset)
+    assert len(sent) < 1024
+    received = pickle.loads(sent)  # noqa: S301 - made above
+    samples = torch.tensor([7, 3])
+    for found, expected in zip(received[0, samples], dataset[0, samples], strict=True):
+        assert torch.equal(found, expected)

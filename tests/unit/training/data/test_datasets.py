@@ -1,0 +1,439 @@
+"""Data sets: real MNIST on disk, every way it can be damaged or missing, and the formats of the others."""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from training.data.datasets import (
+    DIGITS,
+    EMNIST_DIGITS,
+    FASHION_MNIST,
+    IDX_DATASETS,
+    KMNIST,
+    MNIST,
+    NETWORK_TIMEOUT_S,
+    QMNIST,
+    Dataset,
+    IdxDataset,
+    IdxFile,
+    Samples,
+    Split,
+)
+from training.errors import DatasetError
+
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+LABELS = "t10k-labels-idx1-ubyte"
+
+
+@pytest.fixture
+def copy(mnist_dir: Path, tmp_path: Path) -> Path:
+    """Return a directory in which each MNIST file is a link to the real one, for one to be replaced."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in FILES:
+        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
+    return folder
+
+
+def idx_bytes(array: npt.NDArray[np.generic]) -> bytes:
+    """Return a uint8 or int32 array as an IDX file."""
+    code, stored = (0x08, ">u1") if array.dtype == np.uint8 else (0x0C, ">i4")
+    head = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + array.astype(stored).tobytes()
+
+
+def small(dataset: IdxDataset) -> IdxDataset:
+    """Return `dataset` with ten images per split and no checksums, so that its files can be made here."""
+
+    def shrunk(file: IdxFile) -> IdxFile:
+        return dataclasses.replace(file, shape=(10, *file.shape[1:]), md5=None, gz_md5=None)
+
+    return dataclasses.replace(
+        dataset,
+        train_images=shrunk(dataset.train_images),
+        train_labels=shrunk(dataset.train_labels),
+        test_images=shrunk(dataset.test_images),
+        test_labels=shrunk(dataset.test_labels),
+    )
+
+
+def contents(dataset: IdxDataset) -> dict[str, npt.NDArray[np.generic]]:
+    """Return random values for each file of a small `dataset`, labels 0 to 9 in order."""
+    random = np.random.default_rng(0)
+    made: dict[str, npt.NDArray[np.generic]] = {}
+    for file in dataset.files:
+        if file.shape[1:] == (28, 28):
+            made[file.name] = random.integers(0, 256, file.shape, dtype=np.uint8)
+        elif len(file.shape) == 1:
+            made[file.name] = np.arange(10, dtype=np.uint8)
+        else:
+            table = random.integers(256, 100_000, file.shape, dtype=np.int32)
+            table[:, 0] = np.arange(10)
+            made[file.name] = table
+    return made
+
+
+def refused(dataset: Dataset, data_dir: Path, *, download: bool = False) -> DatasetError:
+    """Load, expect a one-sentence `DatasetError`, and return it."""
+    with pytest.raises(DatasetError) as caught:
+        dataset.load(data_dir, download=download)
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve `folder` over HTTP on the loopback and yield its URL."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def unused_url() -> Iterator[str]:
+    """Return a loopback URL that refuses connections at once: bound by nobody who listens."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{holder.getsockname()[1]}/"
+
+
+def test_real_mnist_is_read_whole(mnist_dir: Path) -> None:
+    """The four real files give 60,000 and 10,000 images with the labels that everybody knows."""
+    samples = MNIST.load(mnist_dir, download=False)
+    assert samples.train.images.shape == (60_000, 1, 28, 28)
+    assert samples.test.images.shape == (10_000, 1, 28, 28)
+    assert samples.train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert samples.test.labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    assert np.bincount(samples.train.labels).tolist() == [
+        5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949,
+    ]  # fmt: skip
+    assert samples.shape == MNIST.shape
+    assert (samples.classes, samples.train.images.max()) == (10, 255)
+
+
+@pytest.mark.parametrize("place", ["mnist", "MNIST/raw", "."])
+def test_mnist_is_found_in_each_place_raw_or_gzipped(mnist_dir: Path, tmp_path: Path, place: str) -> None:
+    """The files may lie in `<name>/`, in torchvision's folder or bare, each of them raw or compressed."""
+    folder = tmp_path / place
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES[:3]:
+        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
+    (folder / LABELS).write_bytes(gzip.decompress((mnist_dir / f"{LABELS}.gz").read_bytes()))
+    assert {path.parent for path in MNIST.sources(tmp_path)} == {folder}
+    assert len(MNIST.sources(tmp_path)) == 4
+    assert MNIST.load(tmp_path, download=False).test.labels[:5].tolist() == [7, 2, 1, 0, 4]
+
+
+def damaged_labels(how: str, compressed: bytes) -> tuple[str, bytes]:
+    """Return name and content of the test labels, damaged in the way called `how`."""
+    raw = gzip.decompress(compressed)
+    flipped = bytearray(raw)
+    flipped[1234] ^= 1
+    middle = bytearray(compressed)
+    middle[len(middle) // 2] ^= 0x10
+    return {
+        "gzip byte flipped": (f"{LABELS}.gz", bytes(middle)),
+        "gzip truncated": (f"{LABELS}.gz", compressed[:-100]),
+        "gzip empty": (f"{LABELS}.gz", b""),
+        "web page": (f"{LABELS}.gz", b"<!doctype html><title>Sign in to this network</title>"),
+        "recompressed with another label": (f"{LABELS}.gz", gzip.compress(bytes(flipped))),
+        "raw byte flipped": (LABELS, bytes(flipped)),
+        "raw truncated": (LABELS, raw[:-1]),
+        "raw with a byte more": (LABELS, raw + b"\0"),
+        "raw of other dimensions": (LABELS, idx_bytes(np.zeros((10, 1000), dtype=np.uint8))),
+    }[how]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "gzip byte flipped",
+        "gzip truncated",
+        "gzip empty",
+        "web page",
+        "recompressed with another label",
+        "raw byte flipped",
+        "raw truncated",
+        "raw with a byte more",
+        "raw of other dimensions",
+    ],
+)
+def test_a_damaged_file_is_named_with_what_to_do(copy: Path, how: str) -> None:
+    """However one of the four files is damaged, the error names it and says to delete or replace it.
+
+    Downloading is allowed here: a file that is there and wrong is never replaced behind the user's back.
+    """
+    path = copy / f"{LABELS}.gz"
+    name, data = damaged_labels(how, path.read_bytes())
+    path.unlink()
+    (copy / name).write_bytes(data)
+    error = refused(MNIST, copy, download=True)
+    assert error.field == str(copy / name)
+    assert f"{copy / name} is damaged" in error.message
+    assert "delete it so that it is fetched again, or replace it" in error.message
+
+
+def test_a_byte_flipped_among_the_images_is_noticed(copy: Path) -> None:
+    """A changed pixel of a raw image file, which is well-formed IDX, fails its checksum."""
+    path = copy / "t10k-images-idx3-ubyte"
+    data = bytearray(gzip.decompress((copy / f"{path.name}.gz").read_bytes()))
+    data[1_000_000] ^= 0x80
+    (copy / f"{path.name}.gz").unlink()
+    path.write_bytes(data)
+    error = refused(MNIST, copy)
+    assert error.field == str(path)
+    assert "MD5" in error.message
+
+
+def test_a_file_that_is_another_of_the_same_set_is_noticed(copy: Path) -> None:
+    """The training labels under the name of the test labels are refused."""
+    path = copy / f"{LABELS}.gz"
+    path.unlink()
+    path.symlink_to(copy / "train-labels-idx1-ubyte.gz")
+    assert refused(MNIST, copy).field == str(path)
+
+
+def test_one_missing_file_is_named(copy: Path) -> None:
+    """With three of the four files there, the error names the fourth and where it should be."""
+    (copy / f"{LABELS}.gz").unlink()
+    assert MNIST.sources(copy) == ()
+    message = refused(MNIST, copy).message
+    assert f"mnist lacks {LABELS}[.gz] in {copy}" in message
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_bare_directory_of_mnist_is_not_taken_for_fashion_mnist(copy: Path, raw: bool) -> None:
+    """Files with the same names are told apart by their checksums, raw or compressed."""
+    if raw:
+        for name in FILES:
+            (copy / name).write_bytes(gzip.decompress((copy / f"{name}.gz").read_bytes()))
+            (copy / f"{name}.gz").unlink()
+    for other in (FASHION_MNIST, KMNIST):
+        assert other.sources(copy) == ()
+        assert refused(other, copy).message.startswith(f"{other.name} is not in {copy};")
+    assert len(MNIST.sources(copy)) == 4
+
+
+def test_mnist_in_the_folder_of_fashion_mnist_is_refused(mnist_dir: Path, tmp_path: Path) -> None:
+    """Compressed files fail its checksums; raw ones, for which it has none, are known as mnist's."""
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    for name in FILES:
+        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
+    assert "MD5" in refused(FASHION_MNIST, tmp_path).message
+    images = folder / FILES[0]
+    images.write_bytes(gzip.decompress((mnist_dir / f"{images.name}.gz").read_bytes()))
+    (folder / f"{images.name}.gz").unlink()
+    error = refused(FASHION_MNIST, tmp_path)
+    assert error.field == str(images)
+    assert "it is a file of mnist" in error.message
+
+
+@pytest.mark.parametrize("dataset", IDX_DATASETS, ids=lambda dataset: dataset.name)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_each_set_is_read_from_its_own_files(tmp_path: Path, dataset: IdxDataset, suffix: str) -> None:
+    """Names, types and columns are each set's own; EMNIST's images come out with rows and columns swapped."""
+    dataset, made = small(dataset), contents(small(dataset))
+    folder = tmp_path / dataset.torchvision / "raw"
+    folder.mkdir(parents=True)
+    for name, values in made.items():
+        data = idx_bytes(values)
+        (folder / f"{name}{suffix}").write_bytes(gzip.compress(data) if suffix else data)
+    samples = dataset.load(tmp_path, download=False)
+    for split, images in ((samples.train, dataset.train_images), (samples.test, dataset.test_images)):
+        stored = made[images.name]
+        upright = stored.swapaxes(1, 2) if dataset.name == "emnist" else stored
+        assert np.array_equal(split.images[:, 0], upright)
+        assert split.labels.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("label", [-1, 10, 256])
+def test_a_label_out_of_range_is_refused(tmp_path: Path, label: int) -> None:
+    """A label that is no class is refused under its file's name, also one that would wrap into range."""
+    dataset, made = small(QMNIST), contents(small(QMNIST))
+    table = np.array(made[QMNIST.test_labels.name], dtype=np.int32)
+    table[3, 0] = label
+    made[QMNIST.test_labels.name] = table
+    for name, values in made.items():
+        (tmp_path / name).write_bytes(idx_bytes(values))
+    error = refused(dataset, tmp_path)
+    assert error.field == str(tmp_path / QMNIST.test_labels.name)
+    assert f"a label in it is {label}" in error.message
+
+
+def test_checksums_and_names_are_those_of_torchvision() -> None:
+    """Every file name and MD5 written down here is in torchvision's own list."""
+    from torchvision import datasets
+
+    for dataset in (MNIST, FASHION_MNIST, KMNIST):
+        theirs = dict(getattr(datasets, dataset.torchvision).resources)
+        assert {f"{file.name}.gz": file.gz_md5 for file in dataset.files} == theirs
+    listed = datasets.QMNIST.resources
+    theirs = {url.rsplit("/", 1)[1]: md5 for part in ("train", "test") for url, md5 in listed[part]}
+    assert {f"{file.name}.gz": file.gz_md5 for file in QMNIST.files} == theirs
+    assert "digits" in datasets.EMNIST.splits
+
+
+def test_with_no_network_one_sentence_says_so(tmp_path: Path, unused_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what is missing, why it could not be fetched and what to do; nothing is left over."""
+    from torchvision import datasets
+
+    # The real mirrors may answer, slowly or not at all; a port that refuses fails at once and everywhere.
+    monkeypatch.setattr(datasets.MNIST, "mirrors", [unused_url, unused_url])
+    error = refused(MNIST, tmp_path, download=True)
+    assert error.message == (
+        f"mnist is not in {tmp_path} and could not be downloaded (no network: Connection refused); "
+        "put the files there or use --dataset digits"
+    )
+    assert error.field == "mnist"
+    assert list(tmp_path.iterdir()) == []
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_server_that_is_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts and never answers ends in the same kind of sentence, after the timeout."""
+    from torchvision import datasets
+
+    monkeypatch.setattr("training.data.datasets.NETWORK_TIMEOUT_S", 0.2)  # not ten seconds of a test's time
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{silent.getsockname()[1]}/"])
+        assert "could not be downloaded (" in refused(MNIST, tmp_path, download=True).message
+    assert NETWORK_TIMEOUT_S == 10
+
+
+def test_files_are_downloaded_verified_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """From a real HTTP server, files arrive in `<name>/`, without a word on stdout; a wrong one does not."""
+    from torchvision import datasets
+
+    dataset, mirror, data_dir = small(MNIST), tmp_path / "mirror", tmp_path / "data"
+    mirror.mkdir()
+    made = contents(dataset)
+    for name, values in made.items():
+        (mirror / f"{name}.gz").write_bytes(gzip.compress(idx_bytes(values)))
+    listed = [(path.name, hashlib.md5(path.read_bytes()).hexdigest()) for path in mirror.iterdir()]  # noqa: S324 - the published checksums
+    monkeypatch.setattr(datasets.MNIST, "resources", listed)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with served(mirror) as url:
+        monkeypatch.setattr(datasets.MNIST, "mirrors", [url])
+        samples = dataset.load(data_dir, download=True)
+        (mirror / f"{LABELS}.gz").write_bytes(b"not what the list says")
+        assert "could not be downloaded" in refused(dataset, tmp_path / "other", download=True).message
+    assert np.array_equal(samples.train.images[:, 0], made[FILES[0]])
+    assert sorted(path.name for path in dataset.sources(data_dir)) == sorted(f"{name}.gz" for name in FILES)
+    assert [path.name for path in data_dir.iterdir()] == ["mnist"]
+    assert capfd.readouterr().out == ""
+
+
+def test_without_torchvision_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torchvision is not installed, the error says what to install."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # how Python itself marks what cannot be imported
+    assert "install preflight-worker[train]" in refused(MNIST, tmp_path, download=True).message
+
+
+def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """What stands in the way of a download is said in one sentence."""
+    (tmp_path / "file").write_text("in the way")
+    data_dir = tmp_path / "file" / "data"
+    assert f"{data_dir} cannot be written (Not a directory)" in refused(MNIST, data_dir, download=True).message
+
+
+def test_digits_are_real_digits_enlarged(tmp_path: Path) -> None:
+    """1,797 images of 28x28 using the whole range, classes balanced within a tenth in training."""
+    samples = DIGITS.load(tmp_path, download=False)
+    assert samples.train.images.shape == (1500, 1, 28, 28)
+    assert samples.test.images.shape == (297, 1, 28, 28)
+    assert (samples.train.images.min(), samples.train.images.max()) == (0, 255)
+    counts = np.bincount(samples.train.labels, minlength=10)
+    assert (counts.min() > 135) and (counts.max() < 165)
+    assert np.bincount(samples.test.labels, minlength=10).min() > 20
+    assert DIGITS.sources(tmp_path) == ()
+
+
+def test_digits_are_enlarged_by_the_documented_formula(tmp_path: Path) -> None:
+    """The images are those of torch's bilinear interpolation with half-pixel centres, within rounding."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    images, _ = load_digits(return_X_y=True)
+    small_images = torch.from_numpy(images).reshape(-1, 1, 8, 8) * (255 / 16)
+    expected = torch.nn.functional.interpolate(small_images, size=(28, 28), mode="bilinear")
+    found = torch.from_numpy(DIGITS.load(tmp_path, download=False).train.images)
+    assert (found - expected[:1500]).abs().max() <= 0.5 + 1e-9
+
+
+def test_without_scikit_learn_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where scikit-learn is not installed, the error says what to install."""
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert "install preflight-worker[demo]" in refused(DIGITS, tmp_path).message
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"),
+    [
+        (np.zeros((3, 28, 28), np.uint8), np.zeros(3, np.uint8)),
+        (np.zeros((3, 1, 28, 28), np.uint8), np.zeros(2, np.uint8)),
+        (np.zeros((3, 1, 28, 28), np.uint8), np.zeros((3, 1), np.uint8)),
+        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(3, np.uint8)),
+        (np.zeros((3, 1, 28, 28), np.uint8), np.zeros(3, np.int64)),
+        (np.zeros((0, 1, 28, 28), np.uint8), np.zeros(0, np.uint8)),
+    ],
+)
+def test_a_split_is_validated_at_construction(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> None:
+    """Wrong rank, lengths, types or no samples at all cannot become a `Split`."""
+    with pytest.raises(ValueError, match="must be uint8"):
+        Split(images, labels)
+
+
+def test_samples_are_validated_at_construction() -> None:
+    """Both splits have one shape, and labels are below the number of classes."""
+    tall = Split(np.zeros((2, 1, 9, 8), np.uint8), np.zeros(2, np.uint8))
+    flat = Split(np.zeros((2, 1, 8, 8), np.uint8), np.array([0, 10], np.uint8))
+    with pytest.raises(ValueError, match="training images are"):
+        Samples(tall, flat, classes=11)
+    with pytest.raises(ValueError, match="labels must be below 10, and one is 10"):
+        Samples(flat, flat, classes=10)
+    assert Samples(flat, flat, classes=11).shape == (1, 8, 8)
+
+
+def test_built_in_sets_are_data_sets() -> None:
+    """Everything registered by this package satisfies the protocol that users implement."""
+    assert all(isinstance(dataset, Dataset) for dataset in (*IDX_DATASETS, DIGITS))
+    assert EMNIST_DIGITS.train_images.shape[0] == 240_000
+
+
+def test_looking_for_files_imports_nothing_heavy(copy: Path) -> None:
+    """Finding MNIST, even where its checksum decides, imports neither numpy nor torch."""
+    program = (
+        "import sys; from pathlib import Path; from training.data.datasets import MNIST, FASHION_MNIST;"
+        f"data = Path({str(copy)!r}); assert MNIST.sources(data) and not FASHION_MNIST.sources(data);"
+        "print([name for name in ('numpy', 'torch', 'torchvision', 'sklearn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,288 @@
+"""The training loop on real digits: what it learns, reports, keeps, and when it stops."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import JsonValue
+from torch import Tensor
+
+from training.checkpoints.checkpointer import Keeper
+from training.config.plan import Plan, Precision
+from training.config.spec import TrainSpec
+from training.data.dataset_store import Store, StoreInfo, open_store
+from training.data.split import split
+from training.errors import Cancelled, Diverged, InvalidConfig
+from training.loop.evaluate import evaluate
+from training.loop.train_step import TrainStep
+from training.loop.trainer import Fitted, fit
+from training.process.journal import JournalReader, JournalWriter, Record
+from training.system.resources import MemoryUse
+
+PRECISIONS = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]
+"""Without instructions for bfloat16 a training in it takes a minute."""
+SPEC = TrainSpec(dataset="digits", model="cnn", epochs=3, batch_size=64, deterministic=True)
+PLAN = Plan(threads=1, micro_batch=64)
+RUN = "fit"
+
+
+def never() -> bool:
+    """Never stop."""
+    return False
+
+
+@pytest.fixture(autouse=True)
+def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Run each test on the threads of its plan."""
+    torch.set_num_threads(PLAN.threads)
+
+
+@pytest.fixture
+def store(digits_store: StoreInfo) -> Store:
+    """Return the open store of `digits`."""
+    return open_store(digits_store.path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a training ended with."""
+
+    fitted: Fitted
+    step: TrainStep
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """Everything that is saved."""
+        return self.step.model.state_dict()
+
+
+class Recorded:
+    """A training whose records went through a real journal."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "journal"
+
+    def fit(self, spec: TrainSpec, store: Store, plan: Plan = PLAN, should_stop: Callable[[], bool] = never) -> Outcome:
+        """Train into a new journal."""
+        self._path.unlink(missing_ok=True)
+        step = TrainStep(spec, plan, store.info.shape, store.info.classes)
+        with JournalWriter(self._path, RUN) as journal, Keeper(step, store.info, journal) as keeper:
+            return Outcome(fit(step, store, journal, should_stop, keeper.resume(()), keeper), step)
+
+    def records(self, kind: str) -> list[dict[str, JsonValue]]:
+        """Return the payloads of the last training's records of `kind`."""
+        found: list[Record] = JournalReader(self._path, RUN).read()
+        return [record.payload for record in found if record.kind == kind]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Recorded:
+    """Return what trains and records."""
+    return Recorded(tmp_path)
+
+
+def equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
+    """Whether two state dicts are the same to the bit."""
+    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
+
+
+def number(value: JsonValue) -> float:
+    """Return a JSON number as a float."""
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_it_learns(recorded: Recorded, store: Store, precision: Precision) -> None:
+    """Three epochs over 1,350 digits reach 90 % on the test set, in either precision."""
+    fitted = recorded.fit(SPEC, store, dataclasses.replace(PLAN, precision=precision)).fitted
+    assert fitted.test.accuracy >= 0.9
+    assert fitted.test.samples == 297
+    assert (len(fitted.epochs), fitted.stopped_early) == (3, False)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_it_repeats_itself_to_the_bit(recorded: Recorded, store: Store, precision: Precision) -> None:
+    """The same spec and plan, of two threads, give the same weights and scores again."""
+    plan = dataclasses.replace(PLAN, threads=2, micro_batch=450, precision=precision)
+    torch.set_num_threads(plan.threads)
+    spec = dataclasses.replace(SPEC, epochs=1, batch_size=450)
+    first, second = recorded.fit(spec, store, plan), recorded.fit(spec, store, plan)
+    assert equal(first.weights, second.weights)
+    assert first.fitted.test == second.fitted.test
+
+
+def test_another_seed_gives_other_weights(recorded: Recorded, store: Store) -> None:
+    """The seed decides: what repeats above is no constant."""
+    short = dataclasses.replace(SPEC, epochs=1)
+    first, second = (recorded.fit(dataclasses.replace(short, seed=seed), store) for seed in (0, 1))
+    assert not equal(first.weights, second.weights)
+
+
+def test_the_best_epoch_is_kept(recorded: Recorded, store: Store) -> None:
+    """The weights at the end are those of the epoch that validated best: accuracy first, then loss."""
+    outcome = recorded.fit(dataclasses.replace(SPEC, epochs=6), store)
+    assert_best_is_kept(outcome, store)
+    assert not outcome.fitted.stopped_early
+
+
+def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, store: Store) -> None:
+    """It stops when the best validation is as many epochs ago as patience says, and goes back to that epoch.
+
+    The validation labels are all off by one, so the more it learns, the worse it validates.
+    """
+    held_out = split(SPEC, store.info).validation
+    labels = store.train_labels.clone()
+    labels[-held_out:] = (labels[-held_out:] + 1) % 10
+    misled = dataclasses.replace(store, train_labels=labels)
+    outcome = recorded.fit(dataclasses.replace(SPEC, epochs=30, patience=2, schedule="constant"), misled)
+    assert outcome.fitted.stopped_early
+    assert len(outcome.fitted.epochs) == outcome.fitted.best_epoch + 2 < 30
+    assert_best_is_kept(outcome, misled)
+
+
+def assert_best_is_kept(outcome: Outcome, store: Store) -> None:
+    """See that the weights validate exactly as the best epoch did, and as no other."""
+    fitted, step = outcome.fitted, outcome.step
+    validated = [(epoch.val_acc, epoch.val_loss) for epoch in fitted.epochs]
+    best = max((number(accuracy), -number(loss), -epoch) for epoch, (accuracy, loss) in enumerate(validated, 1))
+    assert fitted.best_epoch == -best[2]
+    held_out = split(step.spec, store.info).validation
+    now = evaluate(
+        step, store.train_images[-held_out:], store.train_labels[-held_out:], store.info.mean, store.info.std
+    )
+    assert [epoch for epoch, scores in enumerate(validated, 1) if scores == (now.accuracy, now.loss)] == [
+        fitted.best_epoch
+    ]
+
+
+def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: Store) -> None:
+    """Every sample trains, no accuracy is reported, patience has nothing to go by, and nothing is thrown away."""
+    fitted = recorded.fit(dataclasses.replace(SPEC, epochs=2, validation_samples=0, patience=1), store).fitted
+    assert [(epoch.val_acc, epoch.val_loss) for epoch in fitted.epochs] == [(None, None)] * 2
+    assert (fitted.best_epoch, fitted.stopped_early) == (2, False)
+    assert recorded.records("progress")[-1]["steps"] == 1500 // 64
+    assert number(fitted.test.accuracy) > 0.5
+
+
+def test_the_test_set_decides_nothing(recorded: Recorded, store: Store) -> None:
+    """Other test images and labels give another test score, and the same weights, epochs and records."""
+    spec = dataclasses.replace(SPEC, patience=1)
+    one = recorded.fit(spec, store)
+    other_test = dataclasses.replace(
+        store, test_images=store.test_images.flip(3), test_labels=(store.test_labels + 1) % 10
+    )
+    other = recorded.fit(spec, other_test)
+    assert equal(one.weights, other.weights)
+    assert one.fitted.best_epoch == other.fitted.best_epoch
+    for mine, theirs in zip(one.fitted.epochs, other.fitted.epochs, strict=True):
+        assert (mine.loss, mine.val_acc, mine.val_loss) == (theirs.loss, theirs.val_acc, theirs.val_loss)
+    assert other.fitted.test.accuracy < 0.5 < one.fitted.test.accuracy
+
+
+def test_an_absurd_learning_rate_diverges_by_name(recorded: Recorded, store: Store) -> None:
+    """A loss that is no number ends the training with the step, the learning rate and what to do."""
+    absurd = dataclasses.replace(SPEC, learning_rate=100.0, weight_decay=10.0)
+    with pytest.raises(
+        Diverged, match=r"training loss is (nan|inf) after step \d+; lower learning_rate \(now 100.0\) or set gradient"
+    ):
+        recorded.fit(absurd, store)
+
+
+def test_a_validation_loss_that_is_no_number_diverges_too(recorded: Recorded, store: Store) -> None:
+    """With one step an epoch, the loss is always seen to break down in validation first."""
+    absurd = dataclasses.replace(SPEC, epochs=30, batch_size=1350, learning_rate=100.0, weight_decay=10.0)
+    with pytest.raises(Diverged, match=r"the validation loss is (nan|inf) after step \d+; lower learning_rate"):
+        recorded.fit(absurd, store, dataclasses.replace(PLAN, micro_batch=1350))
+
+
+def test_weights_that_are_no_numbers_are_not_returned(recorded: Recorded, store: Store) -> None:
+    """Without validation, a last step that breaks the weights shows in the test loss, and is an error there."""
+    absurd = dataclasses.replace(
+        SPEC, epochs=1, batch_size=1500, validation_samples=0,
+        schedule="constant", learning_rate=100.0, weight_decay=10.0,
+    )  # fmt: skip
+    with pytest.raises(Diverged, match=r"the test loss is (nan|inf) after step 1; lower learning_rate"):
+        recorded.fit(absurd, store, dataclasses.replace(PLAN, micro_batch=1500))
+
+
+def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, store: Store) -> None:
+    """`should_stop` is asked once after each step; the 25th answer, in the second epoch, is the last."""
+    asked = itertools.count(1)
+    with pytest.raises(Cancelled, match="stopped after step 25 of 63, as asked"):
+        recorded.fit(SPEC, store, should_stop=lambda: next(asked) >= 25)
+    assert next(asked) == 26
+    assert [record["epoch"] for record in recorded.records("epoch")] == [1]
+
+
+def test_reports_become_rarer(recorded: Recorded, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a training that goes on for long each tells of four windows, here of a step; an epoch ends with one."""
+    monkeypatch.setattr("training.loop.trainer.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("training.loop.trainer.RARER_AFTER", 1e-9)
+    fitted = recorded.fit(SPEC, store).fitted
+    progress = recorded.records("progress")
+    assert [record["step"] for record in progress] == 3 * [4, 8, 12, 16, 20, 21]
+    for done in fitted.epochs:
+        losses = [number(record["loss"]) for record in progress if record["epoch"] == done.epoch]
+        assert 4 * sum(losses[:-1]) + losses[-1] == pytest.approx(21 * done.loss)
+
+
+@pytest.mark.parametrize("window", [0.0, 0.01, 1000.0])
+def test_windows_add_up_to_their_epoch(
+    recorded: Recorded, store: Store, monkeypatch: pytest.MonkeyPatch, window: float
+) -> None:
+    """Progress records have the documented fields, and their losses, weighted by steps, make the epoch's loss.
+
+    The length of a window is set so that there is one per step, some, and one per epoch.
+    """
+    monkeypatch.setattr("training.loop.trainer.WINDOW_SECONDS", window)
+    monkeypatch.setattr("training.loop.trainer.RARER_AFTER", math.inf)
+    fitted = recorded.fit(SPEC, store).fitted
+    progress = recorded.records("progress")
+    fields = ["accuracy", "epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
+    if MemoryUse().bytes() is not None:
+        fields.append("used_memory_mb")
+    for record in progress:
+        assert list(record) == fields
+        assert (record["epochs"], record["steps"]) == (3, 21)
+        assert number(record["samples_per_s"]) > 0
+        assert number(record["eta_s"]) >= 0
+        assert 0 <= number(record["accuracy"]) <= 1
+    assert number(progress[-1]["accuracy"]) > number(progress[0]["accuracy"])
+    assert progress[-1]["eta_s"] == 0
+    if window != 0.01:
+        assert len(progress) == (3 if window else 63)
+    for done in fitted.epochs:
+        records = [record for record in progress if record["epoch"] == done.epoch]
+        steps = [0, *(int(number(record["step"])) for record in records)]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == 21
+        total = sum(
+            number(record["loss"]) * (after - before)
+            for record, (before, after) in zip(records, itertools.pairwise(steps), strict=True)
+        )
+        assert done.loss == pytest.approx(total / 21, rel=1e-5)
+
+
+def test_epoch_records_are_the_epochs(recorded: Recorded, store: Store) -> None:
+    """Each epoch's figures are recorded, and the whole training's follow from them."""
+    fitted = recorded.fit(SPEC, store).fitted
+    assert recorded.records("epoch") == [dataclasses.asdict(epoch) for epoch in fitted.epochs]
+    assert [epoch.epoch for epoch in fitted.epochs] == [1, 2, 3]
+    for epoch in fitted.epochs:
+        assert 0 < epoch.train_seconds <= epoch.seconds
+        assert epoch.samples_per_s == pytest.approx(21 * 64 / epoch.train_seconds)
+    assert fitted.train_seconds == pytest.approx(sum(epoch.seconds for epoch in fitted.epochs))
+    assert fitted.samples_per_s == pytest.approx(3 * 21 * 64 / sum(epoch.train_seconds for epoch in fitted.epochs))
+
+
+def test_what_does_not_suit_the_data_set_is_refused_before_training(recorded: Recorded, store: Store) -> None:
+    """A batch larger than what is left to train on is an error that names the field, and nothing is recorded."""
+    with pytest.raises(InvalidConfig) as caught:
+        recorded.fit(dataclasses.replace(SPEC, batch_size=1351), store)
+    assert caught.value.field == "batch_size"
+    assert recorded.records("progress") == []

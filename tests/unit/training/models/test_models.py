@@ -1,0 +1,196 @@
+"""Models: their size and shapes, and how they are looked up."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from training.errors import InvalidConfig
+from training.models.cnn import (
+    Committee,
+    LastConvolution,
+    build,
+    cnn,
+    cnn_committee,
+    cnn_large,
+    cnn_large_valid,
+    cnn_medium,
+    cnn_small,
+    cnn_small_unpadded,
+    cnn_small_valid,
+    cnn_unpadded,
+    cnn_valid,
+    networks_of,
+    resnet18,
+)
+
+
+def parameters(model: nn.Module) -> int:
+    """Return the number of trained values."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_models_are_as_large_as_they_say() -> None:
+    """As the docstrings say; that of cnn at any size of image."""
+    assert parameters(cnn((1, 28, 28), 10)) == parameters(cnn((1, 64, 64), 10)) == 135_146
+    assert parameters(cnn_small((1, 28, 28), 10)) == 47_450
+    assert parameters(cnn_small_unpadded((1, 28, 28), 10)) == 98_938
+    assert parameters(cnn_medium((1, 28, 28), 10)) == 95_346
+    assert parameters(cnn_unpadded((1, 28, 28), 10)) == 117_834
+    assert parameters(cnn_small_valid((1, 28, 28), 10)) == 98_938
+    assert parameters(cnn_valid((1, 28, 28), 10)) == 117_834
+    assert parameters(cnn_large((1, 28, 28), 10)) == 377_306
+    assert parameters(cnn_large_valid((1, 28, 28), 10)) == 1_260_490
+    assert parameters(cnn_committee((1, 28, 28), 10)) == 2_520_980
+    assert parameters(resnet18((1, 28, 28), 10)) == 11_172_810
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("cnn", (1, 28, 28), 10), ("cnn", (3, 24, 24), 7), ("cnn", (1, 33, 24), 2),
+        ("cnn-small", (1, 28, 28), 10), ("cnn-small", (3, 24, 24), 7),
+        ("cnn-medium", (1, 28, 28), 10), ("cnn-medium", (3, 24, 24), 7), ("cnn-large", (1, 24, 33), 26),
+        ("cnn-small-unpadded", (1, 28, 28), 10), ("cnn-small-unpadded", (3, 29, 35), 7),
+        ("cnn-unpadded", (1, 28, 28), 10), ("cnn-unpadded", (3, 29, 35), 7),
+        ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
+        ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
+        ("cnn-large-valid", (1, 28, 28), 10), ("cnn-large-valid", (3, 28, 35), 26),
+        ("cnn-committee", (1, 28, 28), 10), ("cnn-committee", (3, 28, 35), 26),
+        ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
+    ],
+)  # fmt: skip
+def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int], classes: int) -> None:
+    """Any allowed shape goes in, [B, classes] comes out, float32 and finite."""
+    model = build(name, shape, classes).eval()
+    with torch.inference_mode():
+        logits = model(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
+    assert (logits.shape, logits.dtype) == ((2, classes), torch.float32)
+    assert bool(logits.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn-small", "cnn-medium", "cnn-large"])
+@pytest.mark.parametrize("shape", [(1, 23, 28), (1, 28, 23), (3, 8, 8)])
+def test_the_cnns_refuse_images_they_would_shrink_to_nothing(name: str, shape: tuple[int, int, int]) -> None:
+    """Below 24x24 it says so, names the size and offers the other model."""
+    with pytest.raises(InvalidConfig, match=f"at least 24x24, but these are {shape[1]}x{shape[2]}; use 'res") as caught:
+        build(name, shape, 10)
+    assert caught.value.field == "model"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cnn-small-unpadded", "cnn-unpadded", "cnn-small-valid", "cnn-valid", "cnn-large-valid", "cnn-committee"],
+)
+def test_without_padding_images_must_be_larger(name: str) -> None:
+    """Else nothing would be left for its last layer."""
+    with pytest.raises(InvalidConfig, match=f"'{name}' needs images of at least 28x28, but these are 27x28; use"):
+        build(name, (1, 27, 28), 10)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("side", [(3, 3), (3, 4), (5, 5)], ids=str)
+def test_the_last_convolution_is_one_whatever_computes_it(side: tuple[int, int], layout: torch.memory_format) -> None:
+    """Values and all gradients are those of nn.Conv2d, on images that its kernel just covers and on larger ones."""
+    torch.manual_seed(0)
+    ours = LastConvolution(4, 6, 3)
+    theirs = nn.Conv2d(4, 6, 3, bias=False)
+    theirs.load_state_dict(ours.state_dict())
+    ours.to(memory_format=layout)
+    images = torch.randn(7, 4, *side).to(memory_format=layout)
+
+    def results(layer: nn.Module) -> list[torch.Tensor]:
+        given = images.clone().requires_grad_()
+        found = layer(given)
+        found.square().sum().backward()
+        return [found.detach(), *(each.grad for each in (given, *layer.parameters()) if each.grad is not None)]
+
+    expected = results(theirs)
+    assert len(expected) == 3
+    for mine, its in zip(results(ours), expected, strict=True):
+        torch.testing.assert_close(mine, its)
+
+
+def test_members_of_a_committee_learn_from_their_shares_and_vote_together() -> None:
+    """A member's logits and gradients are what it alone would make of its share; of too small a batch all see all."""
+    torch.manual_seed(0)
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 3)) for _ in range(3)]
+    committee, images = Committee(members), torch.randn(8, 1, 2, 2)
+    shares = (images[:3], images[3:6], images[6:])
+    logits = committee.train()(images)
+    assert torch.equal(logits, torch.cat([member(share) for member, share in zip(members, shares, strict=True)]))
+    logits[:3].square().sum().backward()
+    touched = [weight.grad is not None and bool(weight.grad.any()) for weight in committee.parameters()]
+    assert touched == [True, True, False, False, False, False]
+    mean = sum((member(images) for member in members), torch.zeros(8, 3)) / 3
+    torch.testing.assert_close(committee.eval()(images), mean)
+    torch.testing.assert_close(committee.train()(images[:5]), mean[:5])
+    assert (networks_of(committee), networks_of(members[0])) == (3, 1)
+
+
+def test_the_same_seed_builds_the_same_model() -> None:
+    """The weights come from torch's global random state alone."""
+
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return torch.cat([parameter.flatten() for parameter in build("cnn", (1, 28, 28), 10).parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
+    """The message names what was asked for, what was probably meant, and the field."""
+    with pytest.raises(InvalidConfig, match=r"model 'resnet-18' is not known \(did you mean 'resnet18'\?\)") as caught:
+        build("resnet-18", (1, 28, 28), 10)
+    assert caught.value.field == "model"
+
+
+USERS_MODULE = """
+from torch import nn
+
+def linear(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
+
+def text(shape, classes):
+    return "a model"
+
+number = 3
+"""
+
+
+@pytest.fixture
+def users_package(install_package: Callable[..., None]) -> None:
+    """Install a package that registers models of its own, good and bad ones."""
+    entries = {
+        "mine": "mine_models:linear",
+        "mine-text": "mine_models:text",
+        "mine-number": "mine_models:number",
+        "mine-absent": "mine_models:absent",
+        "mine-unwritten": "mine_unwritten:linear",
+    }
+    install_package("preflight.models", entries, "mine_models", USERS_MODULE)
+
+
+@pytest.mark.usefixtures("users_package")
+def test_a_users_own_model_is_built() -> None:
+    """An installed package adds a model without touching this one."""
+    assert parameters(build("mine", (1, 4, 4), 3)) == 16 * 3 + 3
+
+
+@pytest.mark.usefixtures("users_package")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine-text", "does not return a torch.nn.Module"),
+        ("mine-number", "does not return a torch.nn.Module"),
+        ("mine-absent", "cannot be imported"),
+        ("mine-unwritten", "cannot be imported"),
+    ],
+)
+def test_what_makes_no_module_is_refused(name: str, says: str) -> None:
+    """A registered object that is no factory, or whose factory returns something else, is refused by name."""
+    with pytest.raises(InvalidConfig, match=f"model '{name}' is registered as .*{says}") as caught:
+        build(name, (1, 4, 4), 3)
+    assert caught.value.field == "model"

@@ -1,0 +1,135 @@
+"""What of a plan is settled when its process starts: the allocator that is loaded, the processors it stays on."""
+
+import os
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from training.config.plan import Plan
+from training.process import launch as setting
+from training.process.launch import QUIET, TCMALLOC, environment_for, find_tcmalloc, pin, setting_of
+
+PLAN = Plan(threads=1, micro_batch=32)
+WITH_TCMALLOC = replace(PLAN, allocator="tcmalloc")
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> tuple[Path, ...]:
+    """Return two empty directories in which libraries are looked for, and a third that does not exist."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    return tmp_path / "first", tmp_path / "second", tmp_path / "absent"
+
+
+def install(path: Path) -> Path:
+    """Put a library at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+@pytest.mark.parametrize("place", ["first", "first/x86_64-linux-gnu", "second/aarch64-linux-gnu", "second"])
+def test_tcmalloc_is_found_where_distributions_put_it(libraries: tuple[Path, ...], place: str) -> None:
+    """In a library directory, or in that of an architecture beneath it."""
+    path = install(libraries[0].parent / place / TCMALLOC)
+    assert find_tcmalloc(libraries) == path
+
+
+def test_the_first_tcmalloc_counts(libraries: tuple[Path, ...]) -> None:
+    """As for the dynamic linker."""
+    install(libraries[1] / TCMALLOC)
+    first = install(libraries[0] / "x86_64-linux-gnu" / TCMALLOC)
+    assert find_tcmalloc(libraries) == first
+
+
+def test_what_is_no_tcmalloc_is_not_taken_for_one(libraries: tuple[Path, ...]) -> None:
+    """Another version, the profiling variant, a directory, a link to nowhere, one too deep: none of them is loaded."""
+    assert find_tcmalloc(libraries) is None
+    install(libraries[0] / "libtcmalloc.so.4")
+    install(libraries[0] / "libtcmalloc_minimal.so")
+    install(libraries[0] / "a" / "b" / TCMALLOC)
+    (libraries[0] / TCMALLOC).mkdir()
+    (libraries[1] / TCMALLOC).symlink_to("/nowhere")
+    assert find_tcmalloc(libraries) is None
+
+
+def test_tcmalloc_is_loaded_before_the_process_starts(
+    libraries: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In front of what the user preloads, which is kept; and it is told to be quiet on stderr."""
+    path = install(libraries[0] / TCMALLOC)
+    monkeypatch.setattr(setting, "find_tcmalloc", lambda: path)
+    plain = {"HOME": "/", "OMP_NUM_THREADS": "3"}
+    assert environment_for(WITH_TCMALLOC, plain) == {
+        **plain, "LD_PRELOAD": str(path), "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": QUIET,
+    }  # fmt: skip
+    own = {**plain, "LD_PRELOAD": "/mine.so:/yours.so"}
+    assert environment_for(WITH_TCMALLOC, own)["LD_PRELOAD"] == f"{path}:/mine.so:/yours.so"
+    assert own == {**plain, "LD_PRELOAD": "/mine.so:/yours.so"}
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, allocator="tuned")])
+def test_other_allocators_leave_the_environment_alone(plan: Plan) -> None:
+    """What the user preloads is the user's, whatever is installed."""
+    environment = {"LD_PRELOAD": "/mine.so"}
+    assert environment_for(plan, environment) == environment
+
+
+def test_tcmalloc_that_is_gone_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of before the package was removed runs with what there is."""
+    monkeypatch.setattr(setting, "find_tcmalloc", lambda: None)
+    assert environment_for(WITH_TCMALLOC, {"HOME": "/"}) == {"HOME": "/"}
+
+
+def test_what_needs_a_process_of_its_own() -> None:
+    """Allocator, inter-operation threads and pinning do; whatever else differs can be measured in one process."""
+    apart = [
+        replace(PLAN, allocator="tuned"), WITH_TCMALLOC, replace(PLAN, interop=2), replace(PLAN, affinity="pinned"),
+        replace(PLAN, affinity="pinned", threads=2),
+    ]  # fmt: skip
+    assert len({setting_of(plan) for plan in (PLAN, *apart)}) == len(apart) + 1
+    together = Plan(
+        threads=4, micro_batch=8, eval_batch=3, loader_workers=1, prefetch_factor=2, precision="bfloat16",
+        memory_format="channels_last", compile=True,
+    )  # fmt: skip
+    assert setting_of(together) == setting_of(PLAN)
+    differing = {field.name for field in fields(Plan) if getattr(together, field.name) != getattr(PLAN, field.name)}
+    # The device is no matter of measurement.
+    assert differing == {field.name for field in fields(Plan)} - {"allocator", "interop", "affinity", "device"}
+
+
+PINNED = """
+import os, sys
+from training.config.plan import Plan
+from training.process.launch import pin
+os.sched_setaffinity(0, {int(number) for number in sys.argv[2:]})
+pin(Plan(threads=int(sys.argv[1]), micro_batch=1, affinity="pinned"))
+print(*sorted(os.sched_getaffinity(0)))
+"""
+
+
+def pinned(threads: int, allowed: set[int]) -> set[int]:
+    """Return the processors of a process that may use `allowed`, and is pinned by a plan with so many threads."""
+    command = [sys.executable, "-c", PINNED, str(threads), *map(str, sorted(allowed))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return {int(number) for number in done.stdout.split()}
+
+
+def test_pinning_stays_within_what_is_allowed() -> None:
+    """As many processors as threads, out of the affinity set: its numbers need not begin at 0."""
+    last = max(os.sched_getaffinity(0))
+    allowed = os.sched_getaffinity(0)
+    assert pinned(1, {last}) == {last}
+    assert pinned(1, allowed) == {min(allowed)}
+    assert pinned(len(allowed), allowed) == allowed
+    assert pinned(len(allowed) + 5, allowed) == allowed
+
+
+def test_a_free_plan_is_not_pinned() -> None:
+    """The process keeps what it had."""
+    before = os.sched_getaffinity(0)
+    pin(PLAN)
+    assert os.sched_getaffinity(0) == before

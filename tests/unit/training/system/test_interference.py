@@ -1,0 +1,195 @@
+"""Noise as the kernel's files tell of it: on made-up file trees, and on this machine."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from training.system.interference import Machine, Noise, Snapshot
+
+MOUNTS = {
+    "v1": "1 1 0:1 / /cg rw - cgroup x rw,cpu\n",
+    "v2": "1 1 0:1 / /cg rw - cgroup2 x rw\n",
+}
+THROTTLED = {"v1": "nr_throttled 5\nthrottled_time {}000000\n", "v2": "nr_throttled 5\nthrottled_usec {}000\n"}
+
+
+class Kernel:
+    """A made-up /proc and cgroup tree of two processors, whose counters a test sets as totals."""
+
+    def __init__(self, root: Path, version: str = "v2") -> None:
+        self.root = root
+        self._version = version
+        self.write("proc/self/mountinfo", MOUNTS[version])
+        self.write("proc/self/cgroup", "1:cpu:/job\n0::/job\n")
+        self.write("proc/self/task/7/children", "8 9 \n")
+        self.quota("max")
+
+    def write(self, path: str, content: str) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+
+    def quota(self, microseconds: str) -> None:
+        """Set the quota of the job's cgroup in 100 ms."""
+        if self._version == "v2":
+            self.write("cg/job/cpu.max", f"{microseconds} 100000\n")
+        else:
+            self.write("cg/job/cpu.cfs_quota_us", "-1\n" if microseconds == "max" else f"{microseconds}\n")
+            self.write("cg/job/cpu.cfs_period_us", "100000\n")
+
+    def count(
+        self, *, busy: int = 0, stolen: int = 0, own: int = 0, child: int = 0, waited: int = 0, pressure: int = 0,
+        throttled: int = 0,
+    ) -> None:  # fmt: skip
+        """Write totals in milliseconds; `busy` and `stolen` of each processor."""
+        line = f"{{}} {busy // 10} 0 0 99 9 0 0 {stolen // 10} 50 0\n"
+        self.write("proc/stat", "".join(line.format(name) for name in ("cpu ", "cpu0", "cpu1", "cpu2")) + "intr 5 5\n")
+        times = "{} {} R 1 1 1 0 -1 0 0 0 0 0 {} 0 0 0 20 0 1 0 5 0\n"
+        self.write("proc/self/stat", times.format(7, "(a) b)", own // 10))
+        self.write("proc/8/stat", times.format(8, "(loader)", child // 10))
+        self.write("proc/self/task/7/schedstat", f"{own + 1}000000 {waited}000000 7\n")
+        self.write("proc/self/task/70/schedstat", "1 0 7\n")
+        self.write("proc/pressure/cpu", f"some avg10=1.37 avg60=5.24 avg300=6.23 total={pressure}000\nfull total=9\n")
+        self.write("cg/job/cpu.stat", "usage_usec 5\n" + THROTTLED[self._version].format(throttled))
+
+
+@pytest.fixture(params=["v1", "v2"])
+def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
+    """Return a made-up kernel with cgroup v1 or v2."""
+    return Kernel(tmp_path, request.param)
+
+
+def over_a_second(kernel: Kernel, machine: Machine | None = None, **counters: int) -> Noise:
+    """Return what a second brings in which the counters grow by milliseconds."""
+    kernel.count(busy=5000, own=700, child=30, waited=4000, pressure=3000, throttled=90, stolen=20)
+    machine = machine or Machine(kernel.root, affinity=frozenset({0, 1}))
+    before = machine.look()
+    totals = {"busy": 5000, "own": 700, "child": 30, "waited": 4000, "pressure": 3000, "throttled": 90, "stolen": 20}
+    kernel.count(**{name: total + counters.get(name, 0) for name, total in totals.items()})
+    return dataclasses.replace(machine.look(), at=before.at + 1).since(before)
+
+
+def test_every_counter_is_read(kernel: Kernel) -> None:
+    """Seconds a second of each, in cgroup v1 and v2; processors that we may not use do not count."""
+    noise = over_a_second(
+        kernel, busy=900, own=1000, child=200, waited=100, pressure=300, throttled=40, stolen=100
+    )  # fmt: skip
+    seen = (noise.seconds, noise.own, noise.others, noise.stolen, noise.waited, noise.pressure, noise.throttled)
+    assert seen == pytest.approx((1, 1.2, 0.6, 0.1, 0.1, 0.3, 0.04))
+    assert (noise.processors, noise.quota, noise.lowered) == (2, None, False)
+
+
+def test_our_own_threads_are_no_neighbours(kernel: Kernel) -> None:
+    """Four spinning threads on two processors wait for each other, and press; nobody else is there."""
+    noise = over_a_second(kernel, busy=1000, own=2000, waited=2000, pressure=1000)
+    assert (noise.neighbour, noise.noisy, noise.describe()) == (False, False, "the machine was quiet")
+
+
+def test_who_keeps_us_waiting_is_a_neighbour(kernel: Kernel) -> None:
+    """Others that work while our threads wait are named with both figures."""
+    noise = over_a_second(kernel, busy=1000, own=1100, waited=400, pressure=900)
+    assert noise.noisy
+    assert noise.describe().startswith("others used 0.9 of 2 processor(s) while our threads waited for 0.40 s a second")
+    assert noise.describe().endswith("CPU pressure 90%)")
+
+
+def test_who_has_a_processor_to_himself_is_none(kernel: Kernel) -> None:
+    """Somebody works beside us, and nobody waits."""
+    assert not over_a_second(kernel, busy=1000, own=1000, waited=10, pressure=20).noisy
+
+
+def test_stolen_time_is_noise(kernel: Kernel) -> None:
+    """A hypervisor that takes a tenth of our time is named."""
+    noise = over_a_second(kernel, busy=900, own=1800, stolen=100)
+    assert noise.noisy
+    assert noise.describe() == "the hypervisor took 10% of the time of 2 processor(s)"
+
+
+def test_a_quota_that_we_use_up_is_no_noise(kernel: Kernel) -> None:
+    """Two threads under a quota of 1.5 are held back, wait and press: by the plan, not by anybody else."""
+    kernel.quota("150000")
+    noise = over_a_second(kernel, busy=1000, own=1500, waited=480, pressure=500, throttled=500)
+    assert noise.quota == 1.5
+    assert not noise.noisy
+
+
+def test_a_quota_that_others_use_up_is_noise(kernel: Kernel) -> None:
+    """We are held back, but have used half of the quota only."""
+    kernel.quota("150000")
+    noise = over_a_second(kernel, busy=750, own=750, waited=480, throttled=500)
+    assert noise.describe() == "a CPU quota that others used up held us back for 0.50 s a second"
+
+
+@pytest.mark.parametrize("before", ["max", "200000"])
+def test_a_quota_that_is_lowered_is_noise(kernel: Kernel, before: str) -> None:
+    """The container is no longer the one that was measured."""
+    kernel.quota(before)
+    kernel.count()
+    machine = Machine(kernel.root, affinity=frozenset({0, 1}))
+    kernel.quota("100000")
+    noise = over_a_second(kernel, machine, busy=500, own=1000, throttled=500)
+    assert noise.describe() == "a CPU quota that was lowered held us back for 0.50 s a second"
+
+
+def test_the_own_cgroup_tells_more_than_the_machine(tmp_path: Path) -> None:
+    """Where v2 shows the pressure on our own tasks, that of the whole machine does not count."""
+    kernel = Kernel(tmp_path, "v2")
+    kernel.write("cg/job/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n")
+    assert over_a_second(kernel, pressure=900).pressure == 0
+
+
+def test_without_waiting_times_pressure_counts(kernel: Kernel) -> None:
+    """A kernel that does not count how long its tasks wait still knows pressure."""
+
+    def uncounted(snapshot: Snapshot) -> Snapshot:
+        return dataclasses.replace(snapshot, waited=None)
+
+    kernel.count()
+    before = uncounted(Machine(kernel.root, affinity=frozenset({0, 1})).look())
+    kernel.count(busy=1000, own=1000, pressure=900)
+    after = Machine(kernel.root, affinity=frozenset({0, 1})).look()
+    noise = dataclasses.replace(uncounted(after), at=before.at + 1).since(before)
+    assert (noise.waited, noise.neighbour) == (None, True)
+    kernel.write("proc/self/task/7/schedstat", "0 0 0\n")
+    kernel.write("proc/self/task/70/schedstat", "0 0 0\n")
+    assert Machine(kernel.root).look().waited is None
+
+
+@pytest.mark.parametrize("spoil", ["nothing", "garbage", b"\xff\x00"], ids=str)
+def test_nothing_in_a_file_raises(kernel: Kernel, spoil: str | bytes) -> None:
+    """Without files, or with garbage in all of them, the machine is quiet."""
+    kernel.count()
+    machine = Machine(kernel.root)
+    for path in [path for path in kernel.root.rglob("*") if path.is_file()]:
+        path.unlink()
+        if spoil != "nothing":
+            path.write_bytes(spoil if isinstance(spoil, bytes) else spoil.encode())
+    for looker in (machine, Machine(kernel.root)):
+        noise = looker.look().since(looker.look())
+        assert (noise.noisy, noise.describe()) == (False, "the machine was quiet")
+
+
+def test_threads_and_children_come_and_go(kernel: Kernel) -> None:
+    """What is not in both looks is not counted, and nothing ever counts as negative."""
+    kernel.count(own=1000, child=500, waited=700)
+    machine = Machine(kernel.root, affinity=frozenset({0, 1}))
+    before = machine.look()
+    (kernel.root / "proc/self/task/7/schedstat").unlink()
+    (kernel.root / "proc/8/stat").unlink()
+    kernel.write("proc/self/task/71/schedstat", "5 5000000000 5\n")
+    noise = machine.look().since(before)
+    assert (noise.own, noise.waited) == (0, 0)
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    """What this process works is seen as its own."""
+    machine = Machine()
+    before = machine.look()
+
+    while machine.look().own < before.own + 0.02:
+        sum(range(10_000))
+    noise = machine.look().since(before)
+    assert noise.processors >= 1
+    assert noise.own > 0
+    assert noise.describe()

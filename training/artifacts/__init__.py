@@ -1,0 +1,1 @@
+"""Trained models: files, metrics, prediction and ONNX."""

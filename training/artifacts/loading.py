@@ -1,0 +1,114 @@
+"""A trained model, from its artifact: what it reads, and the model itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from training.artifacts.preprocess import Filled
+from training.artifacts.publish import MANIFEST, MODEL, read_manifest
+from training.config.spec import STRICT, Name
+from training.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+INPUT: Final = "input"
+"""Under this name a manifest has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class ModelInput:
+    """What a model reads."""
+
+    shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    """Channels, height and width of an image."""
+    classes: Annotated[int, Field(ge=2, le=256)]
+    mean: float
+    """Of the training pixels, on the scale 0..255; subtracted first."""
+    std: Annotated[float, Field(gt=0)]
+    """Of the training pixels, on the scale 0..255; divided by then."""
+    filled: Filled
+    """Share of the image's side that the longer side of what is drawn has, in the middle one of its training images."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Trained:
+    """A whole artifact, as far as its model is needed again."""
+
+    directory: Path
+    name: Name
+    """Of the model, as it is registered."""
+    dataset: Name
+    reads: ModelInput
+
+
+_INPUT = TypeAdapter(ModelInput)
+_TRAINED = TypeAdapter(Trained)
+
+
+def find(path: Path) -> Trained:
+    """Return the artifact that is at `path`, a directory or the `model.safetensors` in it; without torch.
+
+    Raises:
+        InvalidConfig: there is none, it is damaged, or of a version that did not say what the model reads.
+    """
+    directory = path.parent if path.name == MODEL else path
+    manifest = read_manifest(directory)
+    if manifest is None:
+        raise InvalidConfig(
+            f"{directory} holds no whole model: {MODEL} and a {MANIFEST} with its sha256 must lie there; "
+            "name the directory that `preflight train` printed",
+            field="model",
+        )
+    match manifest:
+        case {"spec": {"model": str(name), "dataset": str(dataset)}, "input": dict(reads)}:
+            found = {"directory": str(directory), "name": name, "dataset": dataset, "reads": reads}
+            try:
+                return _TRAINED.validate_json(json.dumps(found))
+            except ValidationError:
+                pass
+    raise InvalidConfig(
+        f"{directory / MANIFEST} does not say what the model reads, as versions before 0.6 did not; train it again",
+        field="model",
+    )
+
+
+def load(trained: Trained) -> nn.Module:
+    """Return a module that takes images uint8 [B, C, H, W] to probabilities float32 [B, classes].
+
+    Raises:
+        InvalidConfig: the model is not registered here, or its weights are those of another one.
+    """
+    import torch
+    from safetensors.torch import load_file
+    from torch import Tensor, nn
+
+    from training.models.cnn import build
+
+    class Whole(nn.Module):
+        """A model with what comes before and after it."""
+
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, images: Tensor) -> Tensor:
+            """Normalise, recognize, and turn logits into probabilities."""
+            logits: Tensor = self.model((images.to(torch.float32) - trained.reads.mean) / trained.reads.std)
+            return logits.softmax(1)
+
+    model = build(trained.name, trained.reads.shape, trained.reads.classes)
+    try:
+        model.load_state_dict(load_file(trained.directory / MODEL))
+    except RuntimeError as error:
+        raise InvalidConfig(
+            f"the weights in {trained.directory} are not those of the model {trained.name!r} that is registered here; "
+            "install the package it was trained with",
+            field="model",
+        ) from error
+    return Whole(model).eval()

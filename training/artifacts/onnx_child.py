@@ -1,0 +1,124 @@
+"""The exporting child: leaves a trained model as ONNX, once it says the same as the model on the whole test set."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from training.artifacts.loading import find, load
+from training.data.dataset_store import open_store
+from training.errors import ArtifactError, PreflightError
+from training.process.child import StopFlag, run_child
+from training.process.journal import JournalWriter
+from training.system.atomic_files import sync_directory
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+MODULE: Final = "training.artifacts.onnx_child"
+ONNX: Final = "model.onnx"
+"""Beside the model."""
+OPSET: Final = 18
+IMAGES, PROBABILITIES = "images", "probabilities"
+"""The input, uint8 [N, C, H, W] with 0 for background and 255 for ink, and the output, float32 [N, classes]."""
+FILLED: Final = "filled"
+"""Name of a metadata property: see `ModelInput`."""
+BATCH: Final = 500
+TIE: Final = 1e-4
+"""Two probabilities that are nearer to each other than this may change places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class OnnxRequest:
+    """Which model to export, to where, and on what to try it."""
+
+    artifact: Path
+    target: Path
+    """The file; its directory exists."""
+    store: Path
+    """The prepared data set whose test samples both are held against each other on."""
+    threads: int
+
+
+REQUEST = TypeAdapter(OnnxRequest)
+
+
+def run(request: OnnxRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
+    """Export, compare, and record `done` with the samples and the largest difference of a probability."""
+    trained = find(request.artifact)
+    import torch
+
+    torch.set_num_threads(request.threads)
+    store, model, target = open_store(request.store), load(trained), request.target
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
+            written = Path(directory) / target.name
+            export(model, store.test_images[:2], trained.reads.filled, written)
+            difference = largest_difference(model, written, store.test_images, request.threads)
+            written.replace(target)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise ArtifactError(f"{target} could not be written: {error.strerror}; name another file") from error
+    journal.write("done", {"samples": len(store.test_labels), "difference": difference}, durable=True)
+
+
+def export(model: "nn.Module", images: "Tensor", filled: float, path: Path) -> None:
+    """Write `model`, which takes `images` uint8 [B, C, H, W], as ONNX with any number of images.
+
+    How much of them is `filled` goes into its metadata, for those who bring pictures.
+
+    Raises:
+        PreflightError: torch cannot express it in ONNX.
+    """
+    import torch
+
+    try:
+        program = torch.onnx.export(
+            model, (images,), input_names=[IMAGES], output_names=[PROBABILITIES], opset_version=OPSET,
+            dynamic_shapes=({0: torch.export.Dim("samples")},), dynamo=True, verbose=False,
+        )  # fmt: skip
+    except torch.onnx.errors.OnnxExporterError as error:
+        cause = error.__cause__ or error  # its own words are advice, in colours
+        first_line = str(cause).strip().partition("\n")[0]
+        raise PreflightError(
+            f"torch cannot express the model in ONNX ({type(cause).__name__}: {first_line})"
+        ) from error
+    if program is None:
+        raise AssertionError("with dynamo there is a program")
+    program.model.metadata_props[FILLED] = str(filled)
+    program.save(path)
+
+
+def largest_difference(model: "nn.Module", path: Path, images: "Tensor", threads: int) -> float:
+    """Return the largest difference between a probability of `model` and of the ONNX file at `path`.
+
+    Raises:
+        PreflightError: one of `images` is recognized as something else, ties apart.
+    """
+    import onnxruntime
+    import torch
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    largest = 0.0
+    with torch.inference_mode():
+        for first, some in enumerate(torch.split(images, BATCH)):
+            expected = model(some)
+            (got,) = session.run([PROBABILITIES], {IMAGES: some.numpy()})
+            exported = torch.from_numpy(got)
+            largest = max(largest, float((exported - expected).abs().max()))
+            lead = expected.amax(1) - expected.gather(1, exported.argmax(1, keepdim=True))[:, 0]
+            if float(lead.max()) > TIE:
+                sample = first * BATCH + int(lead.argmax())
+                raise PreflightError(
+                    f"the ONNX model is refused: it takes test sample {sample} for another class than the model does, "
+                    f"and the largest difference of a probability is {largest:.1e}"
+                )
+    return largest
+
+
+if __name__ == "__main__":
+    run_child(REQUEST, run)

@@ -1,0 +1,125 @@
+"""The predicting child: what a trained model sees in pictures, which may come from anywhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass as validated
+
+from training.artifacts.loading import find, load
+from training.artifacts.onnx_child import FILLED, IMAGES, PROBABILITIES
+from training.artifacts.preprocess import read_picture
+from training.errors import InvalidConfig
+from training.process.child import StopFlag, run_child
+from training.process.journal import JournalWriter
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+MODULE: Final = "training.artifacts.predict_child"
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class PredictRequest:
+    """Which model is asked, about what."""
+
+    model: Path
+    """An artifact's directory, the model in it, or an exported `.onnx` file."""
+    images: tuple[Path, ...]
+
+
+REQUEST = TypeAdapter(PredictRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that can be asked."""
+
+    height: int
+    width: int
+    filled: float
+    recognize: "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
+    """Takes one image [H, W], returns probabilities [classes]."""
+
+
+def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:
+    """Record for each image, in turn, `prediction` with what is seen in it, or `refused` with why not; then `done`."""
+    model = _exported(request.model) if request.model.suffix == ".onnx" else _trained(request.model)
+    for path in request.images:
+        if should_stop():
+            break
+        try:
+            probabilities = model.recognize(read_picture(path, model.height, model.width, model.filled))
+        except InvalidConfig as error:
+            journal.write("refused", {"message": error.message}, durable=True)
+            continue
+        label = int(probabilities.argmax())
+        said = {"label": label, "confidence": float(probabilities[label]), "probabilities": probabilities.tolist()}
+        journal.write("prediction", {"image": str(path), **said}, durable=True)
+    journal.write("done", {}, durable=True)
+
+
+def _trained(path: Path) -> Model:
+    """Return the model of an artifact."""
+    trained = find(path)
+    height, width = _size(path, trained.reads.shape)
+    import torch
+
+    whole = load(trained)
+    torch.set_num_threads(1)  # more would wait for each other over one small image
+
+    def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
+        with torch.inference_mode():
+            found: npt.NDArray[np.float32] = whole(torch.from_numpy(image)[None, None])[0].numpy()
+        return found
+
+    return Model(height, width, trained.reads.filled, recognize)
+
+
+def _exported(path: Path) -> Model:
+    """Return an exported model.
+
+    Raises:
+        InvalidConfig: the file is none that `preflight export` made.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no class in common
+        raise InvalidConfig(
+            f"{path} cannot be loaded ({error}); name a file of `preflight export`", field="model"
+        ) from error
+    reads = session.get_inputs()
+    if [(each.name, each.type, len(each.shape)) for each in reads] != [(IMAGES, "tensor(uint8)", 4)]:
+        raise InvalidConfig(
+            f"{path} does not read {IMAGES} as uint8 [N, C, H, W]; name a file of `preflight export`", field="model"
+        )
+    _, *shape = reads[0].shape
+    height, width = _size(path, tuple(shape))
+
+    def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
+        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: image[None, None]})[0][0]
+        return found
+
+    return Model(height, width, float(session.get_modelmeta().custom_metadata_map[FILLED]), recognize)
+
+
+def _size(path: Path, shape: tuple[int, ...]) -> tuple[int, int]:
+    channels, height, width = shape
+    if channels != 1:
+        raise InvalidConfig(
+            f"the model in {path} reads images of {channels} channels, but pictures are read as one, their ink; "
+            "name a model of grey images",
+            field="model",
+        )
+    return height, width
+
+
+if __name__ == "__main__":
+    run_child(REQUEST, run)

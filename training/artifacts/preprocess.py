@@ -1,0 +1,177 @@
+"""A picture as the images of a data set are: white ink on black, of their size, and centred as MNIST's are.
+
+MNIST's digits were made to fit into 20x20 pixels, anti-aliased and with their proportions kept, and then put into 28x28
+with their centre of mass in the middle (LeCun, Cortes and Burges, "The MNIST database of handwritten digits"). In other
+data sets what is drawn fills more of the image; how much is measured.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
+
+from training.errors import InvalidConfig
+from training.system.atomic_files import NotRegular, read_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from PIL import Image
+
+FORMATS: Final = ("PNG", "JPEG")
+LARGEST_FILE: Final = 64 << 20
+"""Bytes."""
+MOST_PIXELS: Final = 20_000_000
+WORKING: Final = 1000
+"""Pixels; of a picture whose longer side has twice as many, several are taken as one first."""
+LEAST_CONTRAST: Final = 16
+"""Of 255, between the darkest and the brightest pixel; below it there is nothing to see."""
+LONGEST_CAUSE: Final = 200
+"""Characters of what Pillow says of a damaged file."""
+NOISE: Final = 0.15
+"""Share of the contrast up to which a pixel is paper."""
+Filled = Annotated[float, Field(gt=0, le=1)]
+"""Share of the image's side that the longer side of what is drawn has: 20/28 in MNIST."""
+
+
+def filled(images: npt.NDArray[np.uint8]) -> float:
+    """Return how much of them is filled, in the median of images [N, C, H, W]; 1 where nothing is drawn in any."""
+    import numpy as np
+
+    ink = images.max(1) > NOISE * 255
+    extents = [_extent(ink.any(axis)) for axis in (1, 2)]
+    return min(1.0, float(np.median(np.maximum(*extents))) / min(images.shape[2:])) or 1.0
+
+
+def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return how many pixels there are from the first to the last one that is drawn, for each of [N, pixels]."""
+    import numpy as np
+
+    size = drawn.shape[1]
+    return np.where(drawn.any(1), size - drawn.argmax(1) - drawn[:, ::-1].argmax(1), 0)
+
+
+def read_picture(path: Path, height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
+    """Return what is drawn in the picture at `path` as uint8 [height, width], 0 for paper and 255 for ink.
+
+    Raises:
+        InvalidConfig: it cannot be read, is no picture of a kind that is read here, or shows nothing.
+    """
+    image = centred(_ink(_grey(path), path), height, width, filled)
+    if not image.any():
+        raise InvalidConfig(
+            f"{path} shows only specks, of which nothing is left in {height} x {width} pixels; draw larger",
+            field="image",
+        )
+    return image
+
+
+def centred(ink: npt.NDArray[np.float32], height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
+    """Return ink [H, W], 0..1 and somewhere above 0, as uint8 [height, width], so much of it filled."""
+    import numpy as np
+    from PIL import Image
+
+    rows, columns = np.flatnonzero(ink.any(1)), np.flatnonzero(ink.any(0))
+    drawn = Image.fromarray((255 * ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]).astype(np.uint8))
+    scale = filled * min(height, width) / max(drawn.size)
+    size = (max(1, round(drawn.width * scale)), max(1, round(drawn.height * scale)))
+    small = np.asarray(drawn.resize(size, Image.Resampling.BICUBIC), dtype=np.float32)
+    image, mass = np.zeros((height, width), dtype=np.uint8), small.sum()
+    if not mass:
+        return image
+    middle = (small.sum(1) @ (np.arange(size[1]) + 0.5) / mass, small.sum(0) @ (np.arange(size[0]) + 0.5) / mass)
+    top = min(max(0, round(height / 2 - float(middle[0]))), height - size[1])
+    left = min(max(0, round(width / 2 - float(middle[1]))), width - size[0])
+    # Of thin strokes little is left that small; the darkest ink stays black.
+    image[top : top + size[1], left : left + size[0]] = np.rint(small * (255 / small.max()))
+    return image
+
+
+def _grey(path: Path) -> npt.NDArray[np.uint8]:
+    """Return the brightness of the picture at `path` as uint8 [H, W]."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    Image.MAX_IMAGE_PIXELS = None  # the bound here is lower, and its sentence says what to do
+    data = _read(path)
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            _see_that_one(image, path)
+            return _brightness(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError as error:
+        kinds = " or ".join(FORMATS)
+        raise InvalidConfig(f"{path} is no picture in {kinds}; convert it to one of them", field="image") from error
+    except InvalidConfig:
+        raise
+    except MemoryError as error:
+        raise InvalidConfig(
+            f"{path} needs more memory than there is; make the picture smaller", field="image"
+        ) from error
+    except Exception as error:  # Pillow's parsers let through whatever their parts raise, e.g. struct.error
+        why = " ".join(str(error).split())[:LONGEST_CAUSE] or type(error).__name__
+        raise InvalidConfig(f"{path} is damaged ({why}); save it again", field="image") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = read_text(path.resolve(strict=True), LARGEST_FILE)
+    except NotRegular as error:
+        raise InvalidConfig(f"{error}; name a picture", field="image") from error
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read ({error.strerror}); check the path", field="image") from error
+    if not data:
+        raise InvalidConfig(f"{path} is empty; save the picture again", field="image")
+    return data
+
+
+def _see_that_one(image: Image.Image, path: Path) -> None:
+    """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
+    if image.width * image.height > MOST_PIXELS:
+        raise InvalidConfig(
+            f"{path} has {image.width:,} x {image.height:,} pixels, but may have at most {MOST_PIXELS:,} in all; "
+            "make it smaller",
+            field="image",
+        )
+    frames = getattr(image, "n_frames", 1) if image.format == "PNG" else 1  # a JPEG's further ones are previews
+    if frames > 1:
+        raise InvalidConfig(f"{path} is animated, {frames} pictures in one; save one of them", field="image")
+
+
+def _brightness(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """Return uint8 [H, W] of a picture in any mode, smaller where it is large; what is transparent is white."""
+    import numpy as np
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # 16 bits, of which Pillow would keep the lower ones
+        image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+    grey = image.convert("RGB").convert("L")
+    return np.asarray(grey.reduce(max(1, max(grey.size) // WORKING)))
+
+
+def _ink(grey: npt.NDArray[np.uint8], path: Path) -> npt.NDArray[np.float32]:
+    """Return where the ink is, 0..1 [H, W]: whatever the border of the picture is not.
+
+    Raises:
+        InvalidConfig: it has one colour throughout.
+    """
+    import numpy as np
+
+    darkest, brightest = float(grey.min()), float(grey.max())
+    if brightest - darkest < LEAST_CONTRAST:
+        raise InvalidConfig(
+            f"{path} shows nothing: it has one colour throughout, where what is transparent is white; "
+            "draw dark on light, or light on dark",
+            field="image",
+        )
+    frame = max(1, min(grey.shape) // 28)
+    inside = np.zeros(grey.shape, dtype=bool)
+    inside[frame:-frame, frame:-frame] = True
+    paper = float(np.median(grey[~inside]))
+    darkest_ink = paper > (darkest + brightest) / 2
+    ink = (grey.astype(np.float32) - paper) / ((darkest if darkest_ink else brightest) - paper)
+    ink[ink < NOISE] = 0
+    return ink

@@ -1,0 +1,1 @@
+"""Checkpoints: format, saving and resuming."""

@@ -1,0 +1,1 @@
+"""What to train and how to run it: specs, plans, recipes and registries."""

@@ -1,0 +1,52 @@
+"""How to run a spec in this container. Another plan means another speed, not another lesson."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from training.config.spec import STRICT, BatchSize
+
+Threads = Annotated[int, Field(ge=1, le=1024)]
+LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
+PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
+Precision = Literal["float32", "bfloat16"]
+MemoryFormat = Literal["contiguous", "channels_last"]
+Allocator = Literal["default", "tuned", "tcmalloc"]
+Affinity = Literal["free", "pinned"]
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Plan:
+    """How to run: chosen by calibration, or the user's own."""
+
+    threads: Threads
+    """Intra-operation threads of torch."""
+    interop: Threads = 1
+    """Inter-operation threads; can be set only once in a process."""
+    micro_batch: BatchSize
+    """Samples per forward and backward; an effective batch is made of as many as it takes."""
+    eval_batch: BatchSize = 1000
+    """Samples per forward pass of an evaluation."""
+    loader_workers: LoaderWorkers = 0
+    """Processes that gather batches; 0 gathers them in the training process from memory-mapped data."""
+    prefetch_factor: PrefetchFactor | None = None
+    """Batches that each loader worker keeps ready; only with loader workers."""
+    precision: Precision = "float32"
+    """Precision of forward and backward; weights and optimizer state stay float32."""
+    memory_format: MemoryFormat = "contiguous"
+    """Layout of images and convolution weights."""
+    allocator: Allocator = "default"
+    """`tuned` has glibc keep large tensors in the heap instead of mapping and faulting them at each step; `tcmalloc`
+    is another library's, loaded before the process starts."""
+    affinity: Affinity = "free"
+    """`pinned` keeps the process on as many processors as it has threads."""
+    compile: bool = False
+    """Whether the model goes through torch.compile."""
+    device: Device = "cpu"
+    """Where the model is; `cuda` has not been tried on hardware yet."""
+
+    def __post_init__(self) -> None:
+        if self.prefetch_factor is not None and self.loader_workers == 0:
+            raise ValueError("prefetch_factor needs loader_workers of at least 1")

@@ -1,0 +1,1 @@
+"""Data sets: fetching, preparing, splitting, batching and augmentation."""

@@ -1,0 +1,130 @@
+"""Effective batches for training: which samples, in which order, gathered, augmented and normalised.
+
+Order and augmentation are keyed by (seed, epoch, sample), so they depend neither on the plan nor on where a
+run was resumed. There are two ways to the same tensors: gathering in the training process from the
+memory-mapped store, and a DataLoader whose workers do the same work in processes of their own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from training.config.plan import MemoryFormat, Plan
+from training.config.spec import Augmentation, TrainSpec
+from training.data.augment import augment
+from training.data.counter_rng import shuffle
+from training.data.dataset_store import Store, open_store
+from training.data.loader import DataLoaderConfig, build_loader
+from training.data.split import split
+
+
+def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryFormat) -> Tensor:
+    """Return uint8 or float images [B, C, H, W] (0..255) as float32 with zero mean and unit variance.
+
+    `mean` and `std` are those of the training pixels on the 0..255 scale.
+    """
+    layout = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+    return images.to(torch.float32, memory_format=layout).sub_(mean).div_(std)
+
+
+def gather(
+    store: Store, samples: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
+) -> tuple[Tensor, Tensor]:
+    """Return training images float32 [B, C, H, W] and labels int64 [B] of `samples` (int64 [B])."""
+    # Indexing would copy element by element.
+    images, labels = store.train_images.index_select(0, samples), store.train_labels.index_select(0, samples)
+    mean, std = store.info.mean, store.info.std
+    if augmentation.active:
+        images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=samples).mul_(255)
+    return normalise(images, mean, std, layout), labels.long()
+
+
+class EpochOrder(Sampler[Tensor]):
+    """Yields the sample numbers of each effective batch (int64 [batch_size]) of one epoch, from its `first` on."""
+
+    def __init__(self, seed: int, batch_size: int, train: int) -> None:
+        self._seed = seed
+        self._batch_size = batch_size
+        self._train = train
+        self.epoch = 0
+        self.first = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        order = shuffle(self._seed, self.epoch, self._train)
+        for step in range(self.first, self._train // self._batch_size):
+            yield order[step * self._batch_size : (step + 1) * self._batch_size]
+
+    def __len__(self) -> int:
+        return self._train // self._batch_size - self.first
+
+
+class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
+    """Effective batches by their sample numbers, for DataLoader workers.
+
+    Pickles as a path and a few numbers: each worker opens the memory-mapped store itself.
+    """
+
+    def __init__(self, path: Path, spec: TrainSpec, layout: MemoryFormat) -> None:
+        self._path = path
+        self._spec = spec
+        self._layout = layout
+        self._store: Store | None = None
+
+    def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
+        if self._store is None:
+            self._store = open_store(self._path)
+        epoch, samples = key
+        return gather(
+            self._store, samples, self._spec.augmentation,
+            seed=self._spec.seed, epoch=epoch, layout=self._layout,
+        )  # fmt: skip
+
+
+class KeyedOrder(Sampler[tuple[int, Tensor]]):
+    """An `EpochOrder` that sends the epoch along, because persistent workers outlive it."""
+
+    def __init__(self, order: EpochOrder) -> None:
+        self._order = order
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        return ((self._order.epoch, samples) for samples in self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+
+class Batches:
+    """The training batches of one run; `of(epoch)` yields those of one epoch."""
+
+    def __init__(self, store: Store, spec: TrainSpec, plan: Plan) -> None:
+        self._store = store
+        self._spec = spec
+        self._layout = plan.memory_format
+        self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info).train)
+        self._loader = (
+            build_loader(
+                StoreDataset(store.info.path, spec, plan.memory_format),
+                KeyedOrder(self._order),
+                DataLoaderConfig.of(plan, spec.batch_size),
+            )
+            if plan.loader_workers
+            else None
+        )
+
+    def of(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.
+
+        Steps before `first_step`, which is at most the number of steps, are not gathered.
+        """
+        self._order.epoch, self._order.first = epoch, first_step
+        if self._loader is not None:
+            yield from self._loader
+            return
+        for samples in self._order:
+            yield gather(
+                self._store, samples, self._spec.augmentation,
+                seed=self._spec.seed, epoch=epoch, layout=self._layout,
+            )  # fmt: skip

@@ -1,0 +1,100 @@
+"""From a data set's name to its store: made once, found again afterwards."""
+
+from pathlib import Path
+
+from training.config import registry
+from training.data import dataset_store as store
+from training.data.dataset_store import Fingerprint, StoreInfo
+from training.data.datasets import Dataset, Samples
+from training.errors import DatasetError, InvalidConfig
+
+
+def prepared(name: str, data_dir: Path, cache_dir: Path) -> StoreInfo | None:
+    """Return what the store of the data set `name` holds, or None if it has to be made; cheap, without torch.
+
+    It has to be made anew when it is not whole or of another format, and when the files it was made from have
+    changed, so that they are verified again. If they are gone and there are no others, it is used as it is.
+
+    Raises:
+        InvalidConfig: `name` is not a usable data set.
+    """
+    dataset = _dataset(name)
+    try:
+        info = store.read_info(_path(name, cache_dir))
+        found = _fingerprints(dataset, data_dir)
+    except (DatasetError, OSError):
+        return None
+    return info if found in ((), info.sources) else None
+
+
+def available(name: str, data_dir: Path, cache_dir: Path) -> bool:
+    """Whether the data set `name` can be had without downloading: prepared, or its files lie in `data_dir`.
+
+    Raises:
+        PreflightError: `name` is not a usable data set, or its files there are damaged.
+    """
+    return prepared(name, data_dir, cache_dir) is not None or bool(_dataset(name).sources(data_dir))
+
+
+def prepare(name: str, data_dir: Path, cache_dir: Path, *, download: bool = True) -> StoreInfo:
+    """Load and verify the data set `name` and write its store, `<cache_dir>/datasets/<name>.safetensors`.
+
+    Several processes may do so at once: each writes a file of its own, and that of the last to finish stays.
+
+    Raises:
+        InvalidConfig: `name` is not a usable data set.
+        DatasetError: it is missing, damaged, cannot be fetched, or the store cannot be written.
+    """
+    dataset = _dataset(name)
+    # Taken before reading: a file that changes meanwhile looks different next time, and is read again.
+    try:
+        before = _fingerprints(dataset, data_dir)
+        samples = _samples(name, dataset, data_dir, download)
+        sources = before or _fingerprints(dataset, data_dir)
+    except OSError as error:
+        raise DatasetError(
+            f"{error.filename} of data set {name!r} cannot be read ({error.strerror})", field=name
+        ) from error
+    return store.write(_path(name, cache_dir), name, samples, sources)
+
+
+def _dataset(name: str) -> Dataset:
+    loaded = registry.load(registry.DATASETS, "dataset", name)
+    # A class has the same attributes as its instances, so it would pass for one.
+    if isinstance(loaded, type) or not isinstance(loaded, Dataset):
+        raise InvalidConfig(
+            f"dataset {name!r} is registered as {loaded!r}, which is not a training.data.datasets.Dataset; "
+            "register an object that has sources, load, classes and shape",
+            field="dataset",
+        )
+    return loaded
+
+
+def _samples(name: str, dataset: Dataset, data_dir: Path, download: bool) -> Samples:
+    """Load a data set, and hold a user's to what it says of itself."""
+    try:
+        samples = dataset.load(data_dir, download=download)
+    except ValueError as error:
+        raise DatasetError(f"data set {name!r} cannot be used: {error}", field=name) from error
+    if (samples.classes, samples.shape) != (dataset.classes, dataset.shape):
+        raise DatasetError(
+            f"data set {name!r} says it has {dataset.classes} classes of images {dataset.shape}, "
+            f"but loads {samples.classes} of {samples.shape}",
+            field=name,
+        )
+    labels = samples.train.labels
+    if (labels == labels[0]).all():
+        raise DatasetError(
+            f"data set {name!r} has one class only: all its {len(labels)} training labels are {labels[0]}; "
+            "give it samples of two classes or more",
+            field=name,
+        )
+    return samples
+
+
+def _path(name: str, cache_dir: Path) -> Path:
+    return cache_dir / "datasets" / f"{name}.safetensors"
+
+
+def _fingerprints(dataset: Dataset, data_dir: Path) -> tuple[Fingerprint, ...]:
+    return tuple(Fingerprint.of(path) for path in dataset.sources(data_dir))

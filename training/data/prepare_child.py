@@ -1,0 +1,40 @@
+"""The preparing child: reads or downloads a data set and leaves it as one memory-mapped file.
+
+A process of its own, because a user's data set may import anything, torch included.
+"""
+
+import time
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from training.data.prepare import prepare
+from training.process.child import StopFlag, run_child
+from training.process.journal import JournalWriter
+
+MODULE = "training.data.prepare_child"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class PrepareRequest:
+    """Which data set to prepare, from where, to where."""
+
+    dataset: str
+    data_dir: Path
+    cache_dir: Path
+    download: bool
+
+
+REQUEST = TypeAdapter(PrepareRequest)
+
+
+def run(request: PrepareRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
+    """Prepare the data set and record `done` with the seconds it took."""
+    began = time.perf_counter()
+    info = prepare(request.dataset, request.data_dir, request.cache_dir, download=request.download)
+    journal.write("done", {"path": str(info.path), "seconds": time.perf_counter() - began}, durable=True)
+
+
+if __name__ == "__main__":
+    run_child(REQUEST, run)

@@ -1,0 +1,189 @@
+"""The training child: `python -m training.loop.child REQUEST` trains one spec under one plan and leaves an artifact."""
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ConfigDict, JsonValue, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from training.artifacts.loading import INPUT, ModelInput
+from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialized
+from training.artifacts.preprocess import filled
+from training.artifacts.publish import Artifact, save
+from training.checkpoints.format import held_bytes
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.errors import ArtifactError, InvalidConfig
+from training.loop.prediction import Prediction
+from training.process.child import run_child
+from training.process.journal import JournalWriter
+from training.system.digests import Digest
+from training.system.disk_space import Need, see_that_it_fits
+
+if TYPE_CHECKING:
+    from training.data.dataset_store import Store
+    from training.loop.train_step import TrainStep
+    from training.loop.trainer import Fitted
+
+MODULE = "training.loop.child"
+OVERHEAD: Final = 1 << 20
+"""Bytes that a manifest or the description of a checkpoint takes at most on any sensible training."""
+LOOKED_AT: Final = 1000
+"""Training images of which it is measured how they are filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class TrainingRequest:
+    """What the training child is asked to do."""
+
+    spec: TrainSpec
+    plan: Plan
+    store: Path
+    """The prepared data set."""
+    artifact: Path
+    """The directory that the model goes to."""
+    facts: dict[str, JsonValue]
+    """What manifest and checkpoints shall also say: job, resources, prediction."""
+    checkpoints: Path | None = None
+    """The directory of this attempt, `<job>/<attempt>`, for its checkpoints; made when missing; None: keep none."""
+    checkpoint_seconds: float | None = None
+    """Between two checkpoints; None: as the keeper finds right."""
+    resume: tuple[Path, ...] = ()
+    """Checkpoints (JSON files) to go on from, best first; the first that can be used is."""
+    verified: tuple[Digest, ...] = ()
+    """Files that the parent has hashed: they are hashed again only where they look different now."""
+    max_parameters: int | None = None
+    """A model of more is refused."""
+    prediction: Prediction | None = None
+    """What calibration says the training will take under `plan`."""
+    profile: bool = False
+    """Whether to measure what each phase of a step takes."""
+    trace: bool = False
+    """Whether to leave a trace of a few steps beside the model."""
+
+
+REQUEST = TypeAdapter(TrainingRequest)
+
+
+def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
+    """Train and save.
+
+    Records `start`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `profile`, `warning` and
+    `done`.
+    """
+    began = time.perf_counter()
+    # torch is imported here, so that its seconds are counted and a bad request fails before them.
+    from training.checkpoints.checkpointer import Keeper
+    from training.data.dataset_store import open_store
+    from training.loop.profiler import TRACE, Laps, no_lap, tracing
+    from training.loop.train_step import TrainStep, prepare_process
+    from training.loop.trainer import fit
+
+    prepare_process(request.plan)
+    store = open_store(request.store)
+    journal.write("start", {"import_seconds": time.perf_counter() - began})
+    step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
+    _see_that_allowed(step, request.max_parameters)
+    _make_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
+    with Keeper(
+        step, store.info, journal,
+        directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
+        verified=request.verified,
+    ) as keeper:  # fmt: skip
+        course = keeper.resume(request.resume)
+        first, laps = course.position, Laps() if request.profile else None
+        with tracing(request.artifact / TRACE if request.trace else None, laps or no_lap) as step.lap:
+            fitted = fit(step, store, journal, should_stop, course, keeper, request.prediction)
+    metrics: dict[str, JsonValue] = {
+        "test_accuracy": fitted.test.accuracy,
+        "test_loss": fitted.test.loss,
+        "epochs": len(fitted.epochs),
+        "best_epoch": fitted.best_epoch,
+        "stopped_early": fitted.stopped_early,
+        "train_seconds": fitted.train_seconds,
+        "samples_per_s": fitted.samples_per_s,
+        "measured_epoch_s": fitted.train_seconds / len(fitted.epochs),
+    }
+    if laps is not None:
+        profile = laps.profile(course.position - first)
+        journal.write("profile", profile)
+        metrics["profile"] = profile
+    artifact = _save(request, step, store, fitted, metrics)
+    journal.write(
+        "done",
+        {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256},
+        durable=True,
+    )
+
+
+def _see_that_allowed(step: "TrainStep", most: int | None) -> None:
+    count = sum(parameter.numel() for parameter in step.model.parameters())
+    if most is not None and count > most:
+        raise InvalidConfig(
+            f"model {step.spec.model!r} has {count:,} parameters, but at most {most:,} are allowed here; "
+            "use a smaller model or raise PREFLIGHT_MAX_PARAMETERS",
+            field="model",
+        )
+
+
+def _make_room(step: "TrainStep", request: TrainingRequest, predictions: int) -> None:
+    """Make the directory of the checkpoints, and see that they, the model and its `predictions` will fit on disk."""
+    artifact = Need(
+        what="the model", directory=request.artifact, bytes=step.model_bytes() + predictions + OVERHEAD,
+        setting="PREFLIGHT_ARTIFACT_DIR",
+    )  # fmt: skip
+    if request.checkpoints is None:
+        see_that_it_fits([artifact])
+        return
+    # Two are kept while a third is written; those of earlier attempts make room by then.
+    room = 3 * (step.checkpoint_bytes() + OVERHEAD) - held_bytes(request.checkpoints)
+    checkpoints = Need(
+        what="its checkpoints", directory=request.checkpoints, bytes=max(0, room), setting="PREFLIGHT_STATE_DIR"
+    )
+    see_that_it_fits([artifact, checkpoints])
+    try:
+        request.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"{request.checkpoints} cannot be made ({error.strerror}); set PREFLIGHT_STATE_DIR to a writable directory"
+        ) from error
+
+
+def _save(
+    request: TrainingRequest, step: "TrainStep", store: "Store", fitted: "Fitted", metrics: dict[str, JsonValue]
+) -> Artifact:
+    from safetensors.torch import save as serialize
+
+    info = store.info
+    reads = ModelInput(
+        shape=info.shape, classes=info.classes, mean=info.mean, std=info.std,
+        filled=filled(store.train_images[:LOOKED_AT].numpy()),
+    )  # fmt: skip
+    facts: dict[str, JsonValue] = {
+        **request.facts,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "spec": asdict(request.spec),
+        "plan": asdict(request.plan),
+        INPUT: asdict(reads),
+        "metrics": metrics,
+        "history": [asdict(epoch) for epoch in fitted.epochs],
+        "versions": {
+            "preflight": version("preflight-worker"),
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "safetensors": version("safetensors"),
+        },
+    }
+    kept = fitted.probabilities
+    beside = {} if kept is None else {PREDICTIONS: serialized(kept, store.test_labels)}
+    return save(request.artifact, serialize(step.best), facts, beside)
+
+
+if __name__ == "__main__":
+    run_child(REQUEST, train)

@@ -1,0 +1,43 @@
+"""Accuracy and loss of a model on samples it is not trained on."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.data.batches import normalise
+from training.loop.train_step import TrainStep
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Result of an evaluation."""
+
+    accuracy: float
+    """Share of the samples whose largest logit is the right one, 0..1."""
+    loss: float
+    """Mean cross entropy, without label smoothing."""
+    samples: int
+
+
+@torch.inference_mode()
+def evaluate(
+    step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float, probabilities: Tensor | None = None
+) -> Score:
+    """Score the step's model on uint8 images [N, C, H, W] and uint8 labels [N], N >= 1.
+
+    What it says of each sample goes to `probabilities`, float32 [N, classes] on the CPU, where they are wanted.
+    """
+    step.model.eval()
+    right, loss, done = 0, 0.0, 0
+    size = step.plan.eval_batch
+    for some_images, some_labels in zip(torch.split(images, size), torch.split(labels, size), strict=True):
+        some_images, truth = some_images.to(step.device), some_labels.to(step.device).long()
+        logits = step.logits(normalise(some_images, mean, std, step.plan.memory_format))
+        right += int((logits.argmax(1) == truth).sum())
+        loss += float(F.cross_entropy(logits, truth, reduction="sum"))
+        if probabilities is not None:
+            probabilities[done : done + len(truth)] = logits.softmax(1)
+        done += len(truth)
+    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))

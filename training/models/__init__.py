@@ -1,0 +1,1 @@
+"""Built-in models and the factory that builds a model by name."""

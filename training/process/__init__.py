@@ -1,0 +1,1 @@
+"""Child processes: launch, journal, limits and exit status."""

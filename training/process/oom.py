@@ -1,0 +1,156 @@
+"""Kills for memory: how many the kernel has made, and a cgroup for a child so that they take it and nobody else.
+
+Counters are those of Documentation/admin-guide/cgroup-v2.rst (`oom_kill` of memory.events, which counts the cgroups
+below too) and cgroup-v1/memory.rst (that of memory.oom_control, which counts its own only).
+"""
+
+import itertools
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from training.system.cgroups import Cgroup, Files, cgroup_mounts, mem_total, memory_limits, own_cgroup
+
+RESERVE: Final = 64 << 20
+"""Bytes of the limit that a child leaves to its supervisor; a tenth where that is less."""
+REMOVE_SECONDS: Final = 2.0
+"""For which an enclosure waits for its last process to be gone."""
+
+_NAME: Final = re.compile(r"preflight-([0-9]{1,9})-([0-9]{1,20})-[0-9]{1,9}", re.ASCII)
+"""Of an enclosure: process id and start time of its supervisor, and a number."""
+_NUMBERS: Final = itertools.count()
+
+
+def reserve(limit: int) -> int:
+    """Return the bytes of a limit that a child leaves to its supervisor."""
+    return min(RESERVE, limit // 10)
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """Return how many processes the kernel has killed for memory in the cgroup of this one.
+
+    Where no cgroup counts, those of the whole machine (/proc/vmstat); `root` is the directory beneath which every
+    file is read.
+    """
+    files = Files(root)
+    cgroup = _memory_cgroup(files)
+    counted = _counted(files, cgroup, cgroup.levels[0]) if cgroup.levels else None
+    return files.table(root / "proc/vmstat").get("oom_kill", 0) if counted is None else counted
+
+
+class Enclosure:
+    """A cgroup for one child at a time, its limit a little below that of this process; use as a context.
+
+    Where none can be made, `procs` is None, and kills are counted in the cgroup of this process.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """Take the cgroup files from beneath `root`."""
+        self._files = Files(root)
+        self._cgroup = _memory_cgroup(self._files)
+        self._limit = _limit(self._files, self._cgroup)
+        self._directory: Path | None = None
+
+    def __enter__(self) -> Self:
+        if self._cgroup.levels and _is_home(self._files, self._cgroup.levels[0]):
+            _remove_leftovers(self._cgroup.levels[0])
+            self._make(self._cgroup.levels[0])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._directory is not None:
+            _remove(self._directory)
+            self._directory = None
+
+    def _make(self, own: Path) -> None:
+        directory = own / f"preflight-{os.getpid()}-{_started(os.getpid())}-{next(_NUMBERS)}"
+        limit = directory / ("memory.limit_in_bytes" if self._cgroup.version == 1 else "memory.max")
+        try:
+            directory.mkdir()
+            # In v2 only cgroups without processes of their own hand out memory: the file is normally not there.
+            with limit.open("r+") as file:
+                if self._limit is not None:
+                    less = self._limit - reserve(self._limit)
+                    file.write(str(less))
+                    self._limit = less
+        except OSError:
+            _remove(directory)
+            return
+        self._directory = directory
+
+    @property
+    def procs(self) -> Path | None:
+        """The file to which a process writes its id to be enclosed; None: there is no enclosure."""
+        return self._directory and self._directory / "cgroup.procs"
+
+    def oom_kills(self) -> int:
+        """Return how many processes were killed for memory: in the enclosure, or else where this process is."""
+        if self._directory is None:
+            return oom_kills(self._files.root)
+        return _counted(self._files, self._cgroup, self._directory) or 0
+
+    def peak_bytes(self) -> int | None:
+        """Return the most memory that was in use in the enclosure, page cache included; None: not known."""
+        if self._directory is None:
+            return None
+        name = "memory.max_usage_in_bytes" if self._cgroup.version == 1 else "memory.peak"
+        return self._files.integer(self._directory / name)
+
+    def limit_bytes(self) -> int | None:
+        """Return the bytes that a child may use; None: no limit but the machine's."""
+        return self._limit
+
+
+def _memory_cgroup(files: Files) -> Cgroup:
+    return own_cgroup(files, cgroup_mounts(files), "memory")
+
+
+def _counted(files: Files, cgroup: Cgroup, directory: Path) -> int | None:
+    """Return the counter of kills in a cgroup's directory; None where there is none."""
+    name = "memory.oom_control" if cgroup.version == 1 else "memory.events"
+    return files.table(directory / name).get("oom_kill")
+
+
+def _limit(files: Files, cgroup: Cgroup) -> int | None:
+    """Return the least limit that binds this process, None where that is the machine's memory."""
+    least = min((limit for limit, _ in memory_limits(files, cgroup)), default=None)
+    return least if least is not None and least < mem_total(files) else None
+
+
+def _is_home(files: Files, directory: Path) -> bool:
+    """Whether this process is in the cgroup: beneath another one, a child would escape its limits."""
+    return str(os.getpid()) in (files.text(directory / "cgroup.procs") or "").split()
+
+
+def _remove_leftovers(own: Path) -> None:
+    """Remove the enclosures of supervisors that were killed."""
+    for directory in own.glob("preflight-*"):
+        match = _NAME.fullmatch(directory.name)
+        if match and _started(int(match[1])) != int(match[2]):
+            with suppress(OSError):
+                directory.rmdir()
+
+
+def _started(process: int) -> int | None:
+    """Return when a process started, in clock ticks since boot (proc.rst, stat field 22); None: there is none."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _remove(directory: Path) -> None:
+    """Remove a cgroup, which cannot be done before its last process is gone; what stays is removed the next time."""
+    deadline = time.monotonic() + REMOVE_SECONDS
+    while directory.exists() and time.monotonic() < deadline:
+        try:
+            directory.rmdir()
+        except OSError:
+            time.sleep(0.01)

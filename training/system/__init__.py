@@ -1,0 +1,1 @@
+"""The machine: cgroups, resources, interference and files."""

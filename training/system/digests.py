@@ -1,0 +1,74 @@
+"""SHA-256 of large files: computed once for as long as a file looks unchanged, with a sign of life at every block."""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import BinaryIO, Final
+
+from pydantic.dataclasses import dataclass
+
+from training.config.spec import STRICT
+from training.system.atomic_files import hash_rest, silent
+
+SETTLED_NS: Final = 2_000_000_000
+"""Nanoseconds without a change after which a file's times identify its content: no file system's clock is coarser."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Seen:
+    """What a file looks like. Whoever changes its content changes the last of these, which nobody can set."""
+
+    device: int
+    inode: int
+    start: int
+    """Bytes before those that were hashed."""
+    size: int
+    """Bytes, the ones before `start` included."""
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Digest:
+    """The verdict on one file; one process may pass it on to another of the same machine."""
+
+    seen: Seen
+    sha256: str
+
+
+class Digests:
+    """The files that were hashed in one attempt."""
+
+    def __init__(self, known: Iterable[Digest] = (), alive: Callable[[], None] = silent) -> None:
+        """Begin with the verdicts in `known`; `alive` is called after every block that is hashed."""
+        self._known = {digest.seen: digest.sha256 for digest in known}
+        self._alive = alive
+
+    def sha256(self, file: BinaryIO) -> str:
+        """Return the sha256, in hex, of what follows in `file`, without reading it where it looks as it did before.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        seen, began = _seen(file), time.time_ns()
+        known = self._known.get(seen)
+        if known is not None:
+            return known
+        start = file.tell()
+        digest = hash_rest(file, self._alive)
+        file.seek(start)
+        if _seen(file) == seen and seen.ctime_ns + SETTLED_NS < began:
+            self._known[seen] = digest
+        return digest
+
+    def known(self) -> tuple[Digest, ...]:
+        """Return the verdicts so far."""
+        return tuple(Digest(seen=seen, sha256=sha256) for seen, sha256 in self._known.items())
+
+
+def _seen(file: BinaryIO) -> Seen:
+    found = os.fstat(file.fileno())
+    return Seen(
+        device=found.st_dev, inode=found.st_ino, start=file.tell(), size=found.st_size,
+        mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns,
+    )  # fmt: skip

@@ -1,0 +1,154 @@
+"""What this container grants: processor time and memory, read from cgroup v1, v2 or a mix of both.
+
+The rules are the kernel's: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
+scheduler/sched-bwc.rst for the limits, filesystems/proc.rst for mountinfo, cgroup_namespaces(7) for paths.
+A limit binds everything below it, so each is looked up from the process's own cgroup to the topmost visible
+one, and the least counts. Nothing found in a file is an error: detection must work in any container.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from training.system import cgroups
+from training.system.cgroups import Cgroup, Files, cgroup_mounts, memory_limits, own_cgroup, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What the process may use, and which file says so."""
+
+    cores: int
+    """Whole processors to plan for: max(1, floor(min(len(affinity), quota)))."""
+    quota: float | None
+    """Processor seconds per second that the CFS bandwidth limit allows; None: unlimited."""
+    memory_bytes: int
+    """The budget: the least of the cgroup limits and MemTotal."""
+    affinity: frozenset[int]
+    """Processor numbers the scheduler may use (sched_getaffinity(2)); a cpuset is already applied in it."""
+    working_set_bytes: int | None
+    """Memory of the nearest cgroup that shows it, less its page cache (reclaimable); None: not readable."""
+    cores_source: str
+    """The file that holds the quota where it decides, else "affinity"."""
+    memory_source: str
+    """The file that holds the budget, else "MemTotal"."""
+    warnings: tuple[str, ...]
+    """One sentence for each thing that was not as expected; empty on a healthy system."""
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Bytes of the budget not in use, at least 0; the whole budget where the working set is unknown."""
+        return max(0, self.memory_bytes - (self.working_set_bytes or 0))
+
+
+def detect(
+    root: Path = Path("/"), *, affinity: frozenset[int] | None = None, mem_total: int | None = None
+) -> Resources:
+    """Read the limits of the calling process. No content of the files raises.
+
+    `root` is the directory beneath which every file is read, `affinity` stands in for sched_getaffinity(2)
+    and `mem_total` (bytes) for MemTotal of /proc/meminfo.
+    """
+    files = Files(root)
+    allowed = frozenset(os.sched_getaffinity(0)) if affinity is None else affinity
+    total = cgroups.mem_total(files) if mem_total is None else mem_total
+    mounts = cgroup_mounts(files)
+    memory = own_cgroup(files, mounts, "memory")
+
+    quota = min(quotas(files, own_cgroup(files, mounts, "cpu")), key=lambda quota: quota.processors, default=None)
+    cores, cores_source = len(allowed), "affinity"
+    if quota is not None and quota.processors < cores:
+        cores, cores_source = math.floor(quota.processors), shown(quota.path)
+
+    budget, memory_source = total, "MemTotal"
+    for limit, path in memory_limits(files, memory):
+        if limit < budget:
+            budget, memory_source = limit, shown(path)
+
+    return Resources(
+        cores=max(1, cores),
+        quota=None if quota is None else float(quota.processors),
+        memory_bytes=budget,
+        affinity=allowed,
+        working_set_bytes=_working_set(files, memory),
+        cores_source=cores_source,
+        memory_source=memory_source,
+        warnings=tuple(dict.fromkeys(files.warnings)),
+    )
+
+
+class MemoryUse:
+    """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
+
+    def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None) -> None:
+        """Find the limit, which is not looked up again; the arguments are those of `detect`."""
+        files = Files(root)
+        self._root = root
+        self.limit = detect(root, mem_total=mem_total).memory_bytes
+        """In bytes."""
+        self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
+
+    def bytes(self) -> int | None:
+        """Return the working set; None: not readable."""
+        return _working_set(Files(self._root), self._cgroup)
+
+
+_DEFAULT_PERIOD_US = 100_000
+"""cpu.max without a period (cgroup-v2.rst)."""
+_CPU_MAX = re.compile(r"\s*(max|[0-9]{1,20})(?:\s+([0-9]{1,20}))?\s*", re.ASCII)
+
+
+class Quota(NamedTuple):
+    """A CFS bandwidth limit."""
+
+    processors: Fraction  # exact, so that its floor is
+    path: Path
+
+
+def quotas(files: Files, cgroup: Cgroup) -> Iterator[Quota]:
+    """Yield the quota of each level that has one, for a `cgroup` of the cpu controller."""
+    for level in cgroup.levels:
+        path = level / ("cpu.cfs_quota_us" if cgroup.version == 1 else "cpu.max")
+        quota, period = _cfs_quota(files, path) if cgroup.version == 1 else _cpu_max(files, path)
+        if quota is None or period is None:
+            continue
+        if quota > 0 and period > 0:
+            yield Quota(Fraction(quota, period), path)
+        else:
+            files.warn(path, f"is ignored, {quota} us in {period} us is no quota")
+
+
+def _cfs_quota(files: Files, path: Path) -> tuple[int | None, int | None]:
+    """Return v1's quota, None for no limit, and period, both in us (sched-bwc.rst)."""
+    quota, period = files.integer(path), files.integer(path.parent / "cpu.cfs_period_us")
+    return None if quota is None or quota <= 0 else quota, period
+
+
+def _cpu_max(files: Files, path: Path) -> tuple[int | None, int]:
+    """Return v2's quota, None for no limit, and period, both in us (cgroup-v2.rst)."""
+    text = files.text(path)
+    if text is None:
+        return None, _DEFAULT_PERIOD_US
+    match = _CPU_MAX.fullmatch(text)
+    if match is None:
+        files.warn(path, f"is ignored, not a quota and a period: {text[:40]!a}")
+        return None, _DEFAULT_PERIOD_US
+    return None if match[1] == "max" else int(match[1]), int(match[2] or _DEFAULT_PERIOD_US)
+
+
+def _working_set(files: Files, cgroup: Cgroup) -> int | None:
+    """Measure the bytes in use that are not page cache, at the nearest level that shows them."""
+    usage_name, prefix = "memory.current", ""
+    if cgroup.version == 1:
+        usage_name, prefix = "memory.usage_in_bytes", "total_"  # total_: with descendants, as usage is
+    for level in cgroup.levels:
+        usage, stat = files.integer(level / usage_name), files.table(level / "memory.stat")
+        inactive, active = stat.get(f"{prefix}inactive_file"), stat.get(f"{prefix}active_file")
+        if usage is not None and inactive is not None and active is not None:
+            return max(0, usage - inactive - active)  # the files are read one after the other
+    return None
