@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+from fences import TTL, claimed, die, done, everything, fence_of, progress, said_in, started, stream
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -31,9 +32,8 @@ from worker.fence import (
 )
 from worker.publish import folded
 from worker.totals import counted
-from worker.wire import LIFECYCLE, AnyEvent, JobStarted, Progress, TrainingDone, TrainResult, flatten
+from worker.wire import LIFECYCLE, AnyEvent, TrainResult, flatten
 
-TTL = 1000
 PAYLOAD = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
 
 
@@ -48,48 +48,11 @@ def full(raw: Redis) -> Iterator[Callable[[], None]]:
     raw.config_set("maxmemory", 0)
 
 
-def fence_of(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
-    return Fence(raw, "j", owner, ttl=ttl, request="r")
-
-
-def claimed(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
-    """Return the fence of an attempt that has begun."""
-    fence = fence_of(raw, owner, ttl=ttl)
-    assert fence.claim("j").word == "claimed"
-    return fence
-
-
-def die(raw: Redis) -> None:
-    """Let the lease run out."""
-    raw.delete(keys.lease("j"))
-
-
 def taken_over(raw: Redis) -> tuple[Fence, Fence]:
     """Return an attempt that was taken for dead, and the one that has taken over."""
     old = claimed(raw, "old", ttl=100 * TTL)
     die(raw)
     return old, claimed(raw, "new")
-
-
-def started(attempt: int = 1, seq: int = 1) -> JobStarted:
-    return JobStarted(
-        seq=seq, job_id="j", attempt=attempt, ts=seq, worker="w", dataset="digits", model="cnn", epochs=1, batch_size=8
-    )
-
-
-def progress(seq: int, attempt: int = 1) -> Progress:
-    return Progress(
-        seq=seq, job_id="j", attempt=attempt, ts=seq, epoch=1, epochs=1, step=seq, steps=100, loss=0.5, accuracy=0.5,
-        samples_per_s=1, eta_s=1,
-    )  # fmt: skip
-
-
-def done(seq: int, attempt: int = 1) -> TrainingDone:
-    return TrainingDone(
-        seq=seq, job_id="j", attempt=attempt, ts=seq, test_accuracy=0.75, test_loss=0.5, epochs=1, best_epoch=1,
-        stopped_early=False, train_seconds=1, samples_per_s=1, measured_epoch_s=1, artifact="/a",
-        model_sha256="0" * 64,
-    )  # fmt: skip
 
 
 def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None) -> Entry:
@@ -105,25 +68,6 @@ def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None)
 def published(fence: Fence, entries: Sequence[Entry], *, before: int = 0) -> int | None:
     """Publish on behalf of an attempt that knows the events up to `before` of its own to be in Redis."""
     return fence.publish(entries, "rq:job:j", before={fence.attempt: before}, kept=1000)
-
-
-def stream(connection: Redis, key: str) -> list[dict[str, str]]:
-    """Return the records of a stream, oldest first."""
-    return [
-        {str(name): str(value) for name, value in fields.items()}
-        for _, fields in connection.xrange(key) or []
-        if fields
-    ]
-
-
-def said_in(connection: Redis, key: str) -> list[tuple[int, int]]:
-    """Return (attempt, seq) of every record of a stream."""
-    return [(int(record["attempt"]), int(record["seq"])) for record in stream(connection, key)]
-
-
-def everything(raw: Redis) -> dict[bytes | str, bytes | None]:
-    """Return all that Redis holds."""
-    return {key: raw.dump(key) for key in raw.keys()}  # noqa: SIM118 - a Redis is no dict
 
 
 def taken_from(queue: Queue, execution: str = "e") -> Place:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from fences import die, everything
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 from services import digits_job
 from structlog.testing import capture_logs
-from test_fence import die, everything
 
 from bench.faults.machines import RedisServer
 from worker import keys, quarantine, reaper

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from services import StartWorker, digits_job, wait_for, wait_until
-from test_survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
+from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
 
 from bench.faults.machines import Proxy, RedisServer
 from worker.client import Client

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from fences import claimed, die, done, everything, progress, said_in, started, stream
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 from services import StartWorker, digits_job, wait_until
 from structlog.testing import capture_logs
-from test_fence import claimed, die, done, everything, progress, said_in, started, stream
 
 from bench.faults.machines import RedisServer
 from worker import keys, sinks

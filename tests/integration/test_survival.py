@@ -15,19 +15,13 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
+from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
 
 from training.artifacts.publish import MANIFEST, MODEL
 from worker import keys
 from worker.client import Client
 from worker.settings import Settings
-from worker.wire import AnyEvent, CheckpointSaved, JobResumed, TrainJob
-
-FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
-
-
-def long_job(job_id: str, **fields: object) -> TrainJob:
-    """Return a deterministic job of some seconds."""
-    return digits_job(job_id=job_id, epochs=12, deterministic=True, plan={"threads": 1}, **fields)
+from worker.wire import CheckpointSaved, JobResumed
 
 
 @pytest.fixture(scope="module")
@@ -46,26 +40,6 @@ def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[st
         assert result.model_sha256 is not None
         undisturbed["long"] = result.model_sha256
     return undisturbed["long"]
-
-
-def until_checkpoint(client: Client, job_id: str, count: int = 2) -> None:
-    """Wait until a job has saved `count` checkpoints in a row."""
-    saved = 0
-    for event in client.events(job_id, timeout=60):
-        saved += isinstance(event, CheckpointSaved)
-        if saved == count:
-            return
-    raise AssertionError(f"{job_id} ended before it had saved {count} times")
-
-
-def see_that_nothing_is_doubled(client: Client, job_id: str) -> list[AnyEvent]:
-    """Every attempt's events are whole and in order, and the job is done once."""
-    events = list(client.events(job_id, timeout=10))
-    for attempt in {event.attempt for event in events}:
-        seqs = [event.seq for event in events if event.attempt == attempt]
-        assert seqs == list(range(1, len(seqs) + 1))
-    assert [event.type for event in events].count("training_done") == 1
-    return events
 
 
 def test_sigterm_puts_a_running_job_to_the_front(

@@ -1,0 +1,65 @@
+"""Fences and events of one job."""
+
+from redis import Redis
+
+from worker import keys
+from worker.fence import Fence
+from worker.wire import JobStarted, Progress, TrainingDone
+
+TTL = 1000
+
+
+def fence_of(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
+    return Fence(raw, "j", owner, ttl=ttl, request="r")
+
+
+def claimed(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
+    """Return the fence of an attempt that has begun."""
+    fence = fence_of(raw, owner, ttl=ttl)
+    assert fence.claim("j").word == "claimed"
+    return fence
+
+
+def die(raw: Redis) -> None:
+    """Let the lease run out."""
+    raw.delete(keys.lease("j"))
+
+
+def started(attempt: int = 1, seq: int = 1) -> JobStarted:
+    return JobStarted(
+        seq=seq, job_id="j", attempt=attempt, ts=seq, worker="w", dataset="digits", model="cnn", epochs=1, batch_size=8
+    )
+
+
+def progress(seq: int, attempt: int = 1) -> Progress:
+    return Progress(
+        seq=seq, job_id="j", attempt=attempt, ts=seq, epoch=1, epochs=1, step=seq, steps=100, loss=0.5, accuracy=0.5,
+        samples_per_s=1, eta_s=1,
+    )  # fmt: skip
+
+
+def done(seq: int, attempt: int = 1) -> TrainingDone:
+    return TrainingDone(
+        seq=seq, job_id="j", attempt=attempt, ts=seq, test_accuracy=0.75, test_loss=0.5, epochs=1, best_epoch=1,
+        stopped_early=False, train_seconds=1, samples_per_s=1, measured_epoch_s=1, artifact="/a",
+        model_sha256="0" * 64,
+    )  # fmt: skip
+
+
+def stream(connection: Redis, key: str) -> list[dict[str, str]]:
+    """Return the records of a stream, oldest first."""
+    return [
+        {str(name): str(value) for name, value in fields.items()}
+        for _, fields in connection.xrange(key) or []
+        if fields
+    ]
+
+
+def said_in(connection: Redis, key: str) -> list[tuple[int, int]]:
+    """Return (attempt, seq) of every record of a stream."""
+    return [(int(record["attempt"]), int(record["seq"])) for record in stream(connection, key)]
+
+
+def everything(raw: Redis) -> dict[bytes | str, bytes | None]:
+    """Return all that Redis holds."""
+    return {key: raw.dump(key) for key in raw.keys()}  # noqa: SIM118 - a Redis is no dict
