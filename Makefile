@@ -53,11 +53,11 @@ types: $(VENV)/.dev
 architecture: $(VENV)/.dev
 	$(BIN)/pytest -q tests/unit/test_architecture.py
 
-schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire.py and the routes.
-	$(BIN)/python -m worker.schemas
+schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/__init__.py and the routes.
+	$(BIN)/python -m worker.wire.json_schema
 
-docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/settings.py.
-	$(BIN)/python -m worker.settings_doc
+docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/config/settings.py.
+	$(BIN)/python -m worker.config.docs
 
 sbom: $(VENV)/.demo $(TOOLS)/.made  ## Write build/sbom.json: what a worker consists of, as CycloneDX.
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python

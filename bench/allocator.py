@@ -19,7 +19,7 @@ from training.config.plan import Plan
 from training.config.spec import DEFAULTS
 from training.data.prepare import prepare
 from training.process.launch import environment_for
-from worker.settings import load
+from worker.config.settings import load
 
 if TYPE_CHECKING:
     from calibration.measure.benchmark import Contender

@@ -24,7 +24,7 @@ from bench.tables import spread
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS
 from training.data.prepare import prepare
-from worker.settings import load
+from worker.config.settings import load
 
 PAIRS: Final = 6
 BLOCKS: Final = {"cnn": 3 * 429, "resnet18": 29}

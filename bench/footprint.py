@@ -15,8 +15,8 @@ from typing import Final
 import psutil
 from redis import Redis
 
-from worker.embedded_redis import redis_server
-from worker.settings import load, service_environment
+from worker.broker.embedded_redis import redis_server
+from worker.config.settings import load, service_environment
 
 REPETITIONS: Final = 7
 

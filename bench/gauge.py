@@ -24,7 +24,7 @@ from training.data.dataset_store import open_store
 from training.data.prepare import prepare
 from training.loop.train_step import TrainStep, prepare_process
 from training.system.reference_workload import gauge
-from worker.settings import load
+from worker.config.settings import load
 
 SECONDS: Final = 120.0
 BLOCK_SECONDS: Final = 0.5

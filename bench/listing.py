@@ -21,7 +21,7 @@ from redis import Redis
 
 from bench.tables import head, judged, row, spread
 from bench.web import ask, service
-from worker import keys
+from worker.broker import keys
 from worker.wire import FUNCTION, STATE_TTL
 
 QUEUE: Final = "preflight"

@@ -13,7 +13,7 @@ from training.config.spec import TrainSpec
 from training.data.dataset_store import Store, open_store
 from training.data.prepare import prepare
 from training.errors import DatasetError
-from worker.settings import load
+from worker.config.settings import load
 
 STEPS: Final = (0, 2, 4, 8, 16)
 SEEDS: Final = range(5)

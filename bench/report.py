@@ -19,8 +19,9 @@ from training.config.recipes import RECIPES
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.process.child import Child, follow
-from worker import report, report_child
-from worker.report import REPORT, ReportRequest
+from worker.report import child as report_child
+from worker.report import request as report
+from worker.report.request import REPORT, ReportRequest
 
 SPEC: Final = RECIPES["fast"]
 ROUNDS: Final = 7

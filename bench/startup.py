@@ -21,7 +21,7 @@ from bench.tables import spread
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS
 from training.data.prepare import prepare
-from worker.settings import load
+from worker.config.settings import load
 
 ROUNDS: Final = 5
 BOUND: Final = 1.0

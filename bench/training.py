@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.tables import judged, spread
-from worker.settings import load, service_environment
+from worker.config.settings import load, service_environment
 
 SEEDS: Final = (0, 1, 2)
 PARITY: Final = 0.05

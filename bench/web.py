@@ -25,10 +25,10 @@ import psutil
 from redis import Redis
 
 from bench.tables import head, judged, row
-from worker import keys
-from worker.embedded_redis import redis_server
-from worker.publish import publish
-from worker.settings import Settings, service_environment
+from worker.broker import keys
+from worker.broker.embedded_redis import redis_server
+from worker.config.settings import Settings, service_environment
+from worker.events.state import publish
 from worker.wire import EVENTS_KEPT, STATE_TTL, JobStarted, Progress, flatten
 
 RATE: Final = 50

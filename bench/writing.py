@@ -14,7 +14,7 @@ from typing import Final
 
 from bench.tables import spread
 from training.system.atomic_files import staged
-from worker.settings import load
+from worker.config.settings import load
 
 SIZE: Final = 128 << 20
 """Bytes: what a checkpoint of `resnet18` has."""

@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from services import wait_until
 
-from worker.settings import Settings, service_environment
+from worker.config.settings import Settings, service_environment
 
 FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

@@ -2,8 +2,8 @@
 
 from redis import Redis
 
-from worker import keys
-from worker.fence import Fence
+from worker.broker import keys
+from worker.broker.fencing import Fence
 from worker.wire import JobStarted, Progress, TrainingDone
 
 TTL = 1000

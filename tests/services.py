@@ -17,9 +17,9 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from bench.faults.machines import RedisServer
+from worker.broker.embedded_redis import redis_server
 from worker.client import Client
-from worker.embedded_redis import redis_server
-from worker.settings import Settings, service_environment
+from worker.config.settings import Settings, service_environment
 from worker.wire import JobState, TrainJob
 
 # No test asserts on time, and the first call of many a function imports something.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from services import wait_until
 
-from worker.settings import Settings, service_environment
+from worker.config.settings import Settings, service_environment
 
 JSON = {"content-type": "application/json"}
 

@@ -18,7 +18,7 @@ from training.config.spec import TrainSpec
 from training.data.dataset_store import StoreInfo
 from training.data.prepare import prepare, prepared
 from training.system.resources import detect
-from worker.settings import child_environment, load
+from worker.config.settings import child_environment, load
 
 PREFLIGHT: Final = str(Path(sys.executable).parent / "preflight")
 MODELS: Final = ("cnn", "resnet18")

@@ -11,7 +11,7 @@ from calibration.cache.plan_cache import PlanCache
 from calibration.choose import Options, Surroundings, choose_plan
 from training.data.prepare import prepared
 from training.system.resources import detect
-from worker.settings import child_environment, load
+from worker.config.settings import child_environment, load
 from worker.wire import JOB_TYPE, parse_job
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from bench.calibration.common import PREFLIGHT, Asked, mnist
 from bench.tables import head, judged, row, spread
 from training.system.interference import Machine
-from worker.settings import load, service_environment
+from worker.config.settings import load, service_environment
 
 EPOCHS: Final = 2
 CHECKED: Final = "prediction_checked"

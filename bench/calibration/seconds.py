@@ -19,7 +19,7 @@ from typing import Final
 from bench.calibration.common import PREFLIGHT, Asked, mnist
 from bench.faults.means import NotHere, memory_limit
 from bench.tables import head, judged, row, spread
-from worker.settings import load, service_environment
+from worker.config.settings import load, service_environment
 
 RUNS: Final = {"cnn": 3, "resnet18": 1}
 BOUNDS: Final = {"cnn": 5.0, "resnet18": 45.0}

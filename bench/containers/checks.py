@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from bench.containers.stack import ANSWER, IMAGE, ROOT, Answer, Docker, Failed, Stack, wait_for
 from bench.tables import spread
-from worker.health import LONGEST_SILENCE
+from worker.ops.health import LONGEST_SILENCE
 
 PORT: Final = 18_000
 """Of this host's loopback, for the page of the stack under test."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from worker.embedded_redis import executable
+from worker.broker.embedded_redis import executable
 
 READY_WITHIN: Final = 20.0
 """Seconds for a server to load its append-only file and answer."""

@@ -37,9 +37,9 @@ from calibration.measure import child as calibration_child
 from training.artifacts.publish import MANIFEST, MODEL
 from training.config.plan import Plan
 from training.loop import child as training_child
-from worker import keys
+from worker.broker import keys
 from worker.client import Client
-from worker.settings import Settings, service_environment
+from worker.config.settings import Settings, service_environment
 from worker.wire import (
     FUNCTION,
     AnyEvent,

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from bench.faults.scene import Verdict
-from worker.embedded_redis import executable
+from worker.broker.embedded_redis import executable
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
 

@@ -29,9 +29,9 @@ from bench.faults.preflight import PreflightScene
 from bench.faults.scene import Container, Job, Moment, S, Scene, Service, Verdict, hit
 from bench.faults.strikes import Run, tripwire
 from training.errors import PreflightError
-from worker.admission import admit
-from worker.safe_job import parse
-from worker.settings import Settings
+from worker.config.settings import Settings
+from worker.queue.admission.admit import admit
+from worker.queue.untrusted_job import parse
 
 TAKEOVER_S: Final = 30.0
 """Seconds within which another host goes on with the job of a dead one."""

@@ -20,7 +20,7 @@ from training.config.plan import Plan, Precision
 from training.config.spec import TrainSpec
 from training.process.launch import environment_for
 from training.system.resources import detect
-from worker.settings import child_environment
+from worker.config.settings import child_environment
 
 SPEC, PLAN = TypeAdapter(TrainSpec), TypeAdapter(Plan)
 FIGURES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, float])

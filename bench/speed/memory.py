@@ -21,7 +21,7 @@ from bench.calibration.common import PREFLIGHT, mnist
 from bench.faults.means import NotHere, memory_limit
 from bench.speed.common import Asked
 from bench.tables import head, row
-from worker.settings import load, service_environment
+from worker.config.settings import load, service_environment
 from worker.wire import TrainResult
 
 CASES: Final = (("cnn", 512), ("cnn", 1024), ("cnn", 2048), ("resnet18", 1024), ("resnet18", 2048))

@@ -14,7 +14,7 @@ from training.config.recipes import RECIPES
 from training.config.registry import DATASETS, names
 from training.data.prepare import prepare, prepared
 from training.errors import DatasetError
-from worker.settings import load
+from worker.config.settings import load
 
 
 def main(asked: Asked) -> None:

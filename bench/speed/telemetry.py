@@ -24,9 +24,9 @@ from bench.calibration.common import mnist
 from bench.speed.common import Asked, quick_precision
 from bench.tables import head, judged, row, spread
 from training.loop import child as training_child
+from worker.broker.embedded_redis import redis_server
 from worker.client import Client
-from worker.embedded_redis import redis_server
-from worker.settings import load, service_environment
+from worker.config.settings import load, service_environment
 from worker.wire import JOB_TYPE, OwnPlan, Progress, TrainJob, TrainResult
 
 ROUNDS: Final = 5

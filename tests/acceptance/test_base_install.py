@@ -9,7 +9,7 @@ import pytest
 from services import ROOT, StartWorker, new_environment, wait_for
 
 from worker.client import Client
-from worker.settings import Settings
+from worker.config.settings import Settings
 
 
 @pytest.fixture(scope="module")

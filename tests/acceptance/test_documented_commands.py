@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from redis import Redis
 from services import ROOT, digits_job, wait_until
 
-from worker import quarantine
 from worker.cli import main
 from worker.client import Client
-from worker.settings import Settings, service_environment
+from worker.config.settings import Settings, service_environment
+from worker.queue import quarantine
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BIN = Path(sys.executable).parent
@@ -30,13 +30,17 @@ SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
 """What makes a training one of about a second."""
 
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
-EXPORTED = ("tests/integration/test_exports.py", "test_a_model_is_sent_whatever_happens_meanwhile", "needs services")
+EXPORTED = (
+    "tests/integration/worker/exporters/test_exports.py",
+    "test_a_model_is_sent_whatever_happens_meanwhile",
+    "needs services",
+)
 PROVEN = {
     "make demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "makes .venv and then runs `preflight demo`"),
     "make test": ("tests/acceptance/test_documented_commands.py", "test_a_documented_command_works", "runs all tests"),
     "preflight demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "trains MNIST"),
     "preflight serve":
-        ("tests/integration/test_serve.py", "test_a_real_job_from_http_to_its_result", "on a free port"),
+        ("tests/integration/worker/web/test_server.py", "test_a_real_job_from_http_to_its_result", "on a free port"),
     "preflight upload JOB": EXPORTED,
     "PREFLIGHT_ARTIFACT_URL=s3://models/digits AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... preflight worker":
         EXPORTED,
@@ -53,7 +57,8 @@ PROVEN = {
         ("tests/integration/training/artifacts/test_trained.py",
          "test_an_export_that_says_something_else_is_refused", "takes seconds"),
     "preflight calibrate --explain":
-        ("tests/unit/test_calibrate_command.py", "test_explain_tells_how_it_came_to_that", "a calibration more"),
+        ("tests/unit/worker/cli/commands/test_calibrate_command.py",
+         "test_explain_tells_how_it_came_to_that", "a calibration more"),
 }  # fmt: skip
 """Command -> file and name of the test that runs it, and why it is not run here."""
 

@@ -16,9 +16,9 @@ from redis import Redis
 from services import ROOT, StartWorker
 from web import free_port, serving
 
-from worker import keys
+from worker.broker import keys
 from worker.client import Client
-from worker.settings import Settings
+from worker.config.settings import Settings
 
 EXAMPLE = ROOT / "deploy" / "examples" / "typescript"
 BUILD = ROOT / "build"

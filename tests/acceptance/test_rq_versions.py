@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("2.6.0", "2.12.0")
 TESTS = (
-    "tests/integration/test_rq_records.py",
-    "tests/integration/test_service.py::test_a_job_is_trained_and_told",
-    "tests/integration/test_service.py::test_a_stop_command_of_rq_cancels",
+    "tests/integration/worker/broker/test_rq_records.py",
+    "tests/integration/worker/queue/test_worker.py::test_a_job_is_trained_and_told",
+    "tests/integration/worker/queue/test_worker.py::test_a_stop_command_of_rq_cancels",
 )
 
 

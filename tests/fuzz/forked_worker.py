@@ -1,6 +1,6 @@
 """A real `preflight worker`, forked from the test process instead of started afresh: 20 ms instead of a second.
 
-The process runs `worker.service.serve`; only its stages, its waits and the connection it is given are the test's.
+The process runs `worker.queue.worker.serve`; only its stages, its waits and the connection it is given are the test's.
 """
 
 import gc
@@ -20,8 +20,8 @@ from faulty_redis import Shared, Traps, faulty_redis
 from redis import Redis
 from rq import Queue
 
-from worker import service
-from worker.settings import Settings
+from worker.config.settings import Settings
+from worker.queue import worker as service
 
 STARTS_WITHIN: Final = 10.0
 PATH_OF_URL: Final = len("unix://")

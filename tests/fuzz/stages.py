@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from training.artifacts.publish import publish, save
 from training.config.spec import TrainSpec
 from training.errors import ArtifactError, DatasetError
-from worker.run import Run
+from worker.jobs.pipeline import Run
 from worker.wire import TrainJob, TrainResult
 
 Behaviour = Literal["finish", "finish late", "fail", "fail late", "fail for retry", "break", "wait", "die", "die once"]
@@ -44,7 +44,9 @@ SCALED: Final[Mapping[str, float]] = {
 def scale() -> None:
     """Shorten the waits in every module of `worker` that this process has loaded."""
     found: set[str] = set()
-    modules = [module for name, module in sys.modules.items() if name.startswith("worker.") and name != "worker.client"]
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("worker.") and name != "worker.client.client"
+    ]
     for module in modules:
         for name in SCALED.keys() & vars(module).keys():
             setattr(module, name, SCALED[name] if name != "LEASE_MS" else int(SCALED[name]))

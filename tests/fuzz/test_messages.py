@@ -20,10 +20,10 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from bench.faults.hostile import Grower, Hostile
-from worker import keys
+from worker.broker import keys
+from worker.broker.embedded_redis import redis_server
 from worker.client import Client
-from worker.embedded_redis import redis_server
-from worker.settings import Settings
+from worker.config.settings import Settings
 from worker.wire import TrainJob
 
 MESSAGES: Final = 10_000

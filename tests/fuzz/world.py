@@ -45,10 +45,10 @@ from rq.serializers import JSONSerializer
 from stages import BEHAVIOURS, Behaviour
 
 from training.artifacts.publish import MODEL
-from worker import keys
-from worker.answers import text
+from worker.broker import keys
+from worker.broker.replies import text
 from worker.client import Client
-from worker.settings import Settings
+from worker.config.settings import Settings
 from worker.wire import FUNCTION, AnyEvent, JobFailed, TrainJob
 
 DRAINED_WITHIN: Final = 15.0

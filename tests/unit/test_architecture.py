@@ -30,8 +30,8 @@ CHILD_SIDE = {
     "training/models/cnn.py",
     "training/optim/muon.py",
     "training/loop/train_step.py",
-    "worker/report_page.py",
-    "worker/report_plots.py",
+    "worker/report/page.py",
+    "worker/report/plots.py",
 }
 """Modules that only child processes import, and that may therefore import torch at module scope."""
 
@@ -85,9 +85,9 @@ def test_heavy_packages_stay_out_of_module_scope(path: str) -> None:
 
 @pytest.mark.parametrize("path", modules())
 def test_only_the_settings_read_the_environment(path: str) -> None:
-    """os.environ and os.getenv occur in worker/settings.py alone."""
+    """os.environ and os.getenv occur in worker/config/settings.py alone."""
     names = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
-    if path == "worker/settings.py":
+    if path == "worker/config/settings.py":
         assert "environ" in names
     else:
         assert not names & {"environ", "getenv", "environb", "putenv"}
@@ -95,8 +95,8 @@ def test_only_the_settings_read_the_environment(path: str) -> None:
 
 @pytest.mark.parametrize("path", modules())
 def test_every_redis_key_is_in_one_file(path: str) -> None:
-    """Keys are spelled out in worker/keys.py alone."""
-    assert ("preflight:{" in (ROOT / path).read_text()) == (path == "worker/keys.py")
+    """Keys are spelled out in worker/broker/keys.py alone."""
+    assert ("preflight:{" in (ROOT / path).read_text()) == (path == "worker/broker/keys.py")
 
 
 def test_the_service_side_imports_no_torch() -> None:
@@ -104,7 +104,7 @@ def test_the_service_side_imports_no_torch() -> None:
     names = [
         ".".join(Path(path).with_suffix("").parts)
         for path in modules()
-        if path not in CHILD_SIDE | {"worker/demo.py"} and not path.endswith("__init__.py")
+        if path not in CHILD_SIDE | {"worker/cli/demo.py"} and not path.endswith("__init__.py")
     ]
     program = f"import {', '.join(names)}, sys; print(*sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training.errors import PreflightError
-from worker import settings_doc
+from worker.config import docs as settings_doc
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("worker", "calibration", "training")

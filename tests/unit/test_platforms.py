@@ -18,12 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import JsonValue, TypeAdapter
 from test_docs import anchors
 
-from worker import totals
 from worker.cli import main
-from worker.settings import Settings
-from worker.web.access import PRIVATE
-from worker.web.board import Overview
-from worker.web.metrics import Snapshot, exposition
+from worker.config.settings import Settings
+from worker.events import counters as totals
+from worker.web.auth import PRIVATE
+from worker.web.overview import Overview
+from worker.web.prometheus import Snapshot, exposition
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -23,7 +23,7 @@ MANIFEST_VERSION: Final = 1
 PUBLISHING: Final = "publishing"
 """Lock file beside the staged models of a job, held while one of them is put in place."""
 ATTEMPTS: Final = 1_000_000_000
-"""Numbers of attempts are below this: more digits are none, see `worker.places.NUMBER`."""
+"""Numbers of attempts are below this: more digits are none, see `worker.jobs.paths.NUMBER`."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
 

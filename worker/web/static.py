@@ -36,5 +36,5 @@ class StaticFile:
 
 
 def page_files() -> dict[str, StaticFile]:
-    """Return the files of the page by name."""
-    return {path.name: StaticFile(path) for path in PAGE.iterdir() if path.is_file()}
+    """Return the files of the page by their path in its folder."""
+    return {path.relative_to(PAGE).as_posix(): StaticFile(path) for path in PAGE.rglob("*") if path.is_file()}

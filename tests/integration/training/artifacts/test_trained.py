@@ -23,10 +23,10 @@ from training.artifacts.publish import MANIFEST
 from training.data.dataset_store import StoreInfo, open_store
 from training.errors import PreflightError
 from training.process.child import Child, follow
-from worker import report_child
 from worker.client import Client
-from worker.report import REPORT, REQUEST, ReportRequest
-from worker.settings import Settings
+from worker.config.settings import Settings
+from worker.report import child as report_child
+from worker.report.request import REPORT, REQUEST, ReportRequest
 
 REPORTING = {"PREFLIGHT_REPORT": "auto"}
 NASTY = "</title><script>alert('x')</script>$\\frac{1}{0}$"
@@ -199,7 +199,7 @@ def test_a_redeploy_in_the_report_loses_nothing(settings: Settings, client: Clie
     """The job goes back into its queue, and the next worker ends it from its last checkpoint, report and all."""
     client.enqueue(digits_job(job_id="late"))
     worker = start_worker("--burst", environment=REPORTING)
-    begun = settings.state_dir / "jobs" / "late" / "1" / "worker-report_child.request.json"
+    begun = settings.state_dir / "jobs" / "late" / "1" / "worker-report-child.request.json"
     wait_until(begun.exists, 60)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.wait() == 0

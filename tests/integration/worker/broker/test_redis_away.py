@@ -1,0 +1,82 @@
+"""Redis dies, is cut off, or comes back empty, while real workers train."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from services import StartWorker, digits_job, wait_for, wait_until
+from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
+
+from bench.faults.machines import Proxy, RedisServer
+from worker.client import Client
+from worker.config.settings import Settings
+
+
+@pytest.fixture
+def proxy(server: RedisServer, tmp_path: Path) -> Iterator[Proxy]:
+    """A way to it that can be cut."""
+    proxy = Proxy(tmp_path / "proxy.sock", server.path)
+    proxy.open()
+    yield proxy
+    proxy.cut()
+
+
+@pytest.fixture
+def client(server: RedisServer, settings: Settings, tmp_path: Path) -> Client:
+    """A client of that server, with an outbox."""
+    return Client(server.url, queue=settings.queue, outbox=tmp_path / "outbox")
+
+
+def test_redis_cut_across_the_end(proxy: Proxy, client: Client, settings: Settings, start_worker: StartWorker) -> None:
+    """A job that ends while Redis is away is finished when it is back: not failed, not run again."""
+    client.enqueue(digits_job(job_id="job", epochs=10))
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": proxy.url})
+    until_checkpoint(client, "job", 1)
+    proxy.cut()
+    wait_until(lambda: any((settings.artifact_dir / "~staging").glob("job/1/manifest.json")), seconds=60)
+    time.sleep(2)
+    assert not (settings.artifact_dir / "job").exists()
+    assert worker.process.poll() is None
+    proxy.open()
+    state = wait_for(client, "job")
+    assert (state.status, state.attempt) == ("finished", 1)
+    see_that_nothing_is_doubled(client, "job")
+    assert (settings.artifact_dir / "job" / "manifest.json").exists()
+
+
+@pytest.mark.slow  # tests/acceptance/test_faults.py empties Redis, too
+def test_redis_comes_back_empty(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
+    """The running job ends with all its events; a queued one is enqueued again from the outbox; both are said."""
+    client.enqueue(long_job("running"), ensure=True)
+    client.enqueue(digits_job(job_id="waiting"), ensure=True)
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url, **FREQUENT})
+    until_checkpoint(client, "running", 1)
+    server.kill()
+    server.empty()
+    server.start()
+    assert client.status("waiting").status == "unknown"
+    assert "waiting" in client.resubmit()
+    assert wait_for(client, "running").status == "finished"
+    assert wait_for(client, "waiting").status == "finished"
+    events = see_that_nothing_is_doubled(client, "running")
+    assert events[0].type == "job_started"
+    assert "redis_lost_its_data" in worker.output()
+    assert Redis.from_url(server.url).scard("rq:workers") == 1
+    assert client.resubmit() == []
+    assert list(client._outbox.ids()) == []
+    assert worker.process.poll() is None
+
+
+def test_a_producer_that_finds_no_redis_keeps_its_job(
+    server: RedisServer, client: Client, start_worker: StartWorker
+) -> None:
+    """`ensure` keeps the job in the outbox, and `resubmit` enqueues it once Redis is there."""
+    server.kill()
+    handle = client.enqueue(digits_job(job_id="job"), ensure=True)
+    assert (handle.created, handle.waiting) == (False, True)
+    server.start()
+    assert client.resubmit() == ["job"]
+    start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})
+    assert wait_for(client, "job").status == "finished"

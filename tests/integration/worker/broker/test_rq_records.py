@@ -1,0 +1,221 @@
+"""RQ's records of a job as we write them: RQ's own classes, whichever version is installed, read them as their own."""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+from pydantic import JsonValue
+from redis import Redis
+from rq import Queue, Retry, Worker
+from rq.job import Job, JobStatus
+from rq.serializers import JSONSerializer
+
+from worker.broker import keys
+from worker.broker.fencing import Fence, Place, Superseded
+from worker.broker.replies import text
+from worker.broker.rq_records import Execution, RqRecords, failed, finished
+from worker.queue.untrusted_job import SafeJob, load
+from worker.wire import FUNCTION, TrainResult
+
+JOB: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
+RESULT = TrainResult(job_id="j", attempt=1, status="finished")
+TTL = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that a worker executes."""
+
+    job: SafeJob
+    execution: Execution
+    fence: Fence
+    records: RqRecords
+    worker: Worker
+
+
+def running(raw: Redis, queue: Queue, **options: object) -> Running:
+    """Return a job that was taken, claimed and started."""
+    rq_job = queue.enqueue(FUNCTION, args=(JOB,), job_id="j", **options)
+    raw.lmove(queue.key, queue.intermediate_queue_key)
+    worker = Worker([queue], connection=raw, serializer=JSONSerializer)
+    worker.register_birth()
+    records = RqRecords(raw, queue, worker.name, accepted_ttl=TTL)
+    job, execution = load(rq_job.id, raw), Execution("e" * 32, time.time())
+    records.begin_execution(job, execution)
+    fence = Fence(raw, "j", f"{worker.name}/{execution.id}", ttl=TTL, request="r")
+    assert fence.claim("j").word == "claimed"
+    records.start_job(job, execution, fence)
+    return Running(job, execution, fence, records, worker)
+
+
+def stored(raw: Redis) -> Job:
+    return Job.fetch("j", connection=raw, serializer=JSONSerializer)
+
+
+def test_a_started_job_is_running_for_rq(raw: Redis, queue: Queue) -> None:
+    """Status, worker, registry, execution and the worker's own state."""
+    one = running(raw, queue)
+    job = stored(raw)
+    assert (job.get_status(), job.worker_name, job.started_at is not None) == (JobStatus.STARTED, one.worker.name, True)
+    assert queue.started_job_registry.get_job_ids(cleanup=False) == ["j"]
+    assert [execution.id for execution in job.get_executions()] == [one.execution.id]
+    assert raw.llen(queue.intermediate_queue_key) == 0
+    (worker,) = Worker.all(connection=raw, serializer=JSONSerializer)
+    assert (worker.get_state(), worker.get_current_job_id()) == ("busy", "j")
+    one.records.keep_execution(one.job, one.execution)
+    assert stored(raw).last_heartbeat is not None
+
+
+def test_a_success_is_one_for_rq(raw: Redis, queue: Queue) -> None:
+    """Status, result, registries and time to live are as RQ writes them; recorded again it changes nothing."""
+    one = running(raw, queue, result_ttl=77, meta={"a": 1})
+    for _ in range(2):
+        one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
+    job = stored(raw)
+    assert (job.get_status(), job.meta, job.ended_at is not None) == (JobStatus.FINISHED, {"a": 1}, True)
+    assert job.return_value() == RESULT.model_dump(mode="json", exclude_none=True)
+    assert len(job.results()) == 1
+    assert 0 < raw.ttl(job.key) <= 77
+    assert 0 < raw.ttl(keys.rq_results("j")) <= 77
+    assert queue.finished_job_registry.get_job_ids() == ["j"]
+    assert queue.started_job_registry.get_job_ids() == []
+    assert job.get_executions() == []
+    one.worker.refresh()
+    assert (one.worker.successful_job_count, one.worker.failed_job_count) == (1, 0)
+    one.records.keep_execution(one.job, one.execution)
+    assert queue.started_job_registry.get_job_ids() == []
+
+
+def test_an_end_is_recorded_once_whoever_comes_round_with_it(raw: Redis, queue: Queue) -> None:
+    """A second taking of the job, from before its end, finds it done; enqueued again, it is recorded again."""
+    one, again = running(raw, queue), Execution("f" * 32, time.time())
+    one.records.begin_execution(one.job, again)
+    raw.rpush(queue.intermediate_queue_key, "j")
+    end = finished(one.job, RESULT)
+    one.records.end_job(one.job, "j", end, one.execution, one.fence)
+    one.records.end_job(one.job, "j", end, again, None)
+    assert len(stored(raw).results()) == 1
+    assert queue.started_job_registry.get_job_ids() == []
+    assert raw.llen(queue.intermediate_queue_key) == 0
+    queue.enqueue(FUNCTION, args=(JOB,), job_id="j")
+    one.records.end_job(one.job, "j", end, None, None)
+    assert len(stored(raw).results()) == 2
+
+
+def test_a_failure_is_one_for_rq(raw: Redis, queue: Queue) -> None:
+    """With its sentence, and a time to live of the result, too, which RQ's own default lacks."""
+    one = running(raw, queue, retry=Retry(max=2))
+    one.records.end_job(one.job, "j", failed(one.job, "diverged: too fast"), one.execution, one.fence)
+    job = stored(raw)
+    latest = job.latest_result()
+    assert job.get_status() == JobStatus.FAILED
+    assert latest is not None
+    assert (latest.type.name, latest.exc_string) == ("FAILED", "diverged: too fast")
+    assert queue.failed_job_registry.get_job_ids() == ["j"]
+    assert raw.ttl(job.key) > 0
+    assert raw.ttl(keys.rq_results("j")) > 0
+
+
+@pytest.mark.parametrize("outcome", ["finished", "failed"])
+def test_what_shall_not_be_kept_is_gone_at_once(raw: Redis, queue: Queue, outcome: str) -> None:
+    """`result_ttl=0`, `failure_ttl=0`: nothing of RQ's is left, and it can be recorded again."""
+    one = running(raw, queue, result_ttl=0, failure_ttl=0)
+    end = finished(one.job, RESULT) if outcome == "finished" else failed(one.job, "why")
+    for _ in range(2):
+        one.records.end_job(one.job, "j", end, one.execution, one.fence)
+        one.records.keep_execution(one.job, one.execution)
+    left = [text(key) for key in raw.keys("rq:*") if "worker" not in text(key)]
+    assert left == ["rq:queues"]
+
+
+def test_what_shall_be_kept_for_ever_is(raw: Redis, queue: Queue) -> None:
+    """`result_ttl=-1`."""
+    one = running(raw, queue, result_ttl=-1)
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
+    assert raw.ttl("rq:job:j") == raw.ttl(keys.rq_results("j")) == -1
+    assert raw.zscore(queue.finished_job_registry.key, "j") == float("inf")
+
+
+def test_an_attempt_that_was_taken_over_records_nothing(raw: Redis, queue: Queue) -> None:
+    """Neither the start nor the end of its job."""
+    one = running(raw, queue)
+    raw.delete(keys.lease("j"))
+    assert Fence(raw, "j", "other/x", ttl=TTL, request="r").claim("j").word == "claimed"
+    with pytest.raises(Superseded):
+        one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
+    with pytest.raises(Superseded):
+        one.records.start_job(one.job, one.execution, one.fence)
+    assert stored(raw).get_status() == JobStatus.STARTED
+
+
+def test_a_job_handed_back_leaves_no_execution(raw: Redis, queue: Queue) -> None:
+    """No stale id in `rq:executions:<id>`, which RQ's deletion of the job stumbles over."""
+    one = running(raw, queue, result_ttl=0)
+    one.records.requeue(one.job, Place(queue, "j", one.execution.id), one.fence, front=True)
+    assert queue.get_job_ids() == ["j"]
+    assert not raw.exists(keys.rq_executions("j"), keys.rq_worker_executions(one.worker.name))
+    stored(raw).delete()
+    assert not raw.exists("rq:job:j")
+
+
+# --- a Redis that lost its data
+
+
+def test_a_running_job_is_restored(raw: Redis, queue: Queue) -> None:
+    """The next sign of life says that records were lost; restored, RQ knows the job as before, and can end it."""
+    one = running(raw, queue, result_ttl=77, meta={"a": 1}, description="mine")
+    raw.flushall()
+    assert one.fence.beat(further=False).records_lost
+    one.records.start_job(one.job, one.execution, one.fence)
+    assert not one.fence.beat(further=False).records_lost
+    job = stored(raw)
+    assert (job.get_status(), job.meta, job.description, job.result_ttl) == (JobStatus.STARTED, {"a": 1}, "mine", 77)
+    assert queue.started_job_registry.get_job_ids(cleanup=False) == ["j"]
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
+    assert stored(raw).get_status() == JobStatus.FINISHED
+
+
+def test_a_job_is_requeued_although_its_records_were_lost(raw: Redis, queue: Queue) -> None:
+    """As at a redeploy right after Redis came back empty."""
+    one = running(raw, queue)
+    raw.flushall()
+    one.records.requeue(one.job, Place(queue, "j", one.execution.id), one.fence, front=True)
+    assert queue.get_job_ids() == ["j"]
+    assert stored(raw).get_status() == JobStatus.QUEUED
+    assert load("j", raw).args == [JOB]
+
+
+def test_a_job_ends_although_its_records_were_lost(raw: Redis, queue: Queue) -> None:
+    """As where the data is lost between the last sign of life and the end."""
+    one = running(raw, queue)
+    raw.flushall()
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
+    assert stored(raw).get_status() == JobStatus.FINISHED
+    assert queue.started_job_registry.get_job_ids(cleanup=False) == []
+
+
+def test_a_job_that_somebody_deleted_stays_deleted(raw: Redis, queue: Queue) -> None:
+    """Redis has lost nothing: the fence is there."""
+    one = running(raw, queue)
+    stored(raw).delete()
+    assert not one.fence.beat(further=False).records_lost
+    one.records.start_job(one.job, one.execution, one.fence)
+    one.records.requeue(one.job, Place(queue, "j", one.execution.id), one.fence, front=True)
+    assert not raw.exists("rq:job:j")
+    assert queue.get_job_ids() == []
+
+
+# --- keys of one job that hold something else
+
+
+def test_keys_of_another_type_harm_nothing(raw: Redis, queue: Queue) -> None:
+    """RQ's keys of the job itself are replaced."""
+    for key in (keys.rq_executions("j"), keys.rq_results("j")):
+        raw.set(key, "1")
+    one = running(raw, queue)
+    raw.delete(keys.rq_execution("j", one.execution.id))
+    raw.set(keys.rq_execution("j", one.execution.id), "1")
+    raw.set(keys.rq_worker_executions(one.worker.name), "1")
+    one.records.keep_execution(one.job, one.execution)
+    one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
+    assert stored(raw).return_value() == RESULT.model_dump(mode="json", exclude_none=True)

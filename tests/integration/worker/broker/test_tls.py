@@ -1,0 +1,116 @@
+"""Redis behind TLS: a worker that trusts its certificate works as ever, one that does not says so and ends."""
+
+import asyncio
+import ssl
+import subprocess
+import sys
+import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trustme
+from services import StartWorker, digits_job
+
+from worker.client import Client
+from worker.config.settings import Settings, service_environment
+
+
+@contextmanager
+def tls_in_front_of(unix_url: str, certificate: trustme.LeafCert) -> Iterator[int]:
+    """Take TLS connections and pass what comes in on to a socket; yields the port."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificate.configure_cert(context)
+
+    async def pump(source: StreamReader, sink: StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(65_536):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    async def connect(reader: StreamReader, writer: StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_unix_connection(unix_url.removeprefix("unix://"))
+        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)  # noqa: ARG005 - refused handshakes are what is tested
+    server = loop.run_until_complete(asyncio.start_server(connect, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        port: int = server.sockets[0].getsockname()[1]
+        yield port
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """A file with the certificate of whoever signed that of Redis."""
+    return tmp_path / "ca.pem"
+
+
+@pytest.fixture
+def port(settings: Settings, authority: Path) -> Iterator[int]:
+    """Where the test's Redis answers over TLS, as localhost."""
+    signer = trustme.CA()
+    signer.cert_pem.write_to_path(str(authority))
+    with tls_in_front_of(settings.redis_url, signer.issue_cert("localhost")) as port:
+        yield port
+
+
+def test_a_job_runs_over_tls(port: int, authority: Path, start_worker: StartWorker) -> None:
+    """Enqueued, run by a real worker and watched through verified connections."""
+    url = f"rediss://localhost:{port}/0?ssl_ca_certs={authority}"
+    client = Client(url)
+    client.enqueue(digits_job(job_id="secret"))
+    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": url})
+    assert worker.wait() == 0, worker.output()
+    assert client.status("secret").status == "finished"
+    assert [event.type for event in client.events("secret")][-1] == "training_done"
+
+
+@pytest.mark.parametrize("wrong", ["authority", "name", "file", "no TLS"])
+def test_a_certificate_that_is_not_trusted_ends_the_worker(
+    wrong: str, port: int, authority: Path, settings: Settings, start_worker: StartWorker
+) -> None:
+    """Signed by another, made out to another name, no file to compare it with, or no TLS spoken: exit code 1.
+
+    The worker and the doctor say it in one sentence each.
+    """
+    host, scheme, expected = "localhost", "rediss", "certificate verify failed"
+    match wrong:
+        case "authority":
+            trustme.CA().cert_pem.write_to_path(str(authority))
+        case "name":
+            host, expected = "127.0.0.1", "not valid for '127.0.0.1'"
+        case "file":
+            authority, expected = authority.with_name("nowhere.pem"), "No such file"
+        case "no TLS":
+            scheme, expected = "redis", "did not answer"
+    url = f"{scheme}://user:hunter2@{host}:{port}/0" + (f"?ssl_ca_certs={authority}" if scheme == "rediss" else "")
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": url, "PREFLIGHT_REDIS_WAIT": "0.2"})
+    assert worker.wait() == 1
+    *_, sentence = worker.output().splitlines()
+    assert sentence.startswith(f"preflight: Redis at {scheme}://user:***@{host}:{port}/0")
+    assert expected in sentence
+    assert "Traceback" not in worker.output()
+    assert "hunter2" not in worker.output()
+    doctor = subprocess.run(
+        [sys.executable, "-P", "-m", "worker.cli", "doctor"],
+        env={**service_environment(settings), "PREFLIGHT_REDIS_URL": url}, capture_output=True, text=True,
+    )  # fmt: skip
+    (finding,) = [line for line in doctor.stdout.splitlines() if " redis  " in line]
+    assert finding.startswith("fail")
+    assert wrong == "no TLS" or expected in finding
+    assert doctor.returncode == 1
+    assert "hunter2" not in doctor.stdout + doctor.stderr

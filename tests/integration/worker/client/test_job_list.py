@@ -1,0 +1,392 @@
+"""`preflight jobs` and what TAB completes, against a real Redis and in a real bash."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner, Result
+from pydantic import JsonValue
+from redis import Redis
+from redis.client import Pipeline
+from services import digits_job
+from web import serving
+
+from bench.listing import fill
+from worker.broker import keys
+from worker.broker.embedded_redis import redis_server
+from worker.broker.replies import text
+from worker.cli import main
+from worker.cli.completion import PATIENCE, names
+from worker.client import Client
+from worker.client.rq_ids import SMALLEST_PAGE
+from worker.config.settings import Settings, service_environment
+from worker.events.state import publish
+from worker.queue.reaper import RAW
+from worker.wire import EVENT, Status
+
+
+@pytest.fixture(autouse=True)
+def _environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in service_environment(settings).items():
+        monkeypatch.setenv(name, value)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def listed(*arguments: str) -> list[str]:
+    result = run("jobs", "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["job_id"] for line in result.stdout.splitlines()]
+
+
+def tell(settings: Settings, job_id: str, kind: str, ts: float, **fields: JsonValue) -> None:
+    event = EVENT.validate_python({"type": kind, "job_id": job_id, "attempt": 1, "seq": 1, "ts": ts, **fields})
+    publish(Redis.from_url(settings.redis_url), event, ttl=600)
+
+
+def begin(settings: Settings, job_id: str, ts: float) -> None:
+    tell(settings, job_id, "job_started", ts, worker="w", dataset="digits", model="cnn", epochs=3, batch_size=32)
+
+
+@pytest.fixture
+def five(settings: Settings, client: Client, connection: Redis) -> Client:
+    """Five jobs: one that failed a day ago, one cancelled, one running for five minutes, and two that wait."""
+    now = time.time()
+    for job_id in ("failed", "cancelled", "running", "waiting", "strange"):
+        client.enqueue(digits_job(job_id=job_id))
+    client.cancel("cancelled")
+    begin(settings, "failed", now - 86_400 * 3 - 7_200)
+    tell(settings, "failed", "job_failed", now - 86_400 * 3, reason="diverged\x1b[2J", message="m")
+    begin(settings, "running", now - 300)
+    tell(settings, "running", "epoch_done", now - 1, epoch=2, loss=0.1, val_acc=0.975, samples_per_s=1, seconds=1,
+         train_seconds=1)  # fmt: skip
+    for job_id, status, registry in (("failed", "failed", "failed"), ("running", "started", "wip")):
+        connection.hset(f"rq:job:{job_id}", "status", status)
+        connection.lrem("rq:queue:preflight", 1, job_id)
+        entry = f"{job_id}:execution" if registry == "wip" else job_id
+        connection.zadd(f"rq:{registry}:preflight", {entry: now + 600})
+    connection.delete(keys.state("strange"))
+    connection.set(keys.state("strange"), "no hash")
+    return client
+
+
+@pytest.mark.usefixtures("five")
+def test_jobs_are_listed_newest_last() -> None:
+    """With status, age, how long it took, epoch, accuracy and why; of those that wait, the last enqueued last."""
+    lines = run("jobs").stdout.splitlines()
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    assert rows["JOB"] == "STATUS AGE TOOK EPOCH ACCURACY WHY"
+    assert rows["failed"] == "failed 3 d 2 h diverged\\x1b[2J"
+    assert re.fullmatch(r"running \d+ s 5 min 2/3 97\.50%", rows["running"])
+    assert re.fullmatch(r"cancelled \d+ s", rows["cancelled"])
+    assert re.fullmatch(r"queued \d+ s", rows["waiting"])
+    assert re.fullmatch(r"queued \d+ s", rows["strange"])
+    order = [line.split()[0] for line in lines[1:]]
+    assert order[0] == "failed"
+    assert order.index("waiting") < order.index("strange")
+
+
+@pytest.mark.usefixtures("five")
+def test_some_of_them() -> None:
+    """By status, and the newest."""
+    assert listed("--status", "failed, cancelled") == ["failed", "cancelled"]
+    assert listed("--status", "finished") == []
+    assert len(listed("--limit", "2")) == 2
+    assert listed("--limit", "1", "--status", "running,failed") == ["running"]
+    assert listed("--limit", "9") == listed()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--status", "runing"],
+            "--status 'runing' is not known (did you mean 'running'?); use some of queued, running",
+        ),
+        (["--status", ""], "--status '' is not known"),
+        (["--limit", "0"], "--limit is '0', but must be a whole number of at least 1"),
+        (["--limit", "many"], "--limit is 'many', but must be"),
+        (["--limit", "10001"], "--limit is '10001', but must be a whole number of at least 1 and at most 10000"),
+        (["--limit", "9" * 5000], f"--limit is '{'9' * 60}'..., but must be"),
+        (["--limit", "\u0663"], "--limit is '\u0663', but must be"),
+        (["--status", "x" * 5000], f"--status '{'x' * 60}'... is not known"),
+    ],
+)
+def test_what_is_no_status_or_number_is_refused(arguments: list[str], words: str) -> None:
+    """In one sentence, with exit code 2."""
+    result = run("jobs", *arguments)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert words in result.stderr
+
+
+def test_many_jobs_take_no_more_questions_than_few(client: Client) -> None:
+    """Three pipelines, whatever there is: the ids, when each was last heard of, and what is said of those shown."""
+    asked = []
+    for number in range(30):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    execute = Pipeline.execute
+
+    def counted(pipeline: Pipeline, raise_on_error: bool = True) -> list[object]:
+        asked.append(len(pipeline))
+        return list(execute(pipeline, raise_on_error))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pipeline, "execute", counted)
+        assert len(client.jobs()) == 30
+    assert asked == [11, 60, 60]
+
+
+def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
+    """And it is said that there may be more."""
+    for number in range(101):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    result = run("jobs", "--json")
+    assert len(result.stdout.splitlines()) == 100
+    assert result.stderr == "there may be more than these 100; --limit N lists more\n"
+    assert json.loads(result.stdout.splitlines()[-1])["job_id"] == "100"
+    assert run("jobs", "--limit", "100").stderr == ""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """A Redis with very many jobs, and how long ago each was heard of."""
+
+    settings: Settings
+    redis: Redis
+    newest: Mapping[str, Sequence[str]]
+    """Status, or `all` -> ids, the newest first."""
+
+
+OURS: Final = {"finished": "finished", "failed": "failed", "canceled": "cancelled", "queued": "queued"}
+"""RQ's word -> ours."""
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Crowd]:
+    """100,000 jobs; besides 50,000 that have expired, and 60 of which only the newest entries are left."""
+    with redis_server() as url:
+        redis = Redis.from_url(url)
+        fill(redis, 100_000)
+        pipe, now = redis.pipeline(transaction=False), time.time()
+        for registry in ("finished", "failed"):
+            pipe.zadd(f"rq:{registry}:preflight", {f"expired-{number}": now - number for number in range(25_000)})
+        for registry in ("finished", "failed", "canceled"):
+            pipe.zadd(f"rq:{registry}:preflight", {f"gone-{number}": 2 * now + number for number in range(20)})
+        pipe.execute()
+        places = {name: RAW.validate_python(redis.zrange(f"rq:{name}:preflight", 0, -1)) for name in OURS}
+        places["queued"] = RAW.validate_python(redis.lrange("rq:queue:preflight", 0, -1))
+        newest: dict[str, list[str]] = {
+            OURS[name]: sorted((text(entry) for entry in entries if entry.startswith(b"job-")), reverse=True)
+            for name, entries in places.items()
+        }
+        newest["all"] = sorted((job_id for ids in newest.values() for job_id in ids), reverse=True)
+        assert len(newest["all"]) == 100_000
+        yield Crowd(Settings(redis_url=url), redis, newest)
+
+
+QUESTIONS: Final[Sequence[Sequence[Status]]] = [[], ["queued"], ["finished"], ["failed"], ["cancelled"], ["running"]]
+
+
+@pytest.mark.parametrize("statuses", QUESTIONS)
+@pytest.mark.parametrize("limit", [1, 100, 1000])
+def test_a_list_of_very_many_jobs_is_right_and_reads_few(crowd: Crowd, statuses: Sequence[Status], limit: int) -> None:
+    """The newest, and none that no longer exists; what Redis is asked, and answers, grows with the limit alone."""
+    client = Client(crowd.settings.redis_url)
+    client.jobs(limit=1)
+    crowd.redis.config_resetstat()
+    states = client.jobs(limit=limit, statuses=statuses)
+    asked, sent = crowd.redis.info("commandstats"), int(crowd.redis.info("stats")["total_net_output_bytes"])
+    expected = crowd.newest.get(statuses[0], []) if statuses else crowd.newest["all"]
+    assert [state.job_id for state in states] == [*expected[:limit]]
+    most = max(limit, SMALLEST_PAGE)
+    calls = {name.removeprefix("cmdstat_"): int(said["calls"]) for name, said in asked.items()}
+    sources_asked = calls.get("zrange", 0) + calls.get("lrange", 0)
+    assert sources_asked <= 20
+    assert calls.get("hmget", 0) <= 2 * (sources_asked + 1) * most
+    assert sent <= 2**14 + 1000 * most * (sources_asked + 1)
+    assert set(calls) <= {"zrange", "lrange", "hmget", "info", "config"}
+
+
+def test_a_list_of_several_statuses_is_right(crowd: Crowd) -> None:
+    """Merged by time."""
+    both = sorted([*crowd.newest["failed"], *crowd.newest["cancelled"]], reverse=True)
+    states = Client(crowd.settings.redis_url).jobs(limit=300, statuses=["failed", "cancelled"])
+    assert [state.job_id for state in states] == both[:300]
+
+
+def test_very_many_jobs_are_listed_over_http_and_in_a_terminal(
+    crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limit and status go down to Redis; nobody waits for all of them."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", crowd.settings.redis_url)
+    assert listed("--limit", "3") == [*reversed(crowd.newest["all"][:3])]
+    assert listed("--status", "failed", "--limit", "3") == [*reversed(crowd.newest["failed"][:3])]
+    assert len(names("jobs", "job-")) > 1000
+    with serving(crowd.settings, tmp_path) as service:
+        crowd.redis.config_resetstat()
+        for query, expected in (
+            ("", crowd.newest["all"][:100]), ("?limit=2", crowd.newest["all"][:2]),
+            ("?status=failed&limit=2", crowd.newest["failed"][:2]), ("?status=unknown", []),
+        ):  # fmt: skip
+            answer = service.ask("GET", f"/v1/jobs{query}").json
+            assert isinstance(answer, list)
+            assert [state["job_id"] for state in answer] == expected
+        assert int(crowd.redis.info("commandstats")["cmdstat_hmget"]["calls"]) < 5000
+
+
+def test_those_that_run_come_first(client: Client, settings: Settings, connection: Redis) -> None:
+    """Though others were heard of later: a crowd does not hide them."""
+    begin(settings, "running", time.time() - 300)
+    connection.hset("rq:job:running", "status", "started")
+    connection.zadd("rq:wip:preflight", {"running:execution": time.time() + 60})
+    for number in range(5):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    assert [state.job_id for state in client.jobs(limit=2)] == ["running", "4"]
+
+
+def test_a_job_that_was_put_back_is_listed(client: Client, connection: Redis, settings: Settings) -> None:
+    """At the head of a long queue it was heard of last; one between queue and worker is listed, too."""
+    for number in range(300):
+        client.enqueue(digits_job(job_id=f"{number}"))
+    begin(settings, "0", time.time() + 1)
+    tell(settings, "0", "job_interrupted", time.time() + 1, message="m")
+    assert client.jobs(limit=1)[0].job_id == "0"
+    connection.lmove("rq:queue:preflight", "rq:queue:preflight:intermediate", "LEFT", "RIGHT")
+    assert client.jobs(limit=1, statuses=["queued"])[0].job_id == "0"
+    assert len(client.jobs(limit=1000)) == 300
+
+
+def test_jobs_that_are_kept_for_ever_hide_no_newer_one(connection: Redis, client: Client) -> None:
+    """RQ scores them with inf or -1: by that alone, all of them would stand before or behind all others."""
+    now = time.time()
+    for registry, never, status in (("finished", "inf", "finished"), ("failed", "-1", "failed")):
+        connection.zadd(f"rq:{registry}:preflight", {f"{registry}-{number}": never for number in range(200)})
+        connection.zadd(f"rq:{registry}:preflight", {f"{registry}-new": now + 600})
+        for name, ago in (*((f"{registry}-{number}", 1000 + number) for number in range(200)), (f"{registry}-new", 1)):
+            connection.hset(f"rq:job:{name}", "status", status)
+            connection.hset(keys.state(name), mapping={"status": status, "updated_at": now - ago})
+    assert {state.job_id for state in client.jobs(limit=2)} == {"finished-new", "failed-new"}
+    assert len(client.jobs(limit=1000)) == 402
+
+
+@pytest.mark.usefixtures("five")
+@pytest.mark.parametrize("name", ["queue", "wip", "finished", "failed", "canceled", "queue:preflight:intermediate"])
+def test_a_key_of_another_type_hides_no_other_job(connection: Redis, client: Client, name: str) -> None:
+    """What stands under it cannot be known; all else can."""
+    key = f"rq:{name}" if name.endswith("intermediate") else f"rq:{name}:preflight"
+    theirs = {"queue": {"waiting", "strange"}, "wip": {"running"}, "failed": {"failed"}, "canceled": {"cancelled"}}
+    connection.delete(key)
+    connection.hset(key, "x", "y")
+    everything = {"failed", "cancelled", "running", "waiting", "strange"}
+    assert {state.job_id for state in client.jobs()} == everything - theirs.get(name, set())
+
+
+@pytest.mark.usefixtures("five")
+def test_a_status_is_the_jobs_own(connection: Redis, client: Client) -> None:
+    """Wherever its entry stands: one that has told its end and is not booked yet is no longer running."""
+    connection.hset(keys.state("running"), "status", "finished")
+    assert [state.job_id for state in client.jobs(statuses=["finished"])] == ["running"]
+    assert client.jobs(statuses=["running"]) == []
+    connection.hset(keys.state("failed"), "updated_at", "nan")
+    assert client.jobs()[-1].job_id == "failed"
+
+
+@pytest.mark.usefixtures("five")
+def test_bash_completes_jobs_and_names() -> None:
+    """TAB in an interactive shell, beneath a pseudo terminal: a job id, and a data set."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    master, slave = pty.openpty()
+    shell = subprocess.Popen(
+        [bash, "--norc", "--noprofile", "-i"],
+        env={**os.environ, "PATH": path, "PS1": "$ ", "TERM": "dumb"}, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        os.write(master, b'eval "$(preflight completion bash)"; echo ready-$((1 + 1))\n')
+        read_until(master, "ready-2")
+        for typed, shown in (
+            ("watch wai", "watch waiting "),
+            ("train --dataset fash", "train --dataset fashion-mnist "),
+        ):
+            os.write(master, f"preflight {typed}\t".encode())
+            read_until(master, f"preflight {shown}")
+            os.write(master, b"\x15")
+    finally:
+        os.close(master)
+        shell.kill()
+        shell.wait()
+
+
+def read_until(descriptor: int, words: str) -> None:
+    output = ""
+    while words not in output:
+        ready, _, _ = select.select([descriptor], [], [], 20)
+        assert ready, output
+        output += os.read(descriptor, 4096).decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("shell", "word"), [("bash", "complete -o nosort"), ("zsh", "compdef"), ("fish", "complete --")]
+)
+def test_each_shell_gets_its_script(shell: str, word: str) -> None:
+    """And no other."""
+    assert word in run("completion", shell).stdout
+    refused = run("completion", "tcsh")
+    assert (refused.exit_code, "use one of bash, zsh, fish" in refused.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("five")
+def test_names_are_found_without_torch() -> None:
+    """Ids from Redis, for `cancel` those that go on, and names from the registry."""
+    assert names("jobs", "w") == ["waiting"]
+    assert sorted(names("jobs that go on", "")) == ["running", "strange", "waiting"]
+    assert names("models", "cnn") == [
+        "cnn",
+        "cnn-committee",
+        "cnn-large",
+        "cnn-large-valid",
+        "cnn-medium",
+        "cnn-small",
+        "cnn-small-unpadded",
+        "cnn-small-valid",
+        "cnn-unpadded",
+        "cnn-valid",
+    ]
+    assert names("recipes", "") == ["fast", "balanced", "best"]
+    assert names("statuses", "f") == ["finished", "failed"]
+    program = (
+        "import sys; from worker.cli.completion import names; names('datasets', ''); names('models', '');"
+        "names('recipes', ''); print(*{'torch', 'numpy', 'redis'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True).stdout == "\n"
+
+
+def test_a_redis_that_cannot_be_asked_completes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a word, whether it is away, its address is none, or it never answers."""
+    for url in (f"unix://{tmp_path}/none.sock", "http://x"):
+        monkeypatch.setenv("PREFLIGHT_REDIS_URL", url)
+        assert names("jobs", "") == []
+    silent = socket.socket(socket.AF_UNIX)
+    silent.bind(str(tmp_path / "silent.sock"))
+    silent.listen()
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", f"unix://{tmp_path}/silent.sock")
+    assert names("jobs", "") == []
+    assert PATIENCE <= 1

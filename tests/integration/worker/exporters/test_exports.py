@@ -1,0 +1,118 @@
+"""One job that also goes to S3, to MLflow and to TensorBoard, through a redeploy and a place that is away."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from objects import BUCKET, objects
+from services import StartWorker, digits_job
+
+from training.artifacts.publish import MANIFEST, MODEL
+from training.errors import Cancelled
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.exporters.tensorboard import drawing
+from worker.jobs.heartbeat import _outcome
+from worker.jobs.local.training import upload_here
+from worker.jobs.paths import places
+from worker.jobs.pipeline import Run, Unwatched
+from worker.wire import AnyEvent, JobWarning, TrainingDone, TrainResult
+
+
+class Kept:
+    """A sink that keeps events."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
+        self.events.append(event)
+        assert result is None or event.type == "training_done"
+
+
+class Cancelling(Unwatched):
+    """For a run that somebody cancels."""
+
+    def look(self) -> None:
+        raise Cancelled("cancelled on request")
+
+
+def test_a_model_is_sent_whatever_happens_meanwhile(
+    settings: Settings, client: Client, start_worker: StartWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM during the upload: the next attempt sends what is trained. S3 silent: a warning.
+
+    Cancelled meanwhile: so the job ends. The model is there all the while, and `preflight upload` sends it.
+    """
+    from mlflow import MlflowClient
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    url, runs_uri, drawn = f"s3://{BUCKET}/models", f"file://{tmp_path}/runs", tmp_path / "drawn"
+    job = digits_job(job_id="job")
+
+    def adopted(attempt: int, watch: Unwatched, **more: object) -> tuple[TrainResult, list[AnyEvent]]:
+        """Do what the next attempt does; return its result and its events."""
+        set_up = settings.model_copy(update={"artifact_url": url, "tensorboard_dir": drawn, **more})
+        kept = Kept()
+        run = Run(
+            settings=set_up, worker="w", job_id="job", attempt=attempt, places=places(settings, "job", attempt),
+            sinks=(kept, *drawing(set_up, job, "job", attempt)), watch=watch,
+        )  # fmt: skip
+        result = _outcome(run, job, lambda: None)
+        assert isinstance(result, TrainResult)
+        return result, kept.events
+
+    with objects() as s3:
+        for name, value in {
+            "AWS_ENDPOINT_URL": s3.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2",
+            "AWS_DEFAULT_REGION": "us-east-1", "MLFLOW_ALLOW_FILE_STORE": "true",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        s3.held = MODEL
+        client.enqueue(job)
+        worker = start_worker(environment={"PREFLIGHT_ARTIFACT_URL": url, "PREFLIGHT_TENSORBOARD_DIR": str(drawn)})
+        assert s3.holding.wait(90)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert client.status("job").status == "queued"
+        assert "hunter2" not in worker.output()
+
+        s3.reset()
+        result, events = adopted(2, Unwatched(), mlflow_uri=runs_uri)
+        assert (result.status, result.artifact_url) == ("finished", f"{url}/job")
+        (done,) = events
+        assert isinstance(done, TrainingDone)
+        assert done.artifact_url == result.artifact_url
+        manifest = json.loads(s3.content(f"models/job/{MANIFEST}") or b"null")
+        assert manifest["sha256"][MODEL] == result.model_sha256
+
+        curves = EventAccumulator(str(drawn / "job"))
+        curves.Reload()
+        losses = curves.Scalars("train/loss")
+        assert [at.value for at in curves.Scalars("test/accuracy")] == [pytest.approx(result.test_accuracy)]
+        runs = MlflowClient(tracking_uri=runs_uri)
+        experiment = runs.get_experiment_by_name("preflight")
+        assert experiment is not None
+        (run,) = runs.search_runs([experiment.experiment_id])
+        assert run.data.metrics["test/accuracy"] == result.test_accuracy
+        logged = runs.get_metric_history(run.info.run_id, "train/loss")
+        assert [at.step for at in logged] == [at.step for at in losses]
+        assert [at.value for at in logged] == pytest.approx([at.value for at in losses])
+
+        s3.held = MODEL
+        result, events = adopted(3, Unwatched(), export_seconds=2.0)
+        assert (result.status, result.artifact_url) == ("finished", None)
+        assert [event.message for event in events if isinstance(event, JobWarning)] == [
+            f"the model was not sent to {url} ({url} took more than 2 s: it did not answer); it is kept in "
+            f"{settings.artifact_dir / 'job'}, and `preflight upload job` sends it"
+        ]
+
+        result, events = adopted(4, Cancelling())
+        assert result.status == "cancelled"
+        assert [event.type for event in events] == ["job_cancelled"]
+
+        s3.reset()
+        assert upload_here("job", settings.model_copy(update={"artifact_url": url})) == [url]
+        # The attempt that adopted it last vouches for it.
+        assert json.loads(s3.content(f"models/job/{MANIFEST}") or b"null") == {**manifest, "attempt": 3}

@@ -1,0 +1,93 @@
+"""Real workers: what the dead left goes, and a frozen attempt does not replace the model of its successor."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+from services import StartWorker, digits_job, wait_for, wait_until
+
+from training.artifacts.publish import attempt_of, read_manifest
+from worker.broker import keys
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.jobs.paths import STAGING, places
+
+FREEZE = """
+import os, signal
+from worker.jobs import pipeline as run
+
+publish = run.publish
+
+def freeze_and_publish(*arguments):
+    if os.environ["FREEZE"] == "before":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    done = publish(*arguments)
+    if os.environ["FREEZE"] == "after":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return done
+
+run.publish = freeze_and_publish
+"""
+"""For sitecustomize: stops a supervisor on either side of the renames; no signal from outside would be so exact."""
+
+
+def test_a_starting_worker_clears_up(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """Beside its jobs, of which it loses none."""
+    where = places(settings, "dead", 1)
+    where.staged.mkdir()
+    where.close()
+    when = time.time() - settings.state_ttl - 3600
+    for root in (settings.state_dir, settings.artifact_dir):
+        for path in (*root.rglob("*"), root):
+            os.utime(path, (when, when))
+    client.enqueue(digits_job(job_id="job"))
+    assert start_worker("--burst").wait() == 0
+    assert client.status("job").status == "finished"
+    assert list((settings.state_dir / "jobs").iterdir()) == []
+    assert list((settings.artifact_dir / STAGING).iterdir()) == []
+
+
+@pytest.mark.slow  # two trainings and a lease; tests/unit/training/artifacts/test_artifact.py has the same in a second
+def test_a_frozen_attempt_does_not_replace_its_successors_model(
+    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """SIGSTOP right before the renames, takeover, the successor's model is in place, SIGCONT: it stays the result's."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(FREEZE)
+    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
+
+    def start(when: str) -> psutil.Process:
+        """Start a worker; return its supervisor, once that is frozen."""
+        worker = start_worker(environment={"PYTHONPATH": path, "FREEZE": when})
+        found: list[psutil.Process] = []
+
+        def is_frozen() -> bool:
+            found[:] = [
+                child
+                for child in psutil.Process(worker.process.pid).children()
+                if child.status() == psutil.STATUS_STOPPED
+            ]
+            return bool(found)
+
+        wait_until(is_frozen, seconds=120)
+        return found[0]
+
+    client.enqueue(digits_job(job_id="job"))
+    first = start("before")
+    second = start("after")
+    assert connection.hget(keys.fence("job"), "attempt") == "2"
+    assert attempt_of(settings.artifact_dir / "job") == 2
+    first.send_signal(signal.SIGCONT)
+    wait_until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE, seconds=60)
+    second.send_signal(signal.SIGCONT)
+    state = wait_for(client, "job")
+    manifest = read_manifest(settings.artifact_dir / "job")
+    assert manifest is not None
+    assert (state.status, manifest["attempt"]) == ("finished", 2)
+    digests = manifest["sha256"]
+    assert isinstance(digests, dict)
+    assert digests["model.safetensors"] == state.model_sha256

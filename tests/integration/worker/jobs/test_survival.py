@@ -1,0 +1,227 @@
+"""A job outlives what runs it: what tests/acceptance/test_faults.py does not look at closely enough."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from groups import new_cgroup
+from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
+from services import StartWorker, digits_job, wait_for, wait_until
+from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
+
+from training.artifacts.publish import MANIFEST, MODEL
+from worker.broker import keys
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.wire import CheckpointSaved, JobResumed
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, str]:
+    """Weights of jobs that nobody disturbed, by their number of epochs."""
+    return {}
+
+
+def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> str:
+    """Return the sha256 of the weights of `long_job`, trained without a disturbance."""
+    if "long" not in undisturbed:
+        client.enqueue(long_job("reference"))
+        assert start_worker("--burst").wait() == 0
+        result = client.result("reference")
+        assert result is not None
+        assert result.model_sha256 is not None
+        undisturbed["long"] = result.model_sha256
+    return undisturbed["long"]
+
+
+def test_sigterm_puts_a_running_job_to_the_front(
+    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
+) -> None:
+    """The worker saves, exits with 0, and the next one goes on with that job before all others."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    worker = start_worker()
+    until_checkpoint(client, "job", 1)
+    client.enqueue(digits_job(job_id="behind"))
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert client.status("job").status == "queued"
+    queue = Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+    assert queue.get_job_ids() == ["job", "behind"]
+    assert connection.hget("rq:job:job", "retries_left") == "2"
+    assert start_worker("--burst").wait() == 0
+    state = client.status("job")
+    assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
+    assert client.status("behind").status == "finished"
+    events = see_that_nothing_is_doubled(client, "job")
+    stopped_at = [event for event in events if isinstance(event, CheckpointSaved) and event.attempt == 1][-1]
+    (resumed,) = [event for event in events if isinstance(event, JobResumed)]
+    assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
+
+
+@pytest.mark.usefixtures("signals_heard")
+def test_a_closed_terminal_costs_nothing(client: Client, start_worker: StartWorker) -> None:
+    """Shell and kernel each say so: a second SIGHUP is not one who has lost patience."""
+    client.enqueue(long_job("job"))
+    worker = start_worker()
+    until_checkpoint(client, "job", 1)
+    worker.process.send_signal(signal.SIGHUP)
+    time.sleep(0.01)
+    worker.process.send_signal(signal.SIGHUP)
+    assert worker.wait(30) == 0
+    assert client.status("job").status == "queued"
+    told = [event.type for event in client.events("job", timeout=1)]
+    assert told[-2:] == ["checkpoint_saved", "job_interrupted"]
+
+
+@pytest.mark.slow
+def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> None:
+    """Without patience: exit code 1, no process left, the job back in its queue, and nothing lost."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    worker = start_worker(environment=FREQUENT)
+    until_checkpoint(client, "job")
+    processes = psutil.Process(worker.process.pid).children(recursive=True)
+    for process in processes:
+        process.suspend()  # so that the first signal cannot be heeded
+    worker.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 1
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []
+    assert client.status("job").status == "queued"
+    assert start_worker("--burst").wait() == 0
+    assert client.status("job").model_sha256 == sha
+
+
+@pytest.mark.slow
+def test_sigterm_during_calibration(client: Client, start_worker: StartWorker) -> None:
+    """A job that is still being calibrated goes back at once, too."""
+    client.enqueue(digits_job(job_id="job", calibrate=True, force_calibration=True, epochs=3))
+    worker = start_worker()
+    for event in client.events("job", timeout=60):
+        if event.type == "calibration_trial":
+            break
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert client.status("job").status == "queued"
+    assert start_worker("--burst").wait() == 0
+    assert client.status("job").status == "finished"
+
+
+@pytest.mark.slow  # tests/acceptance/test_faults.py has a worker stopped and woken, too
+def test_a_stopped_attempt_that_wakes_up_can_write_nothing(
+    client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
+) -> None:
+    """SIGSTOP beyond the lease, takeover, SIGCONT: the old attempt ends itself, and only the new one is heard."""
+    sha = expected_sha(client, start_worker, undisturbed)
+    client.enqueue(long_job("job"))
+    first = start_worker(environment=FREQUENT)
+    until_checkpoint(client, "job")
+    tree = [psutil.Process(first.process.pid), *psutil.Process(first.process.pid).children(recursive=True)]
+    for process in tree:
+        process.suspend()
+    start_worker(environment=FREQUENT)
+    wait_until(lambda: connection.hget(keys.fence("job"), "attempt") == "2", seconds=60)
+    for process in tree:
+        process.resume()
+    state = wait_for(client, "job")
+    assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
+    see_that_nothing_is_doubled(client, "job")
+    wait_until(lambda: not psutil.Process(first.process.pid).children(), seconds=30)
+    assert "superseded" in first.output()
+    client.enqueue(digits_job(job_id="next"))
+    assert wait_for(client, "next").status == "finished"
+
+
+def test_a_result_on_disk_is_taken_over(
+    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
+) -> None:
+    """A model that was published before its worker died is the result: it is not trained again.
+
+    Another request under its id fails, although Redis has forgotten the first one, and leaves the model as it is.
+    """
+    client.enqueue(digits_job(job_id="job"))
+    assert start_worker("--burst").wait() == 0
+    first = client.result("job")
+    assert first is not None
+    connection.flushall()
+    client.enqueue(digits_job(job_id="job"))
+    assert start_worker("--burst").wait() == 0
+    adopted = client.result("job")
+    assert adopted is not None
+    assert adopted.attempt > first.attempt  # which nobody that wakes up later can replace
+    assert adopted.model_copy(update={"attempt": first.attempt}) == first
+    assert "progress" not in [event.type for event in client.events("job", timeout=5)]
+    connection.flushall()
+    client.enqueue(digits_job(job_id="job", seed=1))
+    assert start_worker("--burst").wait() == 0
+    state = client.status("job")
+    assert (state.status, state.reason, state.field) == ("failed", "invalid_config", "job_id")
+    manifest = json.loads((settings.artifact_dir / "job" / MANIFEST).read_text())
+    assert manifest["sha256"][MODEL] == first.model_sha256
+
+
+@pytest.fixture
+def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
+    """Return what puts a process into a cgroup of its own that allows so many more; returns the file that does."""
+    with new_cgroup("pids") as directory:
+
+        def allow(pid: int, more: int) -> Path:
+            (directory / "cgroup.procs").write_text(str(pid))
+            (directory / "pids.max").write_text(str(int((directory / "pids.current").read_text()) + more))
+            return directory / "pids.max"
+
+        yield allow
+        for pid in (directory / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("then", ["the limit is raised", "the worker is told to stop"])
+def test_a_worker_waits_for_a_process_to_be_had(
+    then: str, client: Client, start_worker: StartWorker, settings: Settings,
+    few_more_processes: Callable[[int, int], Path],
+) -> None:  # fmt: skip
+    """Where no supervisor can be forked the job waits, begun once; told to stop, the worker leaves it in its queue."""
+    worker = start_worker()
+    wait_until(lambda: "worker_started" in worker.output())
+    limit = few_more_processes(worker.process.pid, 0)
+    client.enqueue(digits_job(job_id="patient"))
+    wait_until(lambda: "waiting_for_a_process" in worker.output())
+    if then == "the limit is raised":
+        limit.write_text("max")
+        assert wait_for(client, "patient").status == "finished"
+        assert see_that_nothing_is_doubled(client, "patient")[0].attempt == 1
+        worker.process.terminate()
+    else:
+        worker.process.terminate()
+        assert worker.wait() == 0
+        queue = Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+        assert len(queue.job_ids) == 1
+        assert not queue.started_job_registry.get_job_ids(cleanup=False)
+
+
+def test_without_a_process_for_its_training_a_job_is_retried(
+    client: Client, start_worker: StartWorker, few_more_processes: Callable[[int, int], Path]
+) -> None:
+    """It fails with a reason that is retried, says what to do, and succeeds once there is room."""
+    worker = start_worker()
+    wait_until(lambda: "worker_started" in worker.output())
+    limit = few_more_processes(worker.process.pid, 1)  # for its supervisor
+    client.enqueue(digits_job(job_id="crowded"))
+    wait_until(lambda: "no process could be started" in worker.output())
+    limit.write_text("max")
+    wait_until(lambda: client.status("crowded").status == "finished", seconds=90)
+    failed = next(event for event in client.events("crowded", timeout=10) if event.type == "job_failed")
+    assert (failed.reason, failed.attempt) == ("child_failed", 1)
+    assert "raise the container's limit on processes or memory" in failed.message

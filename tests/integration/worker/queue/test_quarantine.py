@@ -1,0 +1,478 @@
+"""What a hostile writer can put into Redis: it is read within bounds or goes into quarantine, and none of it runs."""
+
+import json
+import pickle
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import event, example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError
+from redis.retry import Retry as Retrying
+from rq import Callback, Queue, Retry
+from rq.exceptions import NoSuchJobError
+from rq.job import Dependency
+from rq.serializers import JSONSerializer
+from services import StartWorker, digits_job
+
+from training.errors import InvalidConfig
+from worker.broker import keys
+from worker.broker.embedded_redis import redis_server
+from worker.cli import main
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.queue import quarantine
+from worker.queue.admission.admit import admit
+from worker.queue.untrusted_job import (
+    FIELDS,
+    LARGEST_FIELD,
+    LARGEST_PAYLOAD,
+    LONGEST_TIMEOUT,
+    MOST_FIELDS,
+    Poison,
+    load,
+    parse,
+)
+from worker.wire import FUNCTION, JOB_TIMEOUT, TrainJob
+
+JOB: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+PAYLOAD = as_json([FUNCTION, None, [JOB], {}])
+
+
+class Tripwire:
+    """Once unpickled, it has written a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, (f"open({str(self.path)!r}, 'w')",)
+
+
+# --- whatever is in a hash, the outcome is one of four
+
+Fields = dict[str | bytes, bytes]
+
+numbers = st.sampled_from(
+    [b"", b"0", b"-1", b"1", b"180", b"1.5", b"1e9", b"-2", b"9" * 17, b"9" * 400, b"nan", b"inf", b"6h", b"0x10",
+     b" 1", b"1_0", b"\xd9\xa1", b"-", b"--1"]
+)  # fmt: skip
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just("\ud800\x1b\n")
+json_values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+bodies: st.SearchStrategy[JsonValue] = st.fixed_dictionaries(
+    {"type": st.just("preflight.train.v1"), "dataset": st.just("mnist") | leaves, "model": st.just("cnn")},
+    optional={
+        "job_id": st.sampled_from(["a", "..", "a/b", "x" * 65, "a\n"]) | leaves,
+        **{name: st.integers(1, 9) | leaves for name in ("epochs", "batch_size", "seed")},
+        **dict.fromkeys(("plan", "augmentation", "learning_rate", "unknown"), json_values),
+    },
+)  # fmt: skip
+functions = st.just(FUNCTION) | st.sampled_from(["os.system", "", "builtins.eval", "\ud800", "x" * 200])
+keywords: st.SearchStrategy[dict[str, JsonValue]] = st.just({}) | st.dictionaries(
+    st.sampled_from(["signature", "self", "x"]), leaves
+)
+calls = st.tuples(functions, st.none() | json_values, st.lists(bodies, min_size=1, max_size=1), keywords)
+calls |= st.tuples(functions, st.none(), st.lists(bodies | json_values, max_size=2), keywords)
+texts = st.one_of(
+    (json_values | st.tuples(json_values, json_values, json_values, json_values)).map(as_json),
+    st.builds(pickle.dumps, leaves, st.integers(0, 5)),
+    st.sampled_from([opening * depth for opening in (b"[", b'{"a":') for depth in (10, 33, 900, 1100, 60_000)]),
+    st.sampled_from(
+        [b"[" + b" " * size + b"]" for size in (LARGEST_PAYLOAD - 3, LARGEST_PAYLOAD, 5 * LARGEST_PAYLOAD)]
+    ),
+    st.binary(),
+    numbers,
+)
+data = texts.map(zlib.compress) | texts | texts.map(zlib.compress).map(lambda packed: packed[:-3])
+names = st.sampled_from(
+    ["status", "timeout", "result_ttl", "failure_ttl", "ttl", "retries_left", "number_of_retries", "retry_intervals",
+     "enqueue_at_front", "enqueue_at_front_on_retry", "origin", "worker_name", "meta", "created_at", "enqueued_at",
+     "started_at", "ended_at", "last_heartbeat", "success_callback_name", "failure_callback_name",
+     "stopped_callback_name", "success_callback_timeout", "webhooks", "dependency_id", "dependency_ids", "group_id",
+     "allow_dependency_failures", "repeats_left", "repeat_intervals", "result", "exc_info", "description"]
+)  # fmt: skip
+stored_values = numbers | texts | st.sampled_from(
+    [b"queued", b"started", b"finished", b"os.abort", b"2026-01-01T00:00:00Z", b"{}", b"[1]",
+     b'[{"url": "http://127.0.0.1:1/", "status": "failed"}]']
+)  # fmt: skip
+rest: st.SearchStrategy[Fields] = st.dictionaries(names | st.binary(max_size=9), stored_values, max_size=9)
+ids = st.sampled_from(["A.b-c_9", "..", "", "a:b", "a b", "a\n", "x" * 65, "../a", "é", b"\xff", b"a"]) | st.binary()
+
+
+@hypothesis_settings(max_examples=500)
+@given(job_id=st.just("a") | ids, stored=rest, data=st.none() | data)
+@example("a", {}, zlib.compress(b"[" * 10**8))
+@example("a", {"timeout": b"9" * 300_000}, PAYLOAD)
+@example("a", {"unused": bytes(10**7)}, PAYLOAD)
+def test_any_hash_is_a_job_or_poison(redis_url: str, job_id: bytes | str, stored: Fields, data: bytes | None) -> None:
+    """Whatever its fields hold."""
+    see_what_becomes_of(redis_url, job_id, stored if data is None else {**stored, "data": data}, None)
+
+
+@hypothesis_settings(max_examples=500)
+@given(call=calls, stored=rest, key=st.none() | st.just("sixteen letters!"))
+def test_any_call_is_a_job_or_refused(redis_url: str, call: object, stored: Fields, key: str | None) -> None:
+    """Whatever its function, arguments and keywords are."""
+    see_what_becomes_of(redis_url, "a", {**stored, "data": as_json(call), "timeout": b"180"}, key)
+
+
+def see_what_becomes_of(redis_url: str, job_id: bytes | str, stored: Fields, key: str | None) -> None:
+    """It is admitted, refused, poison or none: no other exception, and every message is one plain line.
+
+    A job that was read can be saved and reads back as the same, whatever else its hash holds.
+    """
+    raw = Redis.from_url(redis_url)
+    raw.flushall()
+    queue = Queue("preflight", connection=raw)
+    put_hash(raw, job_id, stored)
+    try:
+        job = load(job_id, raw)
+    except NoSuchJobError:
+        event("none")
+        assert not stored
+        return
+    except Poison as error:
+        event("poison")
+        see_that_it_is_plain(str(error))
+        quarantine.put(raw, queue, error.job_id, str(error))
+        assert len(quarantine.entries(raw)) == 1
+        return
+    admitted: TrainJob | None = None
+    try:
+        admitted = admit(job, raw, Settings.model_validate({"signing_key": key, "max_epochs": 5}))
+    except InvalidConfig as error:
+        see_that_it_is_plain(error.message)
+    event("refused" if admitted is None else "admitted")
+    assert key is None or admitted is None
+    assert parse(job.id, job.fields) == job
+
+
+def put_hash(raw: Redis, job_id: bytes | str, stored: Fields) -> None:
+    name = job_id if isinstance(job_id, bytes) else job_id.encode()
+    if stored:
+        raw.hset(b"rq:job:" + name, mapping={field: value for field, value in stored.items()})  # noqa: C416 - the type
+
+
+def see_that_it_is_plain(message: str) -> None:
+    assert message.isprintable()
+    assert message.isascii()
+    assert len(message) < 500
+
+
+# --- bounds
+
+BAD: dict[str, tuple[Fields, str]] = {
+    "pickle": ({"data": zlib.compress(pickle.dumps(("os.system", None, ("true",), {})))}, "is a pickle"),
+    "old-pickle": ({"data": pickle.dumps(("os.system", None, ("true",), {}), 0)}, "is a pickle"),
+    "msgpack": (
+        {"data": zlib.compress(b"\x94\xb1worker.jobs.train\xc0\x91\x80\xff")},
+        "serialization that is not read",
+    ),
+    "no-data": ({"status": b"queued"}, "has no data"),
+    "empty": ({"data": b""}, "is cut off"),
+    "cut": ({"data": zlib.compress(PAYLOAD)[:-5]}, "is cut off"),
+    "large": ({"data": bytes(LARGEST_FIELD + 1)}, f"{LARGEST_FIELD + 1} bytes of data, but may have at most"),
+    "large-meta": ({"data": PAYLOAD, "meta": bytes(LARGEST_FIELD + 1)}, "bytes of meta, but may have at most"),
+    "bomb": ({"data": zlib.compress(bytes(LARGEST_PAYLOAD + 1))}, "when decompressed"),
+    "many": ({str(number): b"" for number in range(MOST_FIELDS + 1)}, "has 65 fields, but may have at most 64"),
+    "not-json": ({"data": b"{,"}, "is not JSON"),
+    "digits": ({"data": b"[" + b"1" * 10_000 + b"]"}, "is not JSON"),
+    "three": ({"data": b'["worker.jobs.train", null, []]'}, "is not [function, null, [arguments], {keywords}]"),
+    "no-name": ({"data": b"[null, null, [], {}]"}, "is not [function, null, [arguments], {keywords}]"),
+    "deep": ({"data": b'["f", null, [' + b"[" * 40 + b"]" * 40 + b"], {}]"}, "is nested more than 32 levels"),
+    "deeper": ({"data": b"[" * 100_000}, "is not JSON"),
+    "no-timeout": ({"data": PAYLOAD, "timeout": b"0"}, "has the timeout b'0', but it must be 1 to 2592000"),
+    "long-timeout": ({"data": PAYLOAD, "timeout": b"2592001"}, "has the timeout"),
+    "half-timeout": ({"data": PAYLOAD, "timeout": b"1.5"}, "has the timeout"),
+}
+
+
+@pytest.mark.parametrize("job_id", BAD)
+def test_poison_is_named(raw: Redis, job_id: str) -> None:
+    """One sentence that names the job, what is wrong, the value and the bound."""
+    stored, words = BAD[job_id]
+    put_hash(raw, job_id, stored)
+    with pytest.raises(Poison) as caught:
+        load(job_id, raw)
+    assert f"job {job_id} " in str(caught.value)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "stream"])
+def test_a_key_of_another_type_is_poison(raw: Redis, queue: Queue, kind: str) -> None:
+    """And is left as it is, by load and by quarantine."""
+    put: dict[str, Callable[[], object]] = {
+        "string": lambda: raw.set("rq:job:x", "1"), "list": lambda: raw.rpush("rq:job:x", "1"),
+        "set": lambda: raw.sadd("rq:job:x", "1"), "zset": lambda: raw.zadd("rq:job:x", {"1": 1}),
+        "stream": lambda: raw.xadd("rq:job:x", {"a": "1"}),
+    }  # fmt: skip
+    put[kind]()
+    before = raw.dump("rq:job:x")
+    with pytest.raises(Poison, match=f"job x is a {kind} in Redis, but must be a hash"):
+        load("x", raw)
+    quarantine.put(raw, queue, "x", "why")
+    assert quarantine.drop(raw, "x")
+    assert raw.dump("rq:job:x") == before
+    assert raw.ttl("rq:job:x") == -1
+
+
+def test_a_job_that_is_gone_is_not_poison(raw: Redis) -> None:
+    """It expired, or somebody deleted it."""
+    with pytest.raises(NoSuchJobError):
+        load("gone", raw)
+
+
+def test_only_the_fields_in_use_are_transferred(raw: Redis, queue: Queue) -> None:
+    """However large the others are: the answer is smaller than one of them."""
+    job_id = queue.enqueue(FUNCTION, JOB).id
+    raw.hset(f"rq:job:{job_id}", mapping={"exc_info": bytes(10**7), "result": bytes(10**7)})
+    before = sent_by(raw)
+    load(job_id, raw)
+    assert sent_by(raw) - before < 100_000
+
+
+def sent_by(raw: Redis) -> int:
+    return int(raw.info("stats")["total_net_output_bytes"])
+
+
+def test_redis_trouble_is_not_the_jobs_fault(queue: Queue, tmp_path: Path) -> None:
+    """A connection that fails and a right that is missing come through as what they are; a full Redis still reads."""
+    job_id = queue.enqueue(FUNCTION, JOB).id
+    with pytest.raises(RedisConnectionError):
+        load(job_id, Redis(unix_socket_path=str(tmp_path / "none"), retry=Retrying(NoBackoff(), 0)))
+    with redis_server() as url:
+        other = Redis.from_url(url)
+        other.acl_setuser("poor", enabled=True, passwords=["+pass"], keys=["none"], categories=["+@all"])
+        with pytest.raises(NoPermissionError):
+            load(job_id, Redis.from_url(url.replace("unix://", "unix://poor:pass@")))
+        full = Queue("preflight", connection=other, serializer=JSONSerializer)
+        good, bad = full.enqueue(FUNCTION, JOB).id, full.enqueue(FUNCTION, JOB, job_timeout=10**12).id
+        other.config_set("maxmemory", "1")
+        assert load(good, other).func_name == FUNCTION
+        with pytest.raises(Poison) as caught:
+            load(bad, other)
+        quarantine.put(other, full, bad, str(caught.value))
+        assert full.get_job_ids() == [good]
+
+
+# --- what is read is clean, and RQ can work with it
+
+
+def test_nothing_but_what_is_used_is_restored(raw: Redis, queue: Queue, tmp_path: Path) -> None:
+    """Callbacks, webhooks, dependencies, groups, repeats and results of a hash do nothing; what is saved has none."""
+    first, abort = queue.enqueue(FUNCTION, JOB), Callback("os.abort")
+    job_id = queue.enqueue(
+        FUNCTION, JOB, on_success=abort, on_failure=abort, on_stopped=abort,
+        depends_on=Dependency([first], allow_failure=True), retry=Retry(max=50, interval=[60, 3600]),
+        meta={"note": [1]}, description="\x1b[31m",
+    ).id  # fmt: skip
+    tripwire = tmp_path / "ran"
+    raw.hset(f"rq:job:{job_id}", mapping={
+        "webhooks": '[{"url": "http://127.0.0.1:1/", "status": "failed"}]', "group_id": "g", "repeats_left": "3",
+        "repeat_intervals": "[1]", "result": pickle.dumps(Tripwire(tripwire)), "exc_info": "x", "origin": "other",
+        "dependency_ids": "{", "ttl": "-7", "result_ttl": "soon", "failure_ttl": "9" * 17, "status": "nonsense",
+    })  # fmt: skip
+    job = load(job_id, raw)
+    assert (job.meta, job.retries_left, job.ttl, job.result_ttl, job.failure_ttl) == (
+        {"note": [1]},
+        50,
+        None,
+        None,
+        None,
+    )
+    assert (job.status, set(job.fields) <= set(FIELDS)) == ("queued", True)
+    assert not tripwire.exists()
+
+
+def test_no_pickle_is_read(raw: Redis, tmp_path: Path) -> None:
+    """Neither as the payload nor as the instance, meta or result."""
+    tripwire = tmp_path / "ran"
+    bait = pickle.dumps(Tripwire(tripwire))
+    pickle.loads(bait)  # noqa: S301 - it is our own: it shows that the tripwire works
+    assert tripwire.exists()
+    tripwire.unlink()
+    raw.hset("rq:job:whole", mapping={"data": zlib.compress(bait)})
+    raw.hset("rq:job:parts", mapping={"data": zlib.compress(PAYLOAD), "meta": bait, "result": bait, "exc_info": bait})
+    with pytest.raises(Poison, match="is a pickle"):
+        load("whole", raw)
+    assert load("parts", raw).meta == {}
+    assert not tripwire.exists()
+
+
+@pytest.mark.parametrize("name", ["os.system", "worker.jobs", "worker.jobs.load", "builtins.eval", "", "\ud800"])
+def test_another_function_is_not_imported(raw: Redis, name: str) -> None:
+    """It is refused by name."""
+    raw.hset("rq:job:x", mapping={"data": json.dumps([name, None, ["true"], {}]), "retries_left": "3"})
+    job = load("x", raw)
+    with pytest.raises(InvalidConfig, match=r"is not allowed on this queue; enqueue 'worker\.jobs\.train'"):
+        admit(job, raw, Settings())
+
+
+@pytest.mark.parametrize(("stored", "timeout"), [("1", 1), ("-1", -1), (str(LONGEST_TIMEOUT), LONGEST_TIMEOUT)])
+def test_a_timeout_within_bounds_counts(raw: Redis, stored: str, timeout: int) -> None:
+    """From a second to 30 days, or none; without one it is ours, because RQ's monitor needs a number."""
+    raw.hset("rq:job:x", mapping={"data": PAYLOAD, "timeout": stored})
+    assert load("x", raw).timeout == timeout
+    raw.hdel("rq:job:x", "timeout")
+    assert load("x", raw).timeout == JOB_TIMEOUT
+
+
+# --- quarantine
+
+
+def test_an_id_leaves_the_queue_for_good(raw: Redis, queue: Queue) -> None:
+    """All its places in queue, intermediate queue and started registry are cleared; the others keep theirs."""
+    bad, good = queue.enqueue(FUNCTION, JOB).id, queue.enqueue(FUNCTION, JOB).id
+    raw.rpush(queue.key, bad)
+    raw.rpush(queue.intermediate_queue_key, bad, good, bad)
+    started = queue.started_job_registry.key
+    raw.zadd(started, {f"{bad}:e1": 1, f"{bad}:e2": 2, f"{good}:e3": 3, f"{bad}x:e4": 4, bad: 5})
+    assert quarantine.put(raw, queue, bad, "because", ttl=99) == bad
+    assert raw.lrange(queue.key, 0, -1) == [good.encode()]
+    assert raw.lrange(queue.intermediate_queue_key, 0, -1) == [good.encode()]
+    assert raw.zrange(started, 0, -1) == [f"{good}:e3".encode(), f"{bad}x:e4".encode()]
+    assert raw.hget(f"rq:job:{bad}", "status") == b"failed"
+    assert 0 < raw.ttl(f"rq:job:{bad}") <= 99
+    (entry,) = quarantine.entries(raw).values()
+    assert (entry.reason, entry.queue) == ("because", "preflight")
+
+
+@given(job_id=st.binary(max_size=400))
+@example(b"*")
+@example(b"a" * 10**6)
+@example("\u2028\x1b[31m".encode())
+def test_any_id_can_be_put_and_dropped(redis_url: str, job_id: bytes) -> None:
+    """Its name in quarantine is short and printable, is found again, and no two ids share one."""
+    raw = Redis.from_url(redis_url)
+    raw.flushall()
+    queue = Queue("preflight", connection=raw)
+    raw.rpush(queue.key, job_id, job_id + b"x")
+    raw.hset(b"rq:job:" + job_id, "data", "x")
+    names = {quarantine.put(raw, queue, one, "why") for one in (job_id, job_id + b"x")}
+    assert len(names) == 2
+    assert raw.llen(queue.key) == 0
+    assert set(quarantine.entries(raw)) == names
+    for name in names:
+        assert name.isascii()
+        assert name.isprintable()
+        assert len(name) <= 600
+        assert quarantine.drop(raw, name)
+        assert not quarantine.drop(raw, name)
+    assert raw.exists(b"rq:job:" + job_id) == (len(job_id) > quarantine.LONGEST_ID)
+
+
+def test_only_the_newest_are_kept(raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound the oldest tenth goes."""
+    monkeypatch.setattr(quarantine, "MOST", 50)
+    for number in range(51):
+        quarantine.put(raw, queue, f"job-{number}", "why")
+    assert list(quarantine.entries(raw)) == [f"job-{number}" for number in range(5, 51)]
+
+
+def test_keys_of_another_type_are_left_alone(raw: Redis, queue: Queue) -> None:
+    """Even where a queue, a registry or the quarantine itself should be."""
+    places = [queue.key, queue.intermediate_queue_key, queue.started_job_registry.key, keys.QUARANTINE]
+    for key in places:
+        raw.set(key, "somebody's")
+    quarantine.put(raw, queue, "x", "why")
+    assert [raw.get(key) for key in places] == [b"somebody's"] * 4
+
+
+def test_an_entry_that_others_wrote_is_listed(raw: Redis) -> None:
+    """It can be dropped like any other."""
+    raw.hset(keys.QUARANTINE, mapping={"a": "{", "b": '{"at": "never"}', b"\xff\x1b": "x"})
+    assert len(quarantine.entries(raw)) == 3
+    assert quarantine.drop(raw, "a")
+
+
+def test_a_worker_goes_through_poison_to_the_good_job_behind_it(
+    raw: Redis, queue: Queue, client: Client, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """Every kind of poison, found in the queue or where a killed worker left it: told, put away, and not met again."""
+    tripwire = tmp_path / "ran"
+    raw.hset("rq:job:tripwire", "data", zlib.compress(pickle.dumps(Tripwire(tripwire))))
+    raw.set("rq:job:string", "x")
+    for job_id, (stored, _) in BAD.items():
+        put_hash(raw, job_id, stored)
+    odd = [b"a b", b"../../etc", b"\xff\x00\n", b"x" * 10_000, b""]
+    raw.rpush(queue.intermediate_queue_key, "left-behind", b"\xfe")
+    put_hash(raw, "left-behind", {"data": b"{"})
+    raw.zadd(queue.started_job_registry.key, {b"\xfd:execution": 1})
+    raw.rpush(queue.key, "tripwire", "string", "gone", *BAD, *odd)
+    client.enqueue(digits_job(job_id="good"))
+    worker = start_worker("--burst")
+    assert worker.wait() == 0, worker.output()
+    assert client.status("good").status == "finished"
+    put_away = set(quarantine.entries(raw))
+    assert put_away >= {*BAD, "tripwire", "string", "left-behind", "%FE", "a%20b", "%FF%00%0A", ""}
+    assert raw.llen(queue.key) == raw.llen(queue.intermediate_queue_key) == 0
+    assert raw.zrange(queue.started_job_registry.key, 0, -1) == []
+    assert not tripwire.exists()
+    assert all(json.loads(line)["message"] for line in worker.output().splitlines())
+
+
+def test_a_worker_with_a_key_and_limits_takes_only_what_is_within_them(
+    settings: Settings, queue: Queue, start_worker: StartWorker
+) -> None:
+    """Signed jobs of the client run; unsigned, forged and too large ones end as invalid_config and name the field."""
+    key = "sixteen letters!"
+    client = Client(settings.redis_url, signing_key=key)
+    client.enqueue(digits_job(job_id="signed"))
+    client.enqueue(digits_job(job_id="long", epochs=4))
+    client.enqueue(digits_job(job_id="large", epochs=2))
+    Client(settings.redis_url, signing_key=key[::-1]).enqueue(digits_job(job_id="forged"))
+    unsigned = digits_job(job_id="unsigned").model_dump(mode="json", exclude_unset=True)
+    queue.enqueue(FUNCTION, unsigned, job_id="unsigned")
+    worker = start_worker("--burst", environment={
+        "PREFLIGHT_SIGNING_KEY": key, "PREFLIGHT_MAX_EPOCHS": "3", "PREFLIGHT_MAX_SAMPLES": "1500",
+    })  # fmt: skip
+    assert worker.wait() == 0, worker.output()
+    states = {job_id: client.status(job_id) for job_id in ("signed", "long", "large", "forged", "unsigned")}
+    assert states.pop("signed").status == "finished"
+    assert {job_id: (state.reason, state.field) for job_id, state in states.items()} == {
+        "long": ("invalid_config", "epochs"), "large": ("invalid_config", "epochs"),
+        "forged": ("invalid_config", "signature"), "unsigned": ("invalid_config", "signature"),
+    }  # fmt: skip
+    assert key not in worker.output()
+
+
+def test_the_commands_list_and_drop(
+    settings: Settings, raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line an entry whatever is in it, JSON on request, exit code 2 for an id that is not there."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", settings.redis_url)
+    run = CliRunner()
+    for job_id in ("a", b"b\n\xff", "c"):
+        quarantine.put(raw, queue, job_id, "why \x1b[31m\nnot")
+    listed = run.invoke(main, ["quarantine", "list"])
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["a", "b%0A%FF", "c"]
+    assert "\x1b" not in listed.stdout
+    as_json = [json.loads(line) for line in run.invoke(main, ["quarantine", "list", "--json"]).stdout.splitlines()]
+    assert [(entry["id"], entry["queue"]) for entry in as_json] == [
+        ("a", "preflight"), ("b%0A%FF", "preflight"), ("c", "preflight"),
+    ]  # fmt: skip
+    assert run.invoke(main, ["quarantine", "drop", "b%0A%FF"]).stdout == "1 dropped\n"
+    unknown = run.invoke(main, ["quarantine", "drop", "a", "nobody"])
+    assert (unknown.exit_code, "'nobody' is not in quarantine" in unknown.stderr) == (2, True)
+    assert run.invoke(main, ["quarantine", "drop"]).exit_code == 2
+    assert run.invoke(main, ["quarantine", "drop", "c", "--all"]).exit_code == 2
+    assert run.invoke(main, ["quarantine", "drop", "--all"]).stdout == "1 dropped\n"
+    assert run.invoke(main, ["quarantine", "list"]).stdout == ""

@@ -1,0 +1,272 @@
+"""Maintenance of RQ's registries, on a real Redis: what goes, what stays, and how much is done at once."""
+
+import pickle
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError
+from rq import Callback, Queue
+from rq.job import Job
+from rq.serializers import JSONSerializer
+from services import StartWorker, digits_job, wait_for, wait_until
+from structlog.testing import capture_logs
+
+from worker.broker import keys
+from worker.broker.replies import text
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.queue.registry_cleaner import MAINTAIN_EVERY, PAGE, Maintenance
+
+TTL: Final = 1000
+REGISTRIES: Final = ("finished", "failed", "canceled", "deferred", "scheduled")
+WORKERS: Final = "rq:workers:preflight"
+
+
+@pytest.fixture
+def maintain(queue: Queue) -> Callable[[], int]:
+    """Run a whole round, whoever's turn it is, and return how many steps it took."""
+
+    def run() -> int:
+        queue.connection.delete(keys.maintenance("preflight"))
+        return all_steps(Maintenance(queue.connection, queue, "w", ttl=TTL))
+
+    return run
+
+
+def all_steps(maintenance: Maintenance) -> int:
+    steps = 0
+    while maintenance.due():
+        maintenance.step()
+        steps += 1
+    return steps
+
+
+def enter(raw: Redis, registry: str, job_id: str, score: float, *, hash_ttl: int | None = 600) -> None:
+    """Put an entry into a registry; with the hash of its job, unless `hash_ttl` is 0."""
+    raw.zadd(f"rq:{registry}:preflight", {job_id: score})
+    if hash_ttl != 0:
+        raw.hset(f"rq:job:{job_id}", "status", registry)
+        if hash_ttl is not None:
+            raw.expire(f"rq:job:{job_id}", hash_ttl)
+
+
+def entries(raw: Redis, registry: str) -> list[str]:
+    return [text(entry) for entry in raw.zrange(f"rq:{registry}:preflight", 0, -1)]
+
+
+def test_what_has_expired_goes(raw: Redis, maintain: Callable[[], int]) -> None:
+    """By its score where that is the time at which it expires; -1 and inf mean never, and never is not over."""
+    now = time.time()
+    for registry in REGISTRIES:
+        enter(raw, registry, f"{registry}-over", now - 10)
+        enter(raw, registry, f"{registry}-kept", now + 60)
+        enter(raw, registry, f"{registry}-inf", float("inf"), hash_ttl=None)
+        enter(raw, registry, f"{registry}-minus", -1, hash_ttl=None)
+    maintain()
+    for registry in ("finished", "failed"):
+        assert sorted(entries(raw, registry)) == [f"{registry}-inf", f"{registry}-kept", f"{registry}-minus"]
+    for registry in ("canceled", "deferred", "scheduled"):  # scored by the time of something else
+        assert len(entries(raw, registry)) == 4
+
+
+def test_entries_of_jobs_that_are_gone_go(raw: Redis, maintain: Callable[[], int]) -> None:
+    """Whatever their score; those of jobs that are still there stay, as does what is no job's id."""
+    for registry in REGISTRIES:
+        enter(raw, registry, f"{registry}-gone", time.time() + 60, hash_ttl=0)
+        enter(raw, registry, f"{registry}-there", time.time() + 60)
+        raw.zadd(f"rq:{registry}:preflight", {b"\xff\x00 gone": time.time() + 60})
+    raw.zadd("rq:wip:preflight", {"gone:execution": 1})  # the reaper's affair
+    maintain()
+    for registry in REGISTRIES:
+        assert entries(raw, registry) == [f"{registry}-there"]
+    assert entries(raw, "wip") == ["gone:execution"]
+
+
+def test_nothing_is_run_moved_or_read_as_a_pickle(raw: Redis, maintain: Callable[[], int]) -> None:
+    """Jobs of others, due or with callbacks, are as they were; only entries without a job are touched."""
+    theirs = Queue("preflight", connection=raw)
+    bomb = Job.create("os.abort", connection=raw, on_failure=Callback("os.abort"), id="bomb")
+    bomb.save()
+    raw.hset("rq:job:bomb", "data", pickle.dumps(("os.abort", None, (), {})))
+    for registry in (*REGISTRIES, "wip"):
+        entry = "bomb:execution" if registry == "wip" else "bomb"
+        raw.zadd(f"rq:{registry}:preflight", {entry: 1 if registry in ("wip", "scheduled", "deferred") else 1e10})
+    raw.hset("rq:job:bomb", "status", "canceled")
+    before = {key: raw.dump(key) for key in raw.scan_iter()}
+    maintain()
+    assert {key: raw.dump(key) for key in raw.scan_iter() if key != keys.maintenance("preflight").encode()} == before
+    assert len(theirs) == 0
+    assert raw.ttl("rq:job:bomb") == -1
+
+
+def test_what_is_left_of_a_job_expires_with_it(raw: Redis, maintain: Callable[[], int]) -> None:
+    """Results and a wish to cancel get a time to live where they have none; a job that is kept keeps its results."""
+    for job_id, hash_ttl in (("short", 50), ("kept", None), ("gone", 0)):
+        enter(raw, "failed", job_id, time.time() + 60, hash_ttl=hash_ttl)
+        raw.xadd(f"rq:results:{job_id}", {"type": "2"})
+        raw.hset(keys.cancel(job_id), "by", "a producer")
+    enter(raw, "finished", "own", time.time() + 60)
+    raw.xadd("rq:results:own", {"type": "1"})
+    raw.expire("rq:results:own", 7)
+    maintain()
+    assert 40 < raw.ttl("rq:results:short") <= 50
+    assert raw.ttl("rq:results:kept") == -1
+    assert TTL - 10 < raw.ttl("rq:results:gone") <= TTL
+    assert raw.ttl("rq:results:own") <= 7
+    assert all(TTL - 10 < raw.ttl(keys.cancel(job_id)) <= TTL for job_id in ("short", "kept", "gone"))
+
+
+def test_a_job_that_rq_cancelled_expires(raw: Redis, client: Client, maintain: Callable[[], int]) -> None:
+    """RQ keeps its hash for ever, and the entry with it; a job of another class is its owner's affair."""
+    client.enqueue(digits_job(job_id="ours"))
+    client.enqueue(digits_job(job_id="again"))
+    Queue("preflight", connection=raw, serializer=JSONSerializer).enqueue("os.getcwd", job_id="theirs")
+    for job_id in ("ours", "theirs", "again"):
+        Job.fetch(job_id, connection=raw, serializer=JSONSerializer).cancel()
+    raw.hset("rq:job:again", "status", "queued")  # somebody has enqueued it again
+    assert raw.ttl("rq:job:ours") == -1
+    maintain()
+    assert TTL - 10 < raw.ttl("rq:job:ours") <= TTL
+    assert raw.ttl("rq:job:theirs") == raw.ttl("rq:job:again") == -1
+    assert len(entries(raw, "canceled")) == 3
+
+
+def test_a_job_cancelled_in_the_queue_leaves_nothing_for_ever(raw: Redis, client: Client) -> None:
+    """Neither its hash nor the wish."""
+    client.enqueue(digits_job(job_id="j"))
+    assert client.cancel("j")
+    assert raw.ttl("rq:job:j") > 0
+    assert {key for key in raw.keys("*j*") if raw.ttl(key) == -1} == set()
+
+
+def test_killed_workers_leave(raw: Redis, maintain: Callable[[], int]) -> None:
+    """From both of RQ's sets, once their hash has expired; as does what is no worker's name. Others stay."""
+    raw.hset("rq:worker:lives", "state", "idle")
+    raw.sadd(WORKERS, "rq:worker:lives", "rq:worker:killed", "somebody:else", b"\xff")
+    raw.sadd("rq:workers", "rq:worker:lives", "rq:worker:killed", "rq:worker:of-another-queue")
+    raw.set("somebody:else", "1")
+    maintain()
+    assert raw.smembers(WORKERS) == {b"rq:worker:lives"}
+    assert raw.smembers("rq:workers") == {b"rq:worker:lives", b"rq:worker:of-another-queue"}
+    assert raw.get("somebody:else") == b"1"
+
+
+def test_a_step_is_small(raw: Redis, queue: Queue) -> None:
+    """However many entries there are: of 100,000, of which half are gone, each step looks at a few hundred."""
+    pipe = raw.pipeline(transaction=False)
+    for first in range(0, 100_000, 1000):
+        numbers = range(first, first + 1000)
+        pipe.zadd("rq:finished:preflight", {f"job-{number}": 1e10 for number in numbers})
+        for number in numbers[::2]:
+            pipe.set(f"rq:job:job-{number}", "")
+    pipe.execute()
+    raw.config_resetstat()
+    maintenance = Maintenance(raw, queue, "w", ttl=TTL)
+    steps, looked_at, most = 0, 0, 0
+    while maintenance.due():
+        maintenance.step()
+        asked = int(raw.info("commandstats").get("cmdstat_ttl", {"calls": 0})["calls"])
+        steps, looked_at, most = steps + 1, asked, max(most, asked - looked_at)
+    assert raw.zcard("rq:finished:preflight") == 50_000
+    assert most <= 3 * 2 * PAGE  # three keys an entry; ZSCAN may return some more than it is asked for
+    assert steps >= 100_000 / (2 * PAGE)
+
+
+def test_one_worker_does_it_for_all(raw: Redis, queue: Queue) -> None:
+    """Once in a while; a key of another kind under the name of the turn keeps nobody from it."""
+    first, second = (Maintenance(raw, queue, name, ttl=TTL) for name in ("first", "second"))
+    assert all_steps(first) > 1
+    enter(raw, "finished", "gone", 1e10, hash_ttl=0)
+    assert all_steps(second) == 1
+    assert entries(raw, "finished") == ["gone"]
+    assert raw.get(keys.maintenance("preflight")) == b"first"
+    assert 0 < raw.ttl(keys.maintenance("preflight")) <= MAINTAIN_EVERY
+    raw.delete(keys.maintenance("preflight"))
+    raw.sadd(keys.maintenance("preflight"), "x")
+    all_steps(Maintenance(raw, queue, "third", ttl=TTL))
+    assert entries(raw, "finished") == []
+    assert raw.get(keys.maintenance("preflight")) == b"third"
+
+
+@pytest.mark.parametrize("spoiled", [f"rq:{name}:preflight" for name in REGISTRIES] + [WORKERS, "rq:workers"])
+def test_a_key_of_another_type_harms_no_other(raw: Redis, queue: Queue, spoiled: str) -> None:
+    """It is said once, left as it is, and all else is maintained."""
+    for registry in REGISTRIES:
+        enter(raw, registry, "gone", 1e10, hash_ttl=0)
+    raw.sadd(WORKERS, "rq:worker:killed")
+    raw.delete(spoiled)
+    raw.set(spoiled, "x")
+    maintenance = Maintenance(raw, queue, "w", ttl=TTL)
+    with capture_logs() as log:
+        all_steps(maintenance)
+        maintenance._next_round = 0.0
+        raw.delete(keys.maintenance("preflight"))
+        all_steps(maintenance)
+    assert raw.get(spoiled) == b"x"
+    left = {key.decode() for key in raw.scan_iter()} - {spoiled, keys.maintenance("preflight")}
+    assert left == set()
+    said = [line["key"] for line in log if line["event"] == "registry_not_maintained"]
+    assert said == ([] if spoiled == "rq:workers" else [spoiled])
+
+
+def test_a_worker_without_the_rights_goes_on(raw: Redis, settings: Settings) -> None:
+    """Its own work does not depend on it."""
+    raw.acl_setuser("poor", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
+    poor = Redis.from_url(settings.redis_url, username="poor", password="x")  # noqa: S106 - any will do
+    queue = Queue("preflight", connection=poor, serializer=JSONSerializer)
+    maintenance = Maintenance(poor, queue, "w", ttl=TTL)
+    assert all_steps(maintenance) == 1
+    raw.acl_deluser("poor")
+
+
+def test_a_redis_that_is_away_loses_no_step(raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is done again once Redis is back."""
+    enter(raw, "finished", "gone", 1e10, hash_ttl=0)
+    maintenance = Maintenance(raw, queue, "w", ttl=TTL)
+    with monkeypatch.context() as patch:
+        patch.setattr(raw, "zscan", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("away")))
+        with pytest.raises(ConnectionError):
+            maintenance.step()
+    assert maintenance.due()
+    all_steps(maintenance)
+    assert entries(raw, "finished") == []
+
+
+def test_a_worker_maintains_at_its_start(raw: Redis, start_worker: StartWorker) -> None:
+    """A real one, that has nothing to do; even where it ends at once."""
+    enter(raw, "finished", "gone", 1e10, hash_ttl=0)
+    enter(raw, "failed", "over", 1)
+    raw.sadd(WORKERS, "rq:worker:killed")
+    raw.set("rq:scheduled:preflight", "x")
+    worker = start_worker("--burst")
+    assert worker.wait() == 0, worker.output()
+    assert entries(raw, "finished") == entries(raw, "failed") == []
+    assert raw.smembers(WORKERS) == set()
+    assert worker.output().count("registry_not_maintained") == 1
+
+
+def test_a_job_cancelled_while_it_runs_is_among_the_cancelled(
+    raw: Redis, client: Client, start_worker: StartWorker
+) -> None:
+    """With RQ it is finished: a list of the cancelled ones would have to look through all of those."""
+    client.enqueue(digits_job(job_id="long", epochs=10_000))
+    worker = start_worker()
+    wait_for(client, "long", "running")
+    client.cancel("long")
+    assert wait_for(client, "long").status == "cancelled", worker.output()
+    wait_until(lambda: entries(raw, "finished") == ["long"])
+    assert entries(raw, "canceled") == ["long"]
+    assert [state.job_id for state in client.jobs(statuses=["cancelled"])] == ["long"]
+    assert client.jobs(statuses=["finished"]) == []
+
+
+def test_a_failure_leaves_nothing_for_ever(raw: Redis, start_worker: StartWorker) -> None:
+    """A job whose producer set no `failure_ttl`, refused by a real worker: its results expire with it."""
+    Queue("preflight", connection=raw, serializer=JSONSerializer).enqueue("os.getcwd", job_id="j")
+    assert start_worker("--burst").wait() == 0
+    assert entries(raw, "failed") == ["j"]
+    assert raw.exists("rq:results:j")
+    assert {key for key in raw.keys("*j") if raw.ttl(key) == -1} == set()

@@ -1,0 +1,243 @@
+"""Signed jobs on a real worker: each message serves once, and no attempt of its job is refused for that."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue, TypeAdapter
+from redis import Redis
+from rq import Queue, Retry
+from rq.job import Job
+from rq.serializers import JSONSerializer
+from services import StartWorker, digits_job, wait_for, wait_until
+
+from worker.broker import keys
+from worker.client import Client
+from worker.client.rq_job import AnyIdJob
+from worker.config.settings import Settings
+from worker.queue.admission.signing import Terms, sign
+from worker.wire import FUNCTION, JOB_TIMEOUT
+
+KEY = "sixteen letters!"
+SIGNED = {"PREFLIGHT_SIGNING_KEY": KEY}
+RAW = TypeAdapter(dict[bytes, bytes])
+SHORT_WINDOW = {**SIGNED, "PREFLIGHT_SIGNATURE_SECONDS": "60"}
+
+
+@pytest.fixture
+def queue(raw: Redis) -> Queue:
+    """The worker's queue, as a producer with RQ has it."""
+    return Queue("preflight", connection=raw, job_class=AnyIdJob, serializer=JSONSerializer)
+
+
+@pytest.fixture
+def producer(settings: Settings) -> Client:
+    """A client with the key."""
+    return Client(settings.redis_url, signing_key=KEY)
+
+
+def enqueue_signed(queue: Queue, job_id: str, *, ago: int, retries: int = 2, **fields: object) -> Job:
+    """Enqueue a job that was signed some time ago, as a producer with RQ and without this package does."""
+    job = digits_job(job_id=job_id, **fields).model_dump(mode="json", exclude_unset=True)
+    terms = Terms(signed_at=int(time.time()) - ago, timeout=JOB_TIMEOUT, retries=retries)
+    keywords = {"signature": sign(job, terms, KEY), "signed_at": terms.signed_at, "retries": retries}
+    retry = Retry(max=retries) if retries else None
+    return queue.enqueue(
+        FUNCTION, args=(job,), kwargs=keywords, job_id=job_id, job_timeout=JOB_TIMEOUT, retry=retry
+    )  # fmt: skip
+
+
+def captured(raw: Redis, job_id: str) -> dict[bytes, bytes]:
+    """Return a job's hash as whoever can read it has it."""
+    return RAW.validate_python(raw.hgetall(f"rq:job:{job_id}"))
+
+
+def replay(raw: Redis, message: dict[bytes, bytes], rq_id: str) -> None:
+    """Enqueue a captured job under an id of RQ."""
+    raw.delete(f"rq:job:{rq_id}")
+    raw.hset(f"rq:job:{rq_id}", mapping={name: value for name, value in message.items()})  # noqa: C416 - the type
+    raw.hset(f"rq:job:{rq_id}", "status", "queued")
+    raw.rpush("rq:queue:preflight", rq_id)
+
+
+def test_a_failed_job_is_not_replayed(
+    producer: Client, raw: Redis, connection: Redis, start_worker: StartWorker
+) -> None:
+    """Under new RQ ids, under its own, or by `rq requeue`; what was said of it stays as it was."""
+    producer.enqueue(digits_job(job_id="j", epochs=4))
+    message = captured(raw, "j")
+    assert start_worker("--burst", environment={**SIGNED, "PREFLIGHT_MAX_SAMPLES": "1500"}).wait() == 0
+    assert producer.status("j").field == "epochs"
+    before = connection.hgetall(keys.state("j"))
+    AnyIdJob.fetch("j", connection=raw, serializer=JSONSerializer).requeue()
+    replay(raw, message, "copy")
+    worker = start_worker("--burst", environment=SIGNED)
+    assert worker.wait() == 0, worker.output()
+    replay(raw, message, "j")
+    replay(raw, message, "late-copy")
+    worker = start_worker("--burst", environment=SIGNED)
+    assert worker.wait() == 0, worker.output()
+    assert connection.hgetall(keys.state("j")) == before
+    for rq_id in ("copy", "late-copy"):
+        refused = producer.status(rq_id)
+        assert (refused.status, refused.reason, refused.field) == ("failed", "invalid_config", "signature")
+    assert connection.hget("rq:job:j", "status") == "failed"
+    assert "job_started" not in worker.output()
+
+
+def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_worker: StartWorker) -> None:
+    """Whether it was cancelled in the queue or while it ran."""
+    for job_id in ("queued", "running"):
+        producer.enqueue(digits_job(job_id=job_id, epochs=10_000))
+    messages = {job_id: captured(raw, job_id) for job_id in ("queued", "running")}
+    time.sleep(1.1)  # signed_at is in whole seconds
+    assert producer.cancel("queued")
+    worker = start_worker("--burst", environment=SIGNED)
+    wait_for(producer, "running", "running")
+    assert producer.cancel("running")
+    assert worker.wait() == 0, worker.output()
+    for job_id, message in messages.items():
+        replay(raw, message, f"copy-of-{job_id}")
+        replay(raw, message, job_id)
+    worker = start_worker("--burst", environment=SIGNED)
+    assert worker.wait() == 0, worker.output()
+    assert "job_started" not in worker.output()
+    assert {producer.status(job_id).status for job_id in messages} == {"cancelled"}
+    assert {producer.status(f"copy-of-{job_id}").field for job_id in messages} == {"signature"}
+
+
+def test_a_finished_job_is_given_its_result_again(
+    producer: Client, raw: Redis, connection: Redis, start_worker: StartWorker
+) -> None:
+    """A copy under another RQ id is booked with the stored result, and nothing is trained."""
+    producer.enqueue(digits_job(job_id="j"))
+    message = captured(raw, "j")
+    assert start_worker("--burst", environment=SIGNED).wait() == 0
+    assert producer.status("j").status == "finished"
+    replay(raw, message, "copy")
+    worker = start_worker("--burst", environment=SIGNED)
+    assert worker.wait() == 0, worker.output()
+    assert (connection.hget("rq:job:copy", "status"), producer.status("j").attempt) == ("finished", 1)
+
+
+def test_a_message_may_not_ask_for_more_than_was_signed(
+    producer: Client, raw: Redis, start_worker: StartWorker
+) -> None:
+    """A copy that runs for ever, is kept for ever, or is tried for ever."""
+    changes = {"timeout": "-1", "result_ttl": "-1", "failure_ttl": "-1", "ttl": "1000000", "retries_left": "9"}
+    for name, value in changes.items():
+        producer.enqueue(digits_job(job_id=name))
+        raw.hset(f"rq:job:{name}", name, value)
+    worker = start_worker("--burst", environment=SIGNED)
+    assert worker.wait() == 0, worker.output()
+    assert {producer.status(name).field for name in changes} == {"signature"}
+
+
+def test_a_job_that_is_handed_back_is_taken_after_its_window(
+    producer: Client, queue: Queue, connection: Redis, start_worker: StartWorker
+) -> None:
+    """Also where Redis lost the record of it meanwhile; a copy of the same message still is not."""
+    enqueue_signed(queue, "j", ago=100, epochs=10_000)
+    message = captured(queue.connection, "j")
+    worker = start_worker(environment=SIGNED)
+    wait_for(producer, "j", "running")
+    connection.flushall()
+    wait_until(lambda: connection.exists(keys.accepted("j")) == 1)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    replay(queue.connection, message, "copy")
+    worker = start_worker(environment=SHORT_WINDOW)
+    wait_until(lambda: producer.status("j").attempt == 2)
+    assert producer.cancel("j")
+    assert wait_for(producer, "j").status == "cancelled", worker.output()
+    assert wait_for(producer, "copy").field == "signature"
+
+
+def test_a_job_that_is_tried_again_is_taken_again(
+    producer: Client, queue: Queue, connection: Redis, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """RQ counts `retries_left` down in its hash; the message counts as ended with the last try."""
+    enqueue_signed(queue, "j", ago=0, model="broken")
+    message = captured(queue.connection, "j")
+    (tmp_path / "broken.py").write_text("import os\n\ndef broken(*_: object) -> None:\n    os._exit(3)\n")
+    metadata = tmp_path / "broken-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[preflight.models]\nbroken = broken:broken\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker = start_worker("--burst", environment={**SIGNED, "PYTHONPATH": path})
+    assert worker.wait() == 0, worker.output()
+    assert producer.status("j").reason == "child_failed", worker.output()
+    assert producer.status("j").attempt == 3
+    assert connection.hget("rq:job:j", "retries_left") == "0"
+    replay(queue.connection, message, "copy")
+    assert start_worker("--burst", environment={**SIGNED, "PYTHONPATH": path}).wait() == 0
+    assert producer.status("copy").field == "signature"
+
+
+def test_a_message_that_waited_too_long_is_refused(producer: Client, queue: Queue, start_worker: StartWorker) -> None:
+    """And one that is signed anew is taken."""
+    enqueue_signed(queue, "late", ago=100)
+    enqueue_signed(queue, "early", ago=-7200)
+    worker = start_worker("--burst", environment=SHORT_WINDOW)
+    assert worker.wait() == 0, worker.output()
+    assert {producer.status(job_id).field for job_id in ("late", "early")} == {"signature"}
+    enqueue_signed(queue, "late", ago=0)
+    assert start_worker("--burst", environment=SHORT_WINDOW).wait() == 0
+    assert wait_for(producer, "late").status == "finished"
+
+
+IN_NODE = """
+const { createHmac } = require("node:crypto");
+const canonical = (value) =>
+  Array.isArray(value) ? `[${value.map(canonical).join(",")}]`
+  : value !== null && typeof value === "object"
+    ? `{${Object.keys(value).sort().map((name) => `${canonical(name)}:${canonical(value[name])}`).join(",")}}`
+  : JSON.stringify(value).replace(/[\\u007f-\\uffff]/g, (c) => "\\\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+const job = JSON.parse(process.argv[1]);
+const signed_at = Math.floor(Date.now() / 1000), retries = 1;
+const signed = { job, signed_at, retries, timeout: 600, result_ttl: 700, failure_ttl: 800, ttl: null };
+const signature = createHmac("sha256", process.env.KEY).update(canonical(signed)).digest("hex");
+console.log(JSON.stringify(["worker.jobs.train", null, [job], { signature, signed_at, retries }]));
+"""
+IN_SHELL = """
+set -eu
+signed_at=$(date +%s)
+signed='{"failure_ttl":null,"job":'$1',"result_ttl":700,"retries":0,"signed_at":'$signed_at',"timeout":600,"ttl":null}'
+signature=$(printf %s "$signed" | openssl dgst -sha256 -hmac "$KEY" -r | cut -d' ' -f1)
+printf '["worker.jobs.train",null,[%s],{"signature":"%s","signed_at":%s,"retries":0}]' "$1" "$signature" "$signed_at"
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "hash_fields"),
+    [
+        (["node", "--eval", IN_NODE], {"timeout": "600", "result_ttl": "700", "failure_ttl": "800",
+                                       "retries_left": "1"}),
+        (["sh", "-c", IN_SHELL, "sh"], {"timeout": "600", "result_ttl": "700"}),
+    ],
+    ids=["node", "shell"],
+)  # fmt: skip
+def test_producers_in_other_languages_sign_by_the_documentation(
+    raw: Redis, producer: Client, start_worker: StartWorker, command: list[str], hash_fields: dict[str, str]
+) -> None:
+    """With HMAC-SHA256 and a JSON writer, docs/wire.md is enough."""
+    fields: dict[str, JsonValue] = digits_job(job_id="j").model_dump(mode="json", exclude_unset=True)
+    if command[0] == "node":
+        fields["augmentation"] = {"rotate_degrees": 10}
+    job = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    try:
+        done = subprocess.run([*command, job], env={**os.environ, "KEY": KEY}, capture_output=True, check=True)
+    except FileNotFoundError:
+        pytest.skip(f"{command[0]} is not installed: nothing was signed with it")
+    created = "2026-11-23T12:00:00.000000Z"
+    sent = {"data": done.stdout.decode(), "status": "queued", "created_at": created, **hash_fields}
+    raw.hset("rq:job:j", mapping={name: value for name, value in sent.items()})  # noqa: C416 - the type
+    raw.rpush("rq:queue:preflight", "j")
+    worker = start_worker("--burst", environment=SIGNED)
+    assert worker.wait() == 0, worker.output()
+    assert producer.status("j").status == "finished", worker.output()

@@ -1,0 +1,542 @@
+"""Jobs through a real Redis and real worker processes."""
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+from pydantic import JsonValue
+from redis import Redis
+from rq import Callback, Queue
+from rq.command import send_stop_job_command
+from rq.job import Job
+from rq.serializers import JSONSerializer
+from services import StartWorker, digits_job, wait_for, wait_until
+from structlog.testing import capture_logs
+
+from bench.faults.machines import RedisServer
+from training.artifacts.publish import MANIFEST, MODEL
+from worker.broker import keys
+from worker.client import Client
+from worker.config.settings import Settings, service_environment
+from worker.queue import quarantine
+from worker.queue.worker import ClockSkew, connect
+from worker.queue.worker_lock import DIRECTORY
+from worker.wire import (
+    CheckpointSaved,
+    JobResumed,
+    JobStarted,
+    JobWarning,
+    LoaderConfig,
+    Progress,
+    TrainingDone,
+    TrainResult,
+)
+
+
+def queue_of(settings: Settings) -> Queue:
+    return Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+
+
+def result_of(queue: Queue, job_id: str) -> JsonValue:
+    result = Job.fetch(job_id, connection=queue.connection, serializer=JSONSerializer).latest_result()
+    assert result is not None
+    value: JsonValue = result.return_value
+    return value
+
+
+def test_a_worker_says_where_every_start_is_slow(start_worker: StartWorker, tmp_path: Path) -> None:
+    """A cache of bytecode that is empty and must stay so: torch would be compiled by every child."""
+    kept_nowhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
+    worker = start_worker("--burst", environment=kept_nowhere)
+    assert worker.wait() == 0
+    assert "starts_are_slow" in worker.output()
+    assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in worker.output()
+
+
+def test_a_job_is_trained_and_told(
+    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
+) -> None:
+    """Result, artifact, streams, state, lifecycle, meta and log agree on one calibrated job."""
+    handle = client.enqueue(digits_job(job_id="one", epochs=2, calibrate=True, force_calibration=True))
+    assert handle.created
+    worker = start_worker("--burst")
+    events = list(client.events("one", timeout=60))
+    assert worker.wait() == 0
+
+    kinds = [event.type for event in events]
+    assert kinds[0] == "job_started"
+    assert kinds[-1] == "training_done"
+    for kind in ("resource_limits", "dataset_ready", "calibration_trial", "calibration_winner", "training_config",
+                 "dataloader_config", "progress", "epoch_done"):  # fmt: skip
+        assert kind in kinds
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert {(event.job_id, event.attempt) for event in events} == {("one", 1)}
+
+    done = events[-1]
+    assert isinstance(done, TrainingDone)
+    result = client.result("one")
+    assert result is not None
+    assert result.status == "finished"
+    assert result_of(queue_of(settings), "one") == result.model_dump(mode="json", exclude_none=True)
+    assert (result.test_accuracy, result.model_sha256) == (done.test_accuracy, done.model_sha256)
+    assert result.predicted_epoch_s is not None
+    assert result.measured_epoch_s is not None
+    assert result.plan is not None
+
+    directory = settings.artifact_dir / "one"
+    assert result.artifact == str(directory)
+    manifest = json.loads((directory / MANIFEST).read_text())
+    assert manifest["sha256"][MODEL] == result.model_sha256
+    assert manifest["spec"]["epochs"] == 2
+
+    state = client.status("one")
+    assert (state.status, state.epoch, state.epochs) == ("finished", 2, 2)
+    assert state.test_accuracy == result.test_accuracy
+    lifecycle = [fields["type"] for _, fields in connection.xrange(keys.lifecycle("one")) or [] if fields]
+    assert lifecycle == ["job_started", "calibration_winner", "training_done"]
+    for key in (keys.events, keys.lifecycle, keys.state, keys.fence, keys.result):
+        assert 0 < connection.ttl(key("one")) <= settings.state_ttl
+    meta = Job.fetch("one", connection=queue_of(settings).connection, serializer=JSONSerializer).meta
+    assert (meta["status"], meta["test_accuracy"]) == ("finished", result.test_accuracy)
+
+    lines = [json.loads(line) for line in worker.output().splitlines()]
+    assert all({"message", "level", "ts"} <= set(line) for line in lines)
+    logged = {line["message"]: line for line in lines}
+    fields = {
+        "resource_limits": ("cpu_cores", "quota", "memory_mb", "source"),
+        "calibration_trial": ("threads", "samples_per_s"),
+        "calibration_winner": ("threads", "why"),
+        "training_config": (
+            "threads", "interop", "batch_size", "micro_batch", "precision", "memory_format", "allocator",
+        ),
+        "dataloader_config": ("num_workers", "persistent_workers", "prefetch_factor"),
+        "epoch_done": ("epoch", "loss", "val_acc", "samples_per_s", "seconds"),
+        "training_done": ("test_accuracy",),
+    }  # fmt: skip
+    for message, names in fields.items():
+        assert set(names) <= set(logged[message]), message
+        assert (logged[message]["job_id"], logged[message]["attempt"]) == ("one", 1)
+
+
+BAD: dict[str, dict[str, JsonValue]] = {
+    "epochs-zero": {"epochs": 0},
+    "epochs-negative": {"epochs": -1},
+    "epochs-huge": {"epochs": 1e9},
+    "epochs-nan": {"epochs": float("nan")},
+    "epochs-string": {"epochs": "3"},
+    "epochs-true": {"epochs": True},
+    "batch-zero": {"batch_size": 0},
+    "batch-huge": {"batch_size": 10**9},
+    "batch-above-data": {"batch_size": 60_000, "dataset": "digits"},
+    "unknown-field": {"epoch": 3},
+    "version": {"type": "preflight.train.v2"},
+    "dataset": {"dataset": "minst"},
+    "model": {"model": "cnnn"},
+    "id-path": {"job_id": "../x"},
+    "id-nul": {"job_id": "a\0b"},
+    "id-newline": {"job_id": "a\nb"},
+    "id-long": {"job_id": "a" * 300},
+    "too-large": {"seed": 1, "model": "x" * 70_000},
+}
+
+
+def test_bad_jobs_fail_with_one_sentence_and_the_next_one_runs(
+    settings: Settings, client: Client, start_worker: StartWorker
+) -> None:
+    """Each ends failed: invalid_config, told under RQ's id, never begun; the good job behind them is trained."""
+    queue = queue_of(settings)
+    from rq import Retry
+
+    for job_id, fields in BAD.items():
+        payload = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1, **fields}
+        queue.enqueue("worker.jobs.train", payload, job_id=job_id, retry=Retry(max=3))
+    queue.enqueue("worker.jobs.train", job_id="no-argument", retry=Retry(max=3))
+    queue.enqueue("worker.jobs.train", 1, 2, job_id="two-arguments", retry=Retry(max=3))
+    queue.enqueue("worker.jobs.train", [], job_id="a-list", retry=Retry(max=3))
+    client.enqueue(digits_job(job_id="good"))
+    assert start_worker("--burst").wait() == 0
+
+    for job_id in (*BAD, "no-argument", "two-arguments", "a-list"):
+        state = client.status(job_id)
+        begun = int(job_id == "batch-above-data")  # only who has the data can know
+        assert (job_id, state.status, state.reason, state.attempt) == (job_id, "failed", "invalid_config", begun)
+        assert state.message
+        assert "\n" not in state.message
+        rq_job = Job.fetch(job_id, connection=queue.connection, serializer=JSONSerializer)
+        assert rq_job.get_status() == "failed"
+    assert client.status("good").status == "finished"
+    assert not list(settings.artifact_dir.parent.glob("x*"))
+
+
+def test_only_the_one_function_is_run(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """Another function, callbacks and pickles from Redis do nothing but fail, and the next job runs."""
+    marker = settings.artifact_dir.parent / "ran"
+    queue = queue_of(settings)
+    queue.enqueue("os.system", f"touch {marker}", job_id="os-system")
+    touch = "pathlib.Path.touch"
+    queue.enqueue(
+        "worker.jobs.train", digits_job().model_dump(mode="json"), job_id="callbacks",
+        on_success=Callback("os.abort"), on_failure=Callback("os.abort"), on_stopped=Callback(touch),
+    )  # fmt: skip
+    Queue(settings.queue, connection=queue.connection).enqueue(os.system, f"touch {marker}", job_id="pickle")
+    client.enqueue(digits_job(job_id="good"))
+    assert start_worker("--burst").wait() == 0
+    assert not marker.exists()
+    refused = client.status("os-system")
+    assert (refused.status, refused.reason) == ("failed", "invalid_config")
+    assert "'os.system' is not allowed on this queue" in (refused.message or "")
+    assert client.status("pickle").status == "failed"
+    assert client.status("callbacks").status == "finished"
+    assert client.status("good").status == "finished"
+
+
+def test_an_id_is_trained_once(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """A second enqueue of an id makes no second job; a re-run of a finished job returns its stored result."""
+    assert client.enqueue(digits_job(job_id="once")).created
+    assert not client.enqueue(digits_job(job_id="once")).created
+    assert start_worker("--burst").wait() == 0
+    first = client.result("once")
+    payload = digits_job(job_id="once").model_dump(mode="json")
+    queue_of(settings).enqueue("worker.jobs.train", payload, job_id="again")
+    assert start_worker("--burst").wait() == 0
+    assert first is not None
+    assert result_of(queue_of(settings), "again") == first.model_dump(mode="json", exclude_none=True)
+    assert client.status("once").attempt == 1
+
+
+@pytest.mark.slow
+def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, start_worker: StartWorker) -> None:
+    """Two jobs of the same spec and plan end with the same weights."""
+    for job_id in ("a", "b"):
+        client.enqueue(digits_job(job_id=job_id, deterministic=True, plan={"threads": 1, "precision": "bfloat16"}))
+    assert start_worker("--burst").wait() == 0
+    first, second = client.result("a"), client.result("b")
+    assert first is not None
+    assert second is not None
+    assert first.model_sha256 == second.model_sha256
+
+
+def test_a_deterministic_job_keeps_its_plan_in_a_later_attempt(
+    connection: Redis, client: Client, start_worker: StartWorker
+) -> None:
+    """The plan of the first attempt is used again, whatever would be chosen now."""
+    plan = {"threads": 1, "micro_batch": 16, "eval_batch": 77}
+    connection.set(keys.plan("kept"), json.dumps(plan))
+    client.enqueue(digits_job(job_id="kept", deterministic=True, calibrate=True))
+    assert start_worker("--burst").wait() == 0
+    result = client.result("kept")
+    assert result is not None
+    assert result.plan is not None
+    assert (result.plan.threads, result.plan.micro_batch, result.plan.eval_batch) == (1, 16, 77)
+
+
+def test_a_queued_job_is_cancelled_at_once(client: Client, connection: Redis, start_worker: StartWorker) -> None:
+    """It leaves the queue, its watcher ends, and a worker does not run it."""
+    client.enqueue(digits_job(job_id="unwanted"))
+    assert client.cancel("unwanted")
+    assert client.status("unwanted").status == "cancelled"
+    assert [event.type for event in client.events("unwanted", timeout=5)] == ["job_cancelled"]
+    assert start_worker("--burst").wait() == 0
+    assert not connection.exists(keys.fence("unwanted"), keys.cancel("unwanted"))
+    assert not client.cancel("unwanted")
+    assert not client.cancel("never-heard-of")
+
+
+def test_a_running_job_is_cancelled(
+    client: Client, settings: Settings, connection: Redis, start_worker: StartWorker
+) -> None:
+    """It stops between two steps, leaves no artifact and no process, and the worker takes the next job."""
+    client.enqueue(digits_job(job_id="long", epochs=10_000))
+    worker = start_worker()
+    asked = False
+    for event in client.events("long", timeout=60):
+        if isinstance(event, Progress) and not asked:
+            asked = client.cancel("long")
+            assert asked
+    assert client.status("long").status == "cancelled"
+    wait_until(lambda: not connection.exists(keys.cancel("long")))
+    assert not (settings.artifact_dir / "long").exists()
+    client.enqueue(digits_job(job_id="next"))
+    assert wait_for(client, "next").status == "finished"
+    see_that_none_stays(worker.process.pid)
+
+
+def test_a_stop_command_of_rq_cancels(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """It names RQ's id, which need not be the job's own."""
+    queue = queue_of(settings)
+    long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)
+    queue.enqueue("worker.jobs.train", args=(long,), job_id="of-rq")
+    start_worker()
+    for event in client.events("own", timeout=60):
+        if isinstance(event, Progress):
+            break
+    send_stop_job_command(queue.connection, "of-rq", serializer=JSONSerializer)
+    assert wait_for(client, "own").status == "cancelled"
+
+
+def see_that_none_stays(pid: int) -> None:
+    """The supervisor has a moment between its last word and its end; its children have none."""
+    (*_, alive) = psutil.wait_procs(children_of(pid), timeout=10)
+    assert alive == []
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def test_a_timeout_has_a_name(client: Client, start_worker: StartWorker) -> None:
+    """A job over its job_timeout fails with reason timeout, ends its children, and is not run again."""
+    client.enqueue(digits_job(job_id="slow", epochs=10_000), job_timeout=4)
+    worker = start_worker()
+    state = wait_for(client, "slow")
+    assert (state.status, state.reason) == ("failed", "timeout")
+    assert "job_timeout" in (state.message or "")
+    client.enqueue(digits_job(job_id="next"))
+    assert wait_for(client, "next").status == "finished"
+    see_that_none_stays(worker.process.pid)
+
+
+def test_a_corrupt_file_is_named(
+    settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
+) -> None:
+    """One flipped byte in MNIST ends the job with dataset_error and the file's name."""
+    settings.data_dir.mkdir()
+    for source in mnist_dir.glob("*.gz"):
+        data = bytearray(gzip.decompress(source.read_bytes()))
+        if source.name.startswith("train-images"):
+            data[1_000_000] ^= 1
+        (settings.data_dir / source.name.removesuffix(".gz")).write_bytes(data)
+    client.enqueue(digits_job(job_id="corrupt", dataset="mnist"))
+    assert start_worker("--burst").wait() == 0
+    state = client.status("corrupt")
+    assert (state.status, state.reason, state.attempt) == ("failed", "dataset_error", 1)
+    assert "train-images-idx3-ubyte" in (state.message or "")
+
+
+@pytest.mark.slow  # tests/acceptance/test_faults.py kills training children, too
+def test_a_killed_training_child_goes_on_from_its_checkpoint(client: Client, start_worker: StartWorker) -> None:
+    """SIGKILL of the child is said with its signal, and the same attempt trains on from the last checkpoint."""
+    client.enqueue(digits_job(job_id="victim", epochs=20))
+    worker = start_worker("--burst")
+    resumed, warned, killed = [], [], False
+    for event in client.events("victim", timeout=60):
+        assert event.attempt == 1
+        if isinstance(event, CheckpointSaved) and not killed:
+            kill_training(worker.process.pid)
+            killed = True
+        if isinstance(event, JobWarning):
+            warned.append(event.message)
+        if isinstance(event, JobResumed):
+            resumed.append(event.epochs_done)
+    assert worker.wait() == 0
+    assert len(resumed) == 1
+    assert resumed[0] >= 1
+    assert any("signal 9" in message for message in warned)
+    assert client.status("victim").status == "finished"
+
+
+def kill_training(worker_pid: int) -> None:
+    for process in children_of(worker_pid):
+        if "training.loop.child" in process.cmdline():
+            process.kill()
+
+
+def test_a_job_that_kills_its_supervisor_again_and_again_is_put_away(
+    client: Client, connection: Redis, start_worker: StartWorker
+) -> None:
+    """SIGKILL of the supervisor before any checkpoint: its child dies with it; after three deaths it is enough."""
+    client.enqueue(digits_job(job_id="orphan", epochs=10_000))
+    worker = start_worker()
+    attempts = set()
+    for event in client.events("orphan", timeout=60):
+        if isinstance(event, JobStarted):
+            attempts.add(event.attempt)
+        if isinstance(event, LoaderConfig):
+            (supervisor,) = psutil.Process(worker.process.pid).children()
+            trainers = supervisor.children()
+            supervisor.kill()
+            psutil.wait_procs(trainers, timeout=10)
+            assert not any(trainer.is_running() for trainer in trainers)
+    assert attempts == {1, 2, 3}
+    state = client.status("orphan")
+    assert (state.status, state.reason) == ("failed", "quarantined")
+    assert "died 3 times in a row" in (state.message or "")
+    assert "orphan" in quarantine.entries(connection)
+    client.enqueue(digits_job(job_id="next"))
+    assert wait_for(client, "next").status == "finished"
+
+
+def test_rq_sees_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """`rq info` shows both, and that the worker is idle once its job has ended."""
+    worker = start_worker()
+    client.enqueue(digits_job(job_id="seen"))
+    wait_for(client, "seen")
+
+    def info() -> list[str]:
+        command = [str(Path(sys.executable).parent / "rq"), "info", "--url", settings.redis_url, "--raw"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    wait_until(lambda: any(str(worker.process.pid) in line and "idle" in line for line in info()))
+    assert any(line.startswith(f"queue {settings.queue}") for line in info())
+
+
+@pytest.mark.usefixtures("signals_heard")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_an_idle_worker(
+    client: Client, settings: Settings, start_worker: StartWorker, number: signal.Signals
+) -> None:
+    """It leaves with exit code 0 and is no longer registered."""
+    worker = start_worker()
+    client.enqueue(digits_job(job_id="x"))
+    wait_for(client, "x")
+    worker.process.send_signal(number)
+    assert worker.wait(30) == 0
+    assert Redis.from_url(settings.redis_url).smembers("rq:workers") == set()
+
+
+def test_behind_nohup_a_worker_goes_on(client: Client, connection: Redis, settings: Settings, tmp_path: Path) -> None:
+    """Its terminal may be closed; SIGTERM still stops it."""
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            ["nohup", sys.executable, "-P", "-m", "worker.cli", "worker"],  # noqa: S607 - the one of this system
+            env=service_environment(settings), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: bool(connection.smembers("rq:workers")))
+        worker.send_signal(signal.SIGHUP)
+        client.enqueue(digits_job(job_id="x"))
+        assert wait_for(client, "x").status == "finished"
+        worker.terminate()
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:
+    """Tried again with backoff, then exit code 1 and the URL without its password."""
+    url = f"unix://user:hunter2@{tmp_path}/nothing.sock"
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": url, "PREFLIGHT_REDIS_WAIT": "1.5"})
+    assert worker.wait() == 1
+    output = worker.output()
+    assert "hunter2" not in output
+    assert "did not answer for 1.5 s" in output
+    assert output.count("redis_unreachable") >= 2
+    assert "Traceback" not in output
+
+
+def test_it_says_that_no_redis_was_named(start_worker: StartWorker) -> None:
+    """Without REDIS_URL it looks at the usual place, and says that nothing was set."""
+    nothing = {"PREFLIGHT_REDIS_URL": "", "REDIS_URL": "", "PREFLIGHT_REDIS_WAIT": "0"}
+    with closing(socket.socket()) as usual:
+        if usual.connect_ex(("localhost", 6379)) == 0:
+            pytest.skip("there is a Redis where it looks")
+    worker = start_worker(environment=nothing)
+    assert worker.wait() == 1
+    assert worker.output().splitlines()[-1].endswith("; REDIS_URL is not set: set it, or start Redis there")
+
+
+@pytest.mark.parametrize("ahead", [7200, -7200])
+def test_clocks_that_are_hours_apart_are_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    """A worker would take others' checkpoints for old; minutes are worth a warning. The clock is the only fake."""
+    if "server_time_usec" not in connect(settings).info("server"):
+        pytest.skip("this Redis does not say what time it is")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + ahead)
+    with pytest.raises(ClockSkew, match=f"clock is 7[12]..? s {'ahead of' if ahead > 0 else 'behind'} that of Redis"):
+        connect(settings)
+    monkeypatch.setattr(time, "time", lambda: now() + ahead / 60)
+    with capture_logs() as logged:
+        connect(settings)
+    assert [line["event"] for line in logged] == ["clock_skew"]
+
+
+def test_signs_of_life_go_on_through_idleness_a_job_and_a_redis_that_is_away(
+    server: RedisServer, settings: Settings, start_worker: StartWorker
+) -> None:
+    """What `preflight health` looks at."""
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url})
+    lock = only_lock(settings)
+
+    def beats() -> None:
+        before = lock.stat().st_mtime_ns
+        wait_until(lambda: lock.stat().st_mtime_ns > before)
+
+    beats()
+    Client(server.url).enqueue(digits_job(job_id="long", epochs=10_000))
+    assert wait_for(Client(server.url), "long", "running").status == "running", worker.output()
+    beats()
+    server.kill()
+    beats()
+    beats()
+
+
+def only_lock(settings: Settings) -> Path:
+    """Return the lock of the one worker, once it has named it."""
+    directory = settings.state_dir / DIRECTORY
+
+    def named() -> list[Path]:
+        return [path for path in directory.glob("*") if not path.name.startswith(".")] if directory.is_dir() else []
+
+    wait_until(lambda: bool(named()))
+    (lock,) = named()
+    return lock
+
+
+def test_a_wrong_password_is_fatal_at_once(start_worker: StartWorker) -> None:
+    """Waiting would not help: exit code 1, and no password in the output."""
+    from worker.broker.embedded_redis import redis_server
+
+    with redis_server("--requirepass", "right") as url:
+        guarded = url.replace("unix://", "unix://:hunter2@")
+        worker = start_worker(environment={"PREFLIGHT_REDIS_URL": guarded})
+        assert worker.wait() == 1
+    assert "cannot be used" in worker.output()
+    assert "hunter2" not in worker.output()
+
+
+def test_a_worker_waits_for_a_redis_that_comes_late(tmp_path: Path, start_worker: StartWorker) -> None:
+    """Started first, it takes jobs as soon as Redis answers."""
+    from worker.broker.embedded_redis import executable
+
+    socket = tmp_path / "late.sock"
+    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": f"unix://{socket}"})
+    while "redis_unreachable" not in worker.output():
+        time.sleep(0.05)
+    server = subprocess.Popen(
+        [str(executable()), "--port", "0", "--unixsocket", str(socket), "--dir", str(tmp_path), "--save", ""],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert worker.wait() == 0
+        assert "worker_started" in worker.output()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_stored_results_read_back(client: Client, connection: Redis) -> None:
+    """The result key holds a TrainResult."""
+    result = TrainResult(job_id="r", attempt=1, status="finished", test_accuracy=0.5)
+    connection.set(keys.result("r"), result.model_dump_json())
+    assert client.result("r") == result
+    assert client.result("s") is None
+
+
+@pytest.mark.parametrize("status", ["queued", "unknown"])
+def test_status_without_a_word_from_a_worker(client: Client, status: str) -> None:
+    """Where no worker has spoken, RQ's own status counts."""
+    if status == "queued":
+        client.enqueue(digits_job(job_id="waiting"))
+    assert client.status("waiting").status == status

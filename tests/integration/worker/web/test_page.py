@@ -1,0 +1,399 @@
+"""The page as a person sees it: a real browser, a real server, real workers; pictures of every state.
+
+With PREFLIGHT_PICTURES=folder each state is pictured in light and dark, on a phone and on a desk, and kept there.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, Server, open_browser, server_of
+from pydantic import JsonValue
+from redis import Redis
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from services import StartWorker, digits_job, wait_for, wait_until
+
+from worker.broker.embedded_redis import redis_server
+from worker.broker.keys import events
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.events.state import publish
+from worker.wire import EVENT, Progress
+
+SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
+PLAN: dict[str, JsonValue] = {
+    "threads": 2, "interop": 1, "micro_batch": 128, "precision": "float32", "memory_format": "contiguous",
+    "allocator": "default",
+}  # fmt: skip
+WATCH = """
+window.steps = [];
+new MutationObserver(() => {
+  const found = document.querySelector(".where")?.textContent.match(/Epoch (\\d+) of \\d+, step (\\d+)/);
+  if (found) window.steps.push([Number(found[1]), Number(found[2]), Date.now() / 1000]);
+}).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+"""Notes when the page showed which step."""
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser for all tests of this file."""
+    asked = os.environ.get("PREFLIGHT_PICTURES")
+    pictures = Path(asked) if asked else tmp_path_factory.mktemp("pictures")
+    with open_browser(tmp_path_factory.mktemp("profile"), pictures, every_view=asked is not None) as opened:
+        yield opened
+    print(f"\npictures of the page: {pictures}")
+
+
+@pytest.fixture
+def browser(window: Browser) -> Browser:
+    """The browser, at a blank page, with nothing in its console."""
+    window.driver.get("about:blank")
+    window.complaints()
+    return window
+
+
+@pytest.fixture
+def server(settings: Settings, tmp_path: Path) -> Iterator[Server]:
+    """A server that runs."""
+    started = server_of(settings, tmp_path / "serve.log")
+    started.start()
+    yield started
+    started.kill()
+
+
+class Teller:
+    """Says what an attempt of a job says, as its worker would."""
+
+    def __init__(self, connection: Redis, job_id: str, attempt: int = 1) -> None:
+        self._redis = connection
+        self._job_id = job_id
+        self._attempt = attempt
+        self._seq = 0
+
+    def say(self, kind: str, **fields: JsonValue) -> None:
+        """Publish the next event."""
+        self._seq += 1
+        header = {"type": kind, "seq": self._seq, "job_id": self._job_id, "attempt": self._attempt, "ts": time.time()}
+        publish(self._redis, EVENT.validate_python({**header, **fields}), ttl=60)
+
+    def start(self, **fields: JsonValue) -> None:
+        """Say that the attempt has started, and what it found."""
+        job: dict[str, JsonValue] = {
+            "worker": "w", "dataset": "mnist", "model": "cnn", "epochs": 4, "batch_size": 128
+        }  # fmt: skip
+        self.say("job_started", **{**job, **fields})
+        self.say("resource_limits", cpu_cores=2, memory_mb=4096, source="cpu: cpu.max; memory: memory.max")
+        self.say("dataset_ready", dataset="mnist", train_samples=55_000, test_samples=10_000, seconds=0.3)
+
+    def train(self, first: int, last: int) -> None:
+        """Say what four reports of each epoch from `first` to `last` say; epochs count from 1."""
+        for epoch in range(first, last + 1):
+            for quarter in range(1, 5):
+                done = epoch - 1 + quarter / 4
+                self.say(
+                    "progress", epoch=epoch, epochs=4, step=100 * quarter, steps=400, loss=2.3 / (1 + 3 * done),
+                    accuracy=1 - 0.8 / (1 + 4 * done), samples_per_s=12_000 + 300 * (quarter % 2), eta_s=5 * (4 - done),
+                    used_memory_mb=600 + 10 * epoch,
+                )  # fmt: skip
+            self.say("epoch_done", epoch=epoch, loss=0.1, val_acc=0.96 + epoch / 125, val_loss=0.2 / epoch,
+                     samples_per_s=12_100, seconds=4.6, train_seconds=4.5)  # fmt: skip
+            self.say("prediction_checked", epoch=epoch, steps=400, whole=True, predicted_s=4.4, low_s=4.2, high_s=4.7,
+                     measured_s=4.3 + 0.1 * epoch, predicted_batch_s=0.011, measured_batch_s=0.011,
+                     deviation=(4.3 + 0.1 * epoch) / 4.4 - 1)  # fmt: skip
+
+    def calibrate(self, note: str = "") -> None:
+        """Say what a calibration says."""
+        self.say("calibration_trial", **PLAN, knob="own", steps=64, won=False, verdict="own", samples_per_s=6540,
+                 peak_bytes=412 << 20, note=note)  # fmt: skip
+        tuned: dict[str, JsonValue] = {**PLAN, "allocator": "tuned"}
+        self.say("calibration_trial", **tuned, knob="allocator", steps=64, won=True, verdict="won", ratio=1.18,
+                 low=1.14, high=1.22, samples_per_s=7710, note="")  # fmt: skip
+        narrow: dict[str, JsonValue] = {**tuned, "threads": 1}
+        self.say("calibration_trial", **narrow, knob="threads", steps=24, won=False, verdict="dropped", ratio=0.61,
+                 low=0.58, high=0.65, samples_per_s=4700, note="")  # fmt: skip
+        self.say("calibration_trial", **tuned, knob="compile", compile=True, steps=0, won=False, verdict="skipped",
+                 note="no C++ compiler was found, which torch.compile needs")  # fmt: skip
+        self.say("calibration_winner", **tuned, source="measured", why="1.18 times as fast as the job's own plan",
+                 predicted_epoch_s=4.4, predicted_low_s=4.2, predicted_high_s=4.7, confidence="high", ratio=1.18,
+                 calibration_seconds=8.2, import_seconds=2.1, trials=4)  # fmt: skip
+        self.say("training_config", **tuned, batch_size=128)
+
+
+def running(connection: Redis, settings: Settings, job_id: str) -> None:
+    """Have RQ know of a job that runs: a real one, whose worker is this test."""
+    connection.hset(f"rq:job:{job_id}", "status", "started")
+    connection.zadd(f"rq:wip:{settings.queue}", {job_id: time.time() + 60})
+
+
+def has_ended(connection: Redis, settings: Settings, job_id: str, status: str) -> None:
+    """Have RQ know that the job is over."""
+    connection.hset(f"rq:job:{job_id}", "status", status)
+    connection.zrem(f"rq:wip:{settings.queue}", job_id)
+    connection.zadd(f"rq:{status}:{settings.queue}", {job_id: time.time() + 60})
+
+
+def test_a_job_is_watched_from_an_empty_queue_to_its_result(
+    browser: Browser, server: Server, client: Client, start_worker: StartWorker
+) -> None:
+    """Empty, queued, running with moving curves, finished; the next job is cancelled by its button."""
+    browser.open(server.url)
+    browser.see("No jobs yet")
+    assert f"curl {server.url}/v1/jobs" in browser.text("pre")
+    _print_weight(browser)
+    browser.picture("empty")
+
+    client.enqueue(digits_job(job_id="watched", epochs=5))
+    client.enqueue(digits_job(job_id="unwanted", epochs=10_000))
+    browser.see("queued", "tbody")
+    browser.open(f"{server.url}/#/jobs/watched")
+    browser.see("Waiting in the queue")
+    browser.picture("queued")
+    browser.ask(WATCH)
+    start_worker()
+    browser.see("running", ".about")
+    browser.see("Epoch ", ".where")
+    browser.see("Trains with 1 thread", ".panel")
+    browser.see("test accuracy", ".outcome")
+    state, result = wait_for(client, "watched"), client.result("watched")
+    assert result is not None
+    assert result.test_accuracy is not None
+    assert f"{result.test_accuracy:.2%}".removesuffix("%") in browser.text(".outcome")
+    assert state.artifact is not None
+    assert state.artifact in browser.text(".outcome")
+    browser.see("Test loss", ".outcome")
+    browser.picture("finished")
+    _print_delays(browser, client)
+
+    browser.open(f"{server.url}/#/jobs/unwanted")
+    browser.see("Epoch ", ".where")
+    wait_until(lambda: _drawn(browser) != "")
+    before = _drawn(browser)
+    wait_until(lambda: _drawn(browser) != before)
+    browser.picture("running")
+    browser.click(".job-head button")
+    browser.see("Cancel this job?", "dialog")
+    browser.picture("cancel")
+    browser.click("dialog button[type=button]")
+    assert client.status("unwanted").status == "running"
+    browser.click(".job-head button")
+    browser.click("dialog button[type=submit]")
+    assert wait_for(client, "unwanted").status == "cancelled"
+    browser.see("Cancelled", ".outcome")
+    browser.picture("cancelled")
+    browser.open(server.url)
+    browser.see("idle", ".workers")
+    browser.see("2 in queue", ".list-head")
+    browser.ask("document.querySelector('tbody a').focus()")
+    ActionChains(browser.driver).send_keys(Keys.ARROW_DOWN).perform()
+    assert browser.ask("return document.activeElement.textContent") == "watched"
+    browser.picture("jobs")
+    assert browser.complaints() == []
+
+
+def _print_weight(browser: Browser) -> None:
+    """Print what the page weighs over the wire, and when it was first painted."""
+    script = """
+    const files = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+    const page = files.filter((file) => !new URL(file.name).pathname.startsWith("/v1/"));
+    const painted = performance.getEntriesByName("first-contentful-paint")[0];
+    return [page.length, page.reduce((sum, file) => sum + file.transferSize, 0), painted.startTime];
+    """
+    found = browser.ask(script)
+    assert isinstance(found, list)
+    files, weight, painted = found
+    print(f"\nthe page is {files} files, {weight / 1000:.1f} kB over the wire, first painted after {painted:.0f} ms")
+
+
+def _drawn(browser: Browser) -> str:
+    """Return what the first chart looks like; empty where there is none."""
+    return str(browser.ask("return document.querySelector('.chart canvas')?.toDataURL() ?? ''"))
+
+
+def _print_delays(browser: Browser, client: Client) -> None:
+    """See that steps were shown in order, and print how long after it was told each was on the page."""
+    shown = browser.ask("return window.steps")
+    assert isinstance(shown, list)
+    assert shown
+    assert shown == sorted(shown)
+    told = {(event.epoch, event.step): event.ts for event in client.events("watched") if isinstance(event, Progress)}
+    first = {}
+    for epoch, step, at in reversed(shown):
+        first[epoch, step] = at
+    delays = [at - told[step] for step, at in first.items()]
+    print(
+        f"\n{len(delays)} of {len(told)} reports were seen by eye; on the page {statistics.median(delays):.2f} s after "
+        f"they were told (most: {max(delays):.2f} s)"
+    )
+
+
+def test_what_comes_from_outside_is_text(
+    browser: Browser, server: Server, settings: Settings, connection: Redis
+) -> None:
+    """Markup in any free field is shown as it is; a second attempt keeps the curve and marks the place."""
+    running(connection, settings, "hostile")
+    first = Teller(connection, "hostile")
+    first.start(worker=SCRIPT)
+    first.calibrate(note=SCRIPT)
+    first.train(1, 2)
+    first.say("checkpoint_saved", epochs_done=2, steps_done=0, seconds=0.01, bytes=1 << 20)
+    first.say("warning", message=SCRIPT)
+    second = Teller(connection, "hostile", attempt=2)
+    second.start()
+    second.say("job_resumed", epochs_done=1, steps_done=200)
+    second.say("plan_adapted", field="threads", before=2, after=1, reason=SCRIPT)
+    second.train(2, 3)
+    browser.open(f"{server.url}/#/jobs/hostile")
+    browser.see("attempt 2", ".about")
+    browser.see("Epoch 3 of 4, step 400", ".where")
+    for place in (".moments", ".forest"):
+        browser.see(SCRIPT, place)
+    assert "Trains with 1 thread" in browser.text(".panel")
+    assert browser.ask("return document.querySelectorAll('main script, main img').length") == 0
+    browser.picture("second-attempt")
+    assert browser.ask("return document.title") == "running · hostile - preflight"
+
+    second.say("job_failed", reason="child_failed", message=f"the training child said {SCRIPT}", field=SCRIPT)
+    has_ended(connection, settings, "hostile", "failed")
+    browser.see(SCRIPT, ".outcome")
+    browser.see("Failed: child failed", ".outcome")
+    browser.picture("failed")
+    browser.open(f"{server.url}/#/?status=failed")
+    browser.see("child failed", "tbody")
+    browser.open(f"{server.url}/#/?status=finished")
+    browser.see("No job is finished")
+    assert browser.complaints() == []
+    browser.open(f"{server.url}/#/jobs/%3Cscript%3E")
+    browser.see("There is no such job")
+    browser.picture("unknown")
+    assert browser.complaints(besides=("network",)) == []
+
+
+def test_a_long_training_is_drawn_in_a_bounded_number_of_points(browser: Browser, server: Server) -> None:
+    """A hundred thousand reports become some thousand points, in order; what is trained again is kept apart."""
+    browser.open(server.url)
+    script = """
+    const done = arguments[0];
+    import("/page/lib/series.js").then(({ Curve }) => {
+      const curve = new Curve();
+      for (let at = 1; at <= 100_000; at++) curve.add(at / 1000, [at]);
+      const whole = curve.line(0);
+      curve.goBack(50);
+      curve.add(50.5, [0]);
+      done([...whole, curve.line(0)[0], curve.line(0, { lost: true })[0]]);
+    });
+    """
+    found = browser.driver.execute_async_script(script)
+    assert isinstance(found, list)
+    xs, ys, kept, lost = found
+    assert 1000 <= len(xs) <= 2000
+    assert (xs, ys) == (sorted(xs), sorted(ys))
+    assert max(xs) == 100
+    assert statistics.fmean(ys) == pytest.approx(50_000, rel=0.01)
+    assert max(kept) == 50.5
+    assert 50 < min(lost) < max(lost) <= 100.1
+
+
+def test_a_page_that_was_cut_off_comes_back(
+    browser: Browser, server: Server, settings: Settings, connection: Redis
+) -> None:
+    """The server dies and returns: that is said, what is shown stays, and every event is there once."""
+    running(connection, settings, "patient")
+    teller = Teller(connection, "patient")
+    teller.start()
+    teller.calibrate()
+    teller.train(1, 1)
+    teller.say("warning", message="the first one")
+    browser.open(f"{server.url}/#/jobs/patient")
+    browser.see("the first one".capitalize(), ".moments")
+    server.kill()
+    browser.see("The service does not answer", "#connection")
+    assert "Epoch 1 of 4" in browser.text(".where")
+    browser.picture("disconnected")
+    teller.say("warning", message="while nobody listened")
+    server.start()
+    browser.see("While nobody listened", ".moments")
+    wait_until(lambda: browser.text("#connection") == "")
+    assert browser.text(".moments").count("The first one") == 1
+    assert browser.text(".forest").count("tuned malloc") == 1
+    teller.train(2, 2)
+    browser.see("Epoch 2 of 4", ".where")
+    assert browser.complaints(besides=("network",)) == []
+
+
+def test_events_that_cannot_be_read_are_said(
+    browser: Browser, server: Server, settings: Settings, connection: Redis
+) -> None:
+    """Another value in the place of the stream: in one sentence, and no longer once it is a stream again."""
+    running(connection, settings, "spoiled")
+    teller = Teller(connection, "spoiled")
+    teller.start()
+    browser.open(f"{server.url}/#/jobs/spoiled")
+    browser.see("Attempt 1 started", ".moments")
+    connection.set(events("spoiled"), 1)
+    browser.see("is no stream", "#connection")
+    connection.delete(events("spoiled"))
+    teller.train(1, 1)
+    browser.see("Epoch 1 of 4", ".where")
+    wait_until(lambda: browser.text("#connection") == "")
+    assert browser.complaints(besides=("network",)) == []
+
+
+def test_redis_away_is_said(browser: Browser, settings: Settings, tmp_path: Path) -> None:
+    """Without Redis the page says so, in the service's own sentence, and shows the jobs once it is back."""
+    with redis_server() as url:
+        server = server_of(settings.model_copy(update={"redis_url": url}), tmp_path / "serve.log")
+        server.start()
+        browser.open(server.url)
+        browser.see("No jobs yet")
+    try:
+        browser.see("Redis", "#connection")
+        assert "No jobs yet" in browser.text("main")
+        browser.picture("redis-away")
+        browser.open(server.url)
+        browser.see("Asking for the jobs", "main")
+        browser.picture("loading")
+    finally:
+        server.kill()
+    assert browser.complaints(besides=("network",)) == []
+
+
+def test_a_token_is_asked_for_and_kept_in_the_tab(
+    browser: Browser, settings: Settings, connection: Redis, tmp_path: Path
+) -> None:
+    """A wrong one is asked for again, the right one opens the page; it is in no address and no other storage."""
+    token = "sesame-sesame-sesame"  # noqa: S105 - of this test
+    server = server_of(settings, tmp_path / "serve.log", PREFLIGHT_API_TOKEN=token)
+    server.start()
+    running(connection, settings, "secret")
+    Teller(connection, "secret").start()
+    try:
+        browser.open(server.url)
+        browser.see("A token is needed", "dialog")
+        browser.picture("token")
+        ActionChains(browser.driver).send_keys(Keys.ESCAPE).perform()
+        browser.see("This service is locked")
+        browser.picture("locked")
+        browser.click("main button")
+        browser.find("dialog input").send_keys("wrong", Keys.ENTER)
+        browser.see("not accepted", "dialog")
+        browser.find("dialog input").send_keys(token, Keys.ENTER)
+        browser.see("secret", "tbody")
+        # Without a mouse: to the job, and into it.
+        browser.ask("document.querySelector('.filters a:last-child').focus()")
+        ActionChains(browser.driver).send_keys(Keys.TAB).perform()
+        assert browser.ask("return document.activeElement.textContent") == "secret"
+        ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
+        browser.see("Attempt 1 started", ".moments")
+        assert browser.ask("return document.activeElement.tagName") == "H1"
+        kept = browser.ask("return [location.href, document.cookie, JSON.stringify(localStorage)].join()")
+        assert token not in str(kept)
+        assert browser.ask("return Object.values(sessionStorage)") == [token]
+    finally:
+        browser.ask("sessionStorage.clear()")
+        server.kill()
+    assert browser.complaints(besides=("network",)) == []

@@ -1,0 +1,636 @@
+"""`preflight serve` as a process of its own: jobs in, states and events out, over real HTTP."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.typing import EncodableT, FieldT
+from services import ROOT, digits_job, wait_until
+from web import JSON, Answer, Service, serving
+
+from worker.broker import keys
+from worker.broker.embedded_redis import redis_server
+from worker.client import Client
+from worker.config.settings import Settings, service_environment
+from worker.events.state import publish
+from worker.web.auth import LARGEST_BODY
+from worker.web.streams.broadcaster import place_of
+from worker.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
+
+JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
+TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
+
+
+@pytest.fixture(scope="module")
+def shared_settings(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of the one service that most tests share."""
+    Redis.from_url(redis_url).flushall()
+    directory = tmp_path_factory.mktemp("serve")
+    names = ("data", "artifact", "cache", "state")
+    return Settings.model_validate({"redis_url": redis_url} | {f"{name}_dir": directory / name for name in names})
+
+
+@pytest.fixture(scope="module")
+def service(shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(shared_settings, tmp_path_factory.mktemp("logs")) as running:
+        yield running
+
+
+@pytest.fixture
+def redis(shared_settings: Settings) -> Redis:
+    connection = Redis.from_url(shared_settings.redis_url)
+    connection.flushall()
+    return connection
+
+
+def progress(job_id: str, seq: int, **fields: object) -> Progress:
+    return Progress.model_validate(
+        {"seq": seq, "job_id": job_id, "attempt": 1, "ts": time.time(), "epoch": 1, "epochs": 1, "step": seq,
+         "steps": 100, "loss": 0.5, "accuracy": 0.5, "samples_per_s": 1000, "eta_s": 1} | fields
+    )  # fmt: skip
+
+
+def say(redis: Redis, *events: AnyEvent) -> None:
+    for event in events:
+        publish(redis, event, ttl=STATE_TTL)
+
+
+def started(job_id: str, **fields: object) -> JobStarted:
+    return JobStarted.model_validate(
+        {"seq": 1, "job_id": job_id, "attempt": 1, "ts": time.time(), "worker": "w", "dataset": "digits",
+         "model": "cnn", "epochs": 1, "batch_size": 32} | fields
+    )  # fmt: skip
+
+
+def failed(job_id: str, seq: int, reason: str = "diverged") -> JobFailed:
+    return JobFailed(seq=seq, job_id=job_id, attempt=1, ts=time.time(), reason=reason, message="it failed")
+
+
+# --- jobs
+
+
+def test_a_job_goes_in_once_and_can_be_looked_at(service: Service, redis: Redis) -> None:
+    """201 with its place; the same id again 409 with the same handle; listed, shown, and in RQ's queue."""
+    first = service.ask("POST", "/v1/jobs", {**JOB, "job_id": "once"})
+    again = service.ask("POST", "/v1/jobs", {**JOB, "job_id": "once", "epochs": 7})
+    assert (first.status, first["job_id"], first["created"]) == (201, "once", True)
+    assert first.headers["location"] == "/v1/jobs/once"
+    assert (again.status, again["job_id"], again["created"]) == (409, "once", False)
+    shown = service.ask("GET", "/v1/jobs/once")
+    assert (shown.status, shown["status"]) == (200, "queued")
+    assert [job["job_id"] for job in _list(service.ask("GET", "/v1/jobs"))] == ["once"]
+    assert redis.lrange("rq:queue:preflight", 0, -1) == [b"once"]
+    assert service.ask("POST", "/v1/jobs", JOB)["created"] is True  # an id is made up
+
+
+@pytest.mark.usefixtures("redis")
+def test_jobs_are_listed_by_status_newest_first(service: Service) -> None:
+    """`status` may be given several times, `limit` bounds the list, and what is neither is refused by name."""
+    for number in range(3):
+        service.ask("POST", "/v1/jobs", {**JOB, "job_id": f"job-{number}"})
+    service.ask("POST", "/v1/jobs/job-1/cancel", {})
+    time.sleep(0.6)  # a list serves everybody for half a second
+    assert {job["job_id"] for job in _list(service.ask("GET", "/v1/jobs?status=queued"))} == {"job-0", "job-2"}
+    both = _list(service.ask("GET", "/v1/jobs?status=queued&status=cancelled"))
+    assert {job["status"] for job in both} == {"queued", "cancelled"}
+    assert len(_list(service.ask("GET", "/v1/jobs?limit=1"))) == 1
+    refused = service.ask("GET", "/v1/jobs?status=asleep")
+    assert refused.status == 422
+    assert "status" in str(refused["field"])
+    assert "'asleep'" in str(refused["message"])
+
+
+def _list(answer: Answer) -> list[dict[str, object]]:
+    assert answer.status == 200, answer.body
+    payload = answer.json
+    assert isinstance(payload, list)
+    return payload
+
+
+def test_a_job_is_cancelled_in_the_queue(service: Service, redis: Redis) -> None:
+    """202 and cancelled; again 409; an unknown one 404; each with a sentence."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "gone"})
+    first = service.ask("POST", "/v1/jobs/gone/cancel", {})
+    assert (first.status, first["status"]) == (202, "cancelled")
+    again = service.ask("POST", "/v1/jobs/gone/cancel", {})
+    assert (again.status, again["reason"]) == (409, "already_ended")
+    unknown = service.ask("POST", "/v1/jobs/never/cancel", {})
+    assert (unknown.status, unknown["reason"]) == (404, "unknown_job")
+    assert redis.lrange("rq:queue:preflight", 0, -1) == []
+
+
+@pytest.mark.usefixtures("redis")
+@pytest.mark.parametrize("job_id", ["never", "..", "%2e%2e", "a%0ab", "<script>", "x" * 200])
+def test_what_is_no_job_is_not_found(service: Service, job_id: str) -> None:
+    """No id, however odd, reaches another key or breaks the answer."""
+    for path in ("", "/events"):
+        answer = service.ask("GET", f"/v1/jobs/{job_id}{path}")
+        assert answer.status == 404, (path, answer.body)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "said"),
+    [
+        (b"{", JSON, 400, "is not JSON"),
+        (b"\xff\xfe", JSON, 400, "is not JSON"),
+        (b"[" * 50_000, JSON, 400, "is not JSON"),
+        (b"", JSON, 400, "is not JSON"),
+        (b"{}", {"content-type": "text/plain"}, 415, "must be 'application/json'"),
+        (b"{}", {}, 415, "must be 'application/json'"),
+        (b"[]", JSON, 422, "must be an object"),
+        (b"{}", JSON, 422, "type is None"),
+        ({**JOB, "epochs": 0}, JSON, 422, "epochs is 0, but must be"),
+        ({**JOB, "epochs": "3"}, JSON, 422, "epochs is '3'"),
+        ({**JOB, "epocs": 3}, JSON, 422, "did you mean 'epochs'"),
+        ({**JOB, "job_id": "../../etc"}, JSON, 422, "job_id is"),
+        ({**JOB, "plan": {"threads": -1}}, JSON, 422, "plan.threads is -1"),
+        (b'{"type": "preflight.train.v1", "dataset": "digits", "learning_rate": NaN}', JSON, 422, "learning_rate"),
+    ],
+    ids=str,
+)
+def test_a_bad_body_is_refused_in_one_sentence(
+    service: Service, redis: Redis, body: object, headers: dict[str, str], status: int, said: str
+) -> None:
+    """And nothing comes into the queue."""
+    answer = service.ask("POST", "/v1/jobs", body, headers)
+    assert answer.status == status
+    assert said in str(answer["message"])
+    assert answer["reason"] and "\n" not in str(answer["message"])
+    assert redis.llen("rq:queue:preflight") == 0
+
+
+def test_ten_megabytes_are_refused_before_they_are_read(service: Service) -> None:
+    """By their announced length, and where none is announced by what has come."""
+    announced = service.ask("POST", "/v1/jobs", headers={**JSON, "content-length": str(10 << 20)})
+    assert (announced.status, announced["reason"]) == (413, "too_large")
+    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
+        connection.sendall(
+            b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
+        )
+        chunk = b"%x\r\n" % LARGEST_BODY + b" " * LARGEST_BODY + b"\r\n"
+        connection.sendall(chunk + chunk)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 413")
+
+
+def test_a_thousand_posts_of_one_id_are_one_job(service: Service, redis: Redis) -> None:
+    """One 201, the others 409 with the same handle, one job in the queue."""
+
+    def post(_: int) -> int:
+        return service.ask("POST", "/v1/jobs", {**JOB, "job_id": "crowd"}).status
+
+    with ThreadPoolExecutor(50) as crowd:
+        assert Counter(crowd.map(post, range(1000))) == {201: 1, 409: 999}
+    assert redis.lrange("rq:queue:preflight", 0, -1) == [b"crowd"]
+
+
+# --- events
+
+
+def test_events_are_followed_resumed_and_end(service: Service, redis: Redis) -> None:
+    """All that is kept, then what comes; behind Last-Event-ID only what is new; `end` after the last."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "told"})
+    say(redis, started("told"), progress("told", 2))
+    with service.events("told") as events:
+        first, second = next(events), next(events)
+        assert (first[1], second[1]) == ("job_started", "progress")
+        assert json.loads(second[2])["samples_per_s"] == 1000
+        say(redis, progress("told", 3, loss=0.25))
+        third = next(events)
+        assert json.loads(third[2])["loss"] == 0.25
+        with service.events("told", **{"Last-Event-ID": second[0]}) as resumed:
+            assert next(resumed) == third
+            say(redis, failed("told", 4))
+            redis.hset("rq:job:told", "status", "failed")
+            assert [event for _, event, _ in events] == ["job_failed", "end"]
+            assert [event for _, event, _ in resumed] == ["job_failed", "end"]
+
+
+def test_the_lines_of_the_documentation_do_as_they_say(service: Service, redis: Redis) -> None:
+    """Those of docs/http.md, with nothing but the address changed; the job is cancelled while they follow it."""
+    (lines,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "http.md").read_text(), re.DOTALL)
+    program = lines.replace("localhost:8000", f"localhost:{service.port}")
+    assert program != lines
+    running = subprocess.Popen(["/bin/sh", "-ec", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    wait_until(lambda: redis.llen("rq:queue:preflight") == 1)
+    assert service.ask("POST", "/v1/jobs/my-first/cancel", {}).status == 202
+    said, _ = running.communicate(timeout=30)
+    for words in (b'"created":true', b"event: job_cancelled", b"event: end", b'"status":"cancelled"', b"already_ended"):
+        assert words in said, said
+
+
+def test_of_a_long_job_the_turning_points_come_first(service: Service, redis: Redis) -> None:
+    """Its stream has lost its beginning; the one that is never trimmed has not."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "longest"})
+    say(redis, started("longest"))
+    time.sleep(0.01)  # records are told apart by their millisecond
+    say(redis, progress("longest", 2), progress("longest", 3))
+    redis.xtrim(keys.events("longest"), maxlen=1, approximate=False)
+    with service.events("longest") as events:
+        told = [json.loads(next(events)[2]) for _ in range(2)]
+    assert [(event["type"], event["seq"]) for event in told] == [("job_started", 1), ("progress", 3)]
+
+
+def test_a_failure_that_is_run_again_does_not_end_the_stream(service: Service, redis: Redis) -> None:
+    """RQ's word counts: the job waits in the queue, and its next attempt is followed on."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "again"})
+    say(redis, started("again"), failed("again", 2))
+    with service.events("again") as events:
+        assert [next(events)[1], next(events)[1]] == ["job_started", "job_failed"]
+        time.sleep(1.5)  # long enough to be asked several times whether it goes on
+        say(redis, started("again", attempt=2))
+        assert next(events)[1] == "job_started"
+        redis.hset("rq:job:again", "status", "finished")
+        say(redis, failed("again", 3))
+        assert [event for _, event, _ in events] == ["job_failed", "end"]
+
+
+def readers(redis: Redis) -> int:
+    """Wait a moment, and return how many connections read streams."""
+    time.sleep(0.02)
+    return sum(one["cmd"] == "xread" for one in redis.client_list())
+
+
+def test_many_viewers_cost_one_reader(service: Service, redis: Redis) -> None:
+    """A hundred followers of one job hear everything, through one connection that reads streams."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "watched"})
+    say(redis, started("watched"))
+    heard: Counter[str] = Counter()
+    ready = threading.Barrier(101)
+
+    def follow() -> None:
+        with service.events("watched") as events:
+            next(events)
+            ready.wait(60)
+            heard.update(event for _, event, _ in events)
+
+    viewers = [threading.Thread(target=follow) for _ in range(100)]
+    for viewer in viewers:
+        viewer.start()
+    ready.wait(60)
+    # Looked at again and again: between two reads the one reader also asks whether the job goes on.
+    looks = [readers(redis) for _ in range(100)]
+    assert max(looks) == 1
+    assert b"preflight_event_viewers 100.0" in service.ask("GET", "/metrics").body
+    say(redis, progress("watched", 2), failed("watched", 3))
+    redis.hset("rq:job:watched", "status", "failed")
+    for viewer in viewers:
+        viewer.join(60)
+    assert heard == {"progress": 100, "job_failed": 100, "end": 100}
+
+
+def test_a_slow_reader_and_one_that_leaves_hold_up_nobody(service: Service, redis: Redis) -> None:
+    """One reads nothing, one hangs up in the middle; a third hears 2,000 long events in order."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "long"})
+    request = b"GET /v1/jobs/long/events HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    slow = socket.create_connection(("127.0.0.1", service.port))
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.sendall(request)
+    leaving = socket.create_connection(("127.0.0.1", service.port))
+    leaving.sendall(request)
+    pipe = redis.pipeline(transaction=False)
+    for seq in range(1, 2001):
+        fields: dict[FieldT, EncodableT] = {
+            "type": "warning",
+            "v": "1",
+            "seq": str(seq),
+            "job_id": "long",
+            "attempt": "1",
+            "ts": "1",
+        }
+        fields["message"] = "x" * 1000
+        pipe.xadd(keys.events("long"), dict(fields))
+    pipe.execute()
+    assert leaving.recv(1000)
+    leaving.close()
+    with service.events("long") as events:
+        assert [json.loads(next(events)[2])["seq"] for _ in range(2000)] == list(range(1, 2001))
+    slow.close()
+    assert service.ask("GET", "/healthz").status == 200
+
+
+def test_what_is_in_a_stream_beside_events_is_passed_over(service: Service, redis: Redis) -> None:
+    """Records of somebody else, of a newer version, with broken text; and markup stays data."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "odd"})
+    redis.xadd(keys.events("odd"), {b"\xff": b"\xfe"})
+    redis.xadd(keys.events("odd"), {"type": "dance", "v": "2"})
+    say(redis, JobWarning(seq=1, job_id="odd", attempt=1, ts=1, message="<script>alert(1)</script>\ndata: forged"))
+    with service.events("odd") as events:
+        _, kind, data = next(events)
+    assert (kind, json.loads(data)["message"]) == ("warning", "<script>alert(1)</script>\ndata: forged")
+
+
+def test_a_key_of_a_wrong_type_blinds_its_own_viewers_only(service: Service, redis: Redis) -> None:
+    """Before and after it is watched: its viewers are told in one sentence, those of another job hear everything."""
+    for job_id in ("spoiled", "spoiled-later", "sound"):
+        service.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id})
+    redis.set(keys.events("spoiled"), 1)
+    say(redis, started("spoiled-later"), started("sound"))
+    with service.events("sound") as sound, service.events("spoiled-later") as spoiled:
+        assert next(sound)[1] == next(spoiled)[1] == "job_started"
+        refused = service.ask("GET", "/v1/jobs/spoiled/events")
+        assert (refused.status, refused["reason"]) == (409, "unreadable_events")
+        assert repr(keys.events("spoiled")) in str(refused["message"])
+        redis.set(keys.events("spoiled-later"), 1)
+        (problem,) = spoiled
+        assert (problem[1], json.loads(problem[2])["reason"]) == ("problem", "unreadable_events")
+        say(redis, progress("sound", 2))
+        assert next(sound)[1] == "progress"
+    redis.delete(keys.events("spoiled"))
+    say(redis, started("spoiled"))
+    with service.events("spoiled") as mended:
+        assert next(mended)[1] == "job_started"
+
+
+def test_odd_records_blind_nobody(service: Service, redis: Redis) -> None:
+    """Garbage with the largest id that Redis has, a lifecycle of another type, numbers that are none."""
+    for job_id in ("last-id", "odd-lifecycle", "heard"):
+        service.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id})
+    say(redis, started("last-id"), started("odd-lifecycle"), started("heard"))
+    redis.set(keys.lifecycle("odd-lifecycle"), 1)
+    redis.xadd(keys.events("last-id"), {"type": "progress", "seq": "9" * 5000, "ts": "nan"})
+    redis.xadd(keys.events("last-id"), {"x": "y"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    with service.events("last-id") as last, service.events("odd-lifecycle") as odd, service.events("heard") as heard:
+        assert next(last)[1] == next(odd)[1] == next(heard)[1] == "job_started"
+        with service.events("last-id", **{"Last-Event-ID": f"{2**64 - 1}-{2**64 - 1}"}) as behind:
+            say(redis, progress("heard", 2), progress("odd-lifecycle", 2))
+            assert next(heard)[1] == next(odd)[1] == "progress"
+            redis.hset("rq:job:last-id", "status", "failed")
+            assert [event for _, event, _ in last] == [event for _, event, _ in behind] == ["end"]
+
+
+@pytest.mark.parametrize("after", ["0", "99999999999999999999-0", "x", f"{2**64 - 1}-{2**64}", ""])
+def test_a_place_that_is_none_begins_at_the_beginning(service: Service, redis: Redis, after: str) -> None:
+    """Of `Last-Event-ID`: also what is larger than an id can be."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "placed"})
+    say(redis, started("placed"))
+    with service.events("placed", **{"Last-Event-ID": after}) as events:
+        assert next(events)[1] == "job_started"
+
+
+# --- the service
+
+
+def test_the_overview_shows_queue_and_workers(service: Service, redis: Redis) -> None:
+    """Depth, who works at what, and how long each has been silent; one that is long gone is left out."""
+    service.ask("POST", "/v1/jobs", JOB)
+    redis.sadd("rq:workers:preflight", "rq:worker:here", "rq:worker:gone")
+    redis.hset(
+        "rq:worker:here", mapping={"state": "busy", "current_job": "j", "last_heartbeat": "2026-01-01T00:00:00.0Z"}
+    )
+    time.sleep(0.6)
+    answer = service.ask("GET", "/v1/overview")
+    assert (answer["queue"], answer["depth"], answer["running"]) == ("preflight", 1, 0)
+    (worker,) = _workers(answer)
+    assert (worker["name"], worker["state"], worker["job_id"]) == ("here", "busy", "j")
+    assert isinstance(worker["silent_s"], float) and worker["silent_s"] > 0
+
+
+def _workers(answer: Answer) -> list[dict[str, object]]:
+    workers = answer["workers"]
+    assert isinstance(workers, list)
+    return workers
+
+
+def test_metrics_count_what_happened_and_promtool_finds_them_valid(service: Service, redis: Redis) -> None:
+    """Outcomes, durations, calibrations, kills and resumes of all jobs; once each."""
+    say(redis, started("a"), failed("a", 2, reason="out_of_memory"))
+    redis.hset(keys.TOTALS, mapping={"job_seconds:15": 2, "job_seconds": 11.5, "ended:finished:": 2, "junk": "x"})
+    time.sleep(0.6)
+    answer = service.ask("GET", "/metrics")
+    shown = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines() if not line.startswith("#"))
+    assert float(shown['preflight_jobs_ended_total{outcome="failed",reason="out_of_memory"}']) == 1
+    assert float(shown['preflight_jobs_ended_total{outcome="finished",reason=""}']) == 2
+    assert float(shown["preflight_attempts_total"]) == 1
+    assert float(shown["preflight_oom_kills_total"]) == 1
+    assert float(shown['preflight_job_duration_seconds_bucket{le="5"}']) == 0
+    assert float(shown['preflight_job_duration_seconds_bucket{le="60"}']) == 2
+    assert float(shown["preflight_job_duration_seconds_sum"]) == 11.5
+    promtool = shutil.which("promtool") or shutil.which(ROOT / "build" / "promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus): the format was not checked by it")
+    checked = subprocess.run([promtool, "check", "metrics"], input=answer.body, capture_output=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/jobs", "GET, POST"), ("DELETE", "/v1/jobs/x", "GET"), ("GET", "/v1/jobs/x/cancel", "POST"),
+        ("POST", "/healthz", "GET"), ("OPTIONS", "/v1/jobs", "GET, POST"), ("POST", "/", "GET"),
+    ],
+)  # fmt: skip
+def test_another_method_is_told_which_there_are(service: Service, method: str, path: str, allowed: str) -> None:
+    """405 with `allow`, which names the methods of every route at that path."""
+    answer = service.ask(method, path)
+    assert (answer.status, answer["reason"]) == (405, "no_such_route")
+    assert answer.headers["allow"] == allowed
+
+
+def test_whole_numbers_with_a_fraction_are_integers(service: Service, redis: Redis) -> None:
+    """As JSON Schema has it; they are enqueued as integers."""
+    body = b'{"type": "preflight.train.v1", "dataset": "digits", "job_id": "whole", "epochs": 201.0, "seed": 2e3}'
+    assert service.ask("POST", "/v1/jobs", body).status == 201
+    data = redis.hget("rq:job:whole", "data")
+    assert isinstance(data, bytes)
+    assert b'"epochs": 201,' in zlib.decompress(data)
+
+
+@pytest.mark.parametrize("key", ["rq:queue:preflight", "rq:wip:preflight", "rq:workers:preflight", "rq:worker:odd"])
+def test_a_key_of_a_wrong_type_fails_no_overview(service: Service, redis: Redis, key: str) -> None:
+    """It counts as nothing; nor do the totals fail the metrics."""
+    redis.sadd("rq:workers:preflight", "rq:worker:odd", "rq:worker:here")
+    redis.hset("rq:worker:here", mapping={"state": "idle", "current_job": "no id!", "last_heartbeat": "0001-01-01T00Z"})
+    for name in (key, keys.TOTALS):
+        redis.delete(name)
+        redis.set(name, 1)
+    time.sleep(0.6)
+    answer = service.ask("GET", "/v1/overview")
+    assert answer.status == 200
+    assert [worker["name"] for worker in _workers(answer)] == (["here"] if key != "rq:workers:preflight" else [])
+    assert service.ask("GET", "/metrics").status == 200
+
+
+def test_it_describes_itself(service: Service) -> None:
+    """OpenAPI names every route, the job and the events."""
+    described = service.ask("GET", "/openapi.json")
+    paths, components = described["paths"], described["components"]
+    assert isinstance(paths, dict) and isinstance(components, dict)
+    assert set(paths) == {
+        "/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/v1/jobs/{job_id}/events", "/v1/overview",
+        "/metrics", "/healthz", "/readyz",
+    }  # fmt: skip
+    assert {"TrainJob", "Event", "JobDetail", "Problem", "Progress"} <= set(components["schemas"])
+    references = set(re.findall(r"#/components/schemas/([\w-]+)", described.body.decode()))
+    assert references <= set(components["schemas"])
+
+
+def test_every_answer_carries_the_security_headers(service: Service) -> None:
+    """The page may load and ask nothing but its own host."""
+    for path in ("/", "/healthz", "/v1/jobs/never", "/page/none"):
+        headers = service.ask("GET", path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_pages_from_elsewhere_that_point_here_are_refused(service: Service) -> None:
+    """Without a token only this machine's own names lead in: a rebound name of another site does not."""
+    assert service.ask("GET", "/v1/jobs", headers={"host": "evil.example"}).status == 421
+    for host in ("localhost", f"localhost:{service.port}", "127.0.0.1", f"[::1]:{service.port}", "[::1]"):
+        assert service.ask("GET", "/healthz", headers={"host": host}).status == 200, host
+
+
+def test_a_token_is_needed_where_there_is_one(shared_settings: Settings, tmp_path: Path) -> None:
+    """Missing, wrong and in the address: refused; the page and the health checks need none; it shows in no log.
+
+    As platforms start it: on `::`, which is IPv4, too."""
+    with serving(shared_settings, tmp_path, "--host", "::", PREFLIGHT_API_TOKEN=TOKEN) as service:
+        socket.create_connection(("::1", service.port), timeout=20).close()
+        right = {"authorization": f"Bearer {TOKEN}"}
+        for path in ("/v1/jobs", "/v1/overview", "/metrics", "/v1/jobs/x/events"):
+            assert service.ask("GET", path).status == 401
+            assert service.ask("GET", path, headers={"authorization": f"Bearer {TOKEN}x"}).status == 401
+            assert service.ask("GET", path, headers={"authorization": "Basic x"}).status == 401
+        in_url = service.ask("GET", f"/v1/jobs?token={TOKEN}", headers=right)
+        assert (in_url.status, in_url["reason"]) == (400, "token_in_url")
+        assert service.ask("GET", "/v1/jobs", headers=right).status == 200
+        assert service.ask("GET", "/", headers={"host": "preflight.example"}).status == 200
+        assert service.ask("GET", "/healthz").status == 200
+    assert TOKEN not in service.log.read_text()
+
+
+def test_redis_may_come_and_go(shared_settings: Settings, tmp_path: Path) -> None:
+    """Without it: 503 with a sentence, `readyz` says so, streams stay open; with it again all goes on."""
+    where = tmp_path / "redis.sock"
+
+    with redis_at(where):
+        settings = shared_settings.model_copy(update={"redis_url": f"unix://{where}"})
+        with serving(settings, tmp_path) as service:
+            service.ask("POST", "/v1/jobs", {**JOB, "job_id": "patient"})
+            with service.events("patient") as events:
+                say(Redis.from_url(settings.redis_url), started("patient"))
+                assert next(events)[1] == "job_started"
+                where.rename(tmp_path / "away.sock")
+                Redis.from_url(f"unix://{tmp_path / 'away.sock'}").client_kill_filter(_type="normal", skipme=False)
+                refused = service.ask("POST", "/v1/jobs", JOB)
+                assert (refused.status, refused["reason"]) == (503, "redis_unreachable")
+                assert "retry-after" in refused.headers
+                ready = service.ask("GET", "/readyz")
+                assert (ready.status, ready["reason"]) == (503, "redis_unreachable")
+                assert "retry-after" in ready.headers
+                assert str(tmp_path).encode() not in ready.body  # it is told without a token
+                assert service.ask("GET", "/healthz").status == 200
+                (tmp_path / "away.sock").rename(where)
+                say(Redis.from_url(settings.redis_url), progress("patient", 2))
+                assert next(events)[1] == "progress"
+                assert service.ask("GET", "/readyz").status == 200
+
+
+@contextmanager
+def redis_at(path: Path) -> Iterator[None]:
+    """Run a redis-server whose socket can be moved away."""
+    with redis_server() as url:
+        Path(url.removeprefix("unix://")).rename(path)
+        yield
+
+
+def refusal(settings: Settings, *options: str, **environment: str) -> tuple[int, str]:
+    """Return exit code and sentence of a service that does not start."""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "worker.cli", "serve", *options], capture_output=True, text=True, timeout=30,
+        env={**service_environment(settings), **environment},
+    )  # fmt: skip
+    (sentence,) = ended.stderr.strip().splitlines()
+    return ended.returncode, sentence
+
+
+def test_it_does_not_listen_to_others_without_a_token(shared_settings: Settings) -> None:
+    """Exit 2 and a sentence; so for a token that is too short, which is not shown."""
+    code, sentence = refusal(shared_settings, "--host", "0.0.0.0")  # noqa: S104 - it is refused
+    assert code == 2
+    assert "PREFLIGHT_API_TOKEN is not set" in sentence
+    code, sentence = refusal(shared_settings, PREFLIGHT_API_TOKEN="short")  # noqa: S106 - it is refused
+    assert code == 2
+    assert "PREFLIGHT_API_TOKEN" in sentence and "'short'" not in sentence
+
+
+def test_a_taken_port_is_said(shared_settings: Settings, service: Service) -> None:
+    """Exit 1 and a sentence that names it."""
+    code, sentence = refusal(shared_settings, "--port", str(service.port))
+    assert code == 1
+    assert f"port {service.port}" in sentence and "in use" in sentence
+
+
+def test_the_platform_chooses_the_port(shared_settings: Settings, service: Service) -> None:
+    """`PORT` counts where no option does."""
+    code, sentence = refusal(shared_settings, PORT=str(service.port))
+    assert code == 1
+    assert f"port {service.port}" in sentence
+
+
+@pytest.mark.usefixtures("redis", "signals_heard")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_at_once_while_streams_are_open(
+    shared_settings: Settings, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Told to stop, or its terminal closed, with a viewer at a silent job: exit 0, no traceback."""
+    with serving(shared_settings, tmp_path) as service:
+        service.ask("POST", "/v1/jobs", {**JOB, "job_id": "silent"})
+        with service.events("silent") as events:
+            os.kill(service.process.pid, number)
+            assert list(events) == []
+    assert "Traceback" not in service.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("record_id", "place"),
+    [
+        ("5-3", (5, 3)),
+        ("5", (5, 0)),
+        ("", (0, 0)),
+        ("x-1", (0, 0)),
+        ("5-x", (5, 0)),
+        ("-", (0, 0)),
+        (f"{2**64 - 1}-{2**64 - 1}", (2**64 - 1, 2**64 - 1)),
+        (f"{2**64}-0", (0, 0)),
+    ],
+)
+def test_record_ids_become_numbers(record_id: str, place: tuple[int, int]) -> None:
+    """What is none begins at the beginning."""
+    assert place_of(record_id) == place
+
+
+@pytest.mark.usefixtures("redis")
+def test_a_real_job_from_http_to_its_result(
+    service: Service, shared_settings: Settings, start_worker: Callable[..., object]
+) -> None:
+    """Posted, trained by a real worker, followed, and shown with its result."""
+    service.ask("POST", "/v1/jobs", {**digits_job().model_dump(mode="json", exclude_unset=True), "job_id": "real"})
+    start_worker("--burst")
+    with service.events("real") as events:
+        kinds = [kind for _, kind, _ in events]
+    assert kinds[0] == "job_started"
+    assert kinds[-2:] == ["training_done", "end"]
+    shown = service.ask("GET", "/v1/jobs/real")
+    assert shown["status"] == "finished"
+    result = shown["result"]
+    assert isinstance(result, dict)
+    assert result["test_accuracy"] > 0.5
+    assert Client(shared_settings.redis_url).result("real") is not None
+    time.sleep(0.6)
+    assert b'preflight_jobs_ended_total{outcome="finished",reason=""} 1.0' in service.ask("GET", "/metrics").body

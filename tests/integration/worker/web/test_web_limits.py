@@ -1,0 +1,243 @@
+"""What one connection, and what all of them together, may take of `preflight serve`."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from redis import Redis
+from services import wait_until
+from web import JSON, Service, serving
+
+from bench.web import JOBS, MEMORY_BOUND, crowd, fill, most_resident
+from worker.config.settings import Settings
+from worker.web.auth import App, Message, Receive, Scope, Send
+from worker.web.protocol import Limits, bounded
+from worker.web.streams.broadcaster import MOST_WATCHED
+from worker.wire import EVENTS_KEPT
+
+JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
+POST = b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    Redis.from_url(redis_url).flushall()
+    with serving(Settings(redis_url=redis_url), tmp_path_factory.mktemp("limits")) as running:
+        yield running
+
+
+# --- pages from elsewhere
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:1"},  # another service of this machine
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1"},
+    ],
+    ids=str,
+)
+def test_a_page_from_elsewhere_changes_nothing(service: Service, redis_url: str, headers: dict[str, str]) -> None:
+    """By what browsers say of where a request comes from; with the kind of body that they would ask for first, too."""
+    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "theirs"})
+    for path, body in (("/v1/jobs", JOB), ("/v1/jobs/theirs/cancel", {})):
+        refused = service.ask("POST", path, body, {**JSON, **headers})
+        assert (refused.status, refused["reason"]) == (403, "cross_site")
+    assert service.ask("GET", "/v1/jobs/theirs")["status"] == "queued"
+    Redis.from_url(redis_url).flushall()
+
+
+def test_the_page_itself_and_programs_may(service: Service, redis_url: str) -> None:
+    """The page's origin is the host that it was asked for at; programs name none."""
+    here = {"origin": f"http://localhost:{service.port}", "host": f"localhost:{service.port}"}
+    for headers in ({}, here, {**here, "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
+        assert service.ask("POST", "/v1/jobs", JOB, {**JSON, **headers}).status == 201
+    Redis.from_url(redis_url).flushall()
+
+
+def test_every_post_asks_for_json(service: Service) -> None:
+    """A form of another site sends other kinds, and those without being asked about first."""
+    paths = service.ask("GET", "/openapi.json")["paths"]
+    assert isinstance(paths, dict)
+    posted = [path.replace("{job_id}", "x") for path, methods in paths.items() if "post" in methods]
+    assert len(posted) == 2
+    for path in posted:
+        for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}):
+            assert service.ask("POST", path, b"{}", headers).status == 415, (path, headers)
+    refused = service.ask("POST", "/v1/jobs/x/cancel", {"job_id": "y"})
+    assert (refused.status, refused["reason"]) == (422, "invalid_config")
+
+
+# --- connections
+
+
+def test_an_unfinished_body_is_no_job(service: Service, redis_url: str) -> None:
+    """Also where what has come of it is whole JSON: the other side announced more, and left."""
+    body = json.dumps(JOB).encode()
+    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
+        connection.sendall(POST + b"content-length: %d\r\n\r\n" % (len(body) + 1) + body)
+    assert service.ask("POST", "/v1/jobs", {**JOB, "job_id": "next"}).status == 201
+    assert Redis.from_url(redis_url).lrange("rq:queue:preflight", 0, -1) == [b"next"]
+    Redis.from_url(redis_url).flushall()
+
+
+@pytest.mark.timeout(120)
+def test_what_comes_too_slowly_is_closed(service: Service) -> None:
+    """Nothing, half a header, a header and a body byte by byte, the body of a GET: each within its time."""
+    started = {
+        "nothing": b"",
+        "header": b"GET /healthz HTTP/1.1\r\nhost: local", "slow header": b"GET /healthz HTTP/1.1\r\nx: ",
+        "body": POST + b"content-length: 100\r\n\r\n{", "slow body": POST + b"content-length: 100\r\n\r\n",
+        "body of a get": b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n",
+    }  # fmt: skip
+    answers = dict.fromkeys(started, b"")
+    with ExitStack() as stack:
+        connections = {}
+        for name, sent in started.items():
+            connections[name] = stack.enter_context(socket.create_connection(("127.0.0.1", service.port)))
+            connections[name].sendall(sent)
+            connections[name].setblocking(False)
+        deadline = time.monotonic() + 90
+        while connections and time.monotonic() < deadline:
+            time.sleep(0.5)
+            for name, connection in [*connections.items()]:
+                try:
+                    received = connection.recv(1 << 16)
+                    answers[name] += received
+                    if not received:
+                        del connections[name]
+                except BlockingIOError:
+                    if name.startswith("slow") or name == "body of a get":
+                        connection.send(b"x")
+                except OSError:
+                    del connections[name]
+    assert not connections
+    assert answers["nothing"] == b""
+    for name in ("header", "slow header", "body", "slow body"):
+        assert answers[name].startswith(b"HTTP/1.1 408 "), (name, answers[name])
+        assert b'"reason": "too_slow"' in answers[name]
+    assert answers["body of a get"].startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_no_http_is_refused_in_one_sentence(service: Service) -> None:
+    """As everything else is."""
+    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
+        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"application/json" in head
+    assert json.loads(body)["reason"] == "malformed_request"
+
+
+async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer `/` at once, `/slow` never to its end, and anything else with more than a socket takes."""
+    head: Message = {"type": "http.response.start", "status": 200, "headers": []}
+    await send(head)
+    if scope["path"] == "/":
+        await send({"type": "http.response.body", "body": b"here"})
+    elif scope["path"] == "/slow":
+        await receive()
+        await receive()
+    else:
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": b"x" * (1 << 20), "more_body": True})
+
+
+@contextmanager
+def listening(app: App, limits: Limits) -> Iterator[tuple[int, uvicorn.Server]]:
+    """Run uvicorn with these limits in a thread of this process."""
+    config = uvicorn.Config(app, http=bounded(limits), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            wait_until(lambda: server.started)
+            yield listening.getsockname()[1], server
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def _ask(port: int, path: str = "/") -> bytes:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def test_idle_connections_make_room_for_others() -> None:
+    """The one that has waited longest goes first; where all have a request under way, one more is refused."""
+    with listening(_busy, Limits(connections=5)) as (port, server), ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(5)]
+        wait_until(lambda: len(server.server_state.connections) == 5)
+        assert b"\r\nhere\r\n" in _ask(port)
+        assert idle[0].recv(1) == b""
+        for connection in idle[1:]:
+            connection.sendall(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        last = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        last.sendall(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert last.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as refused:
+            answer = b"".join(iter(lambda: refused.recv(1 << 16), b""))
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"5 connections are open already" in answer
+
+
+def test_who_takes_nothing_is_dropped() -> None:
+    """An answer that nobody reads does not wait for ever."""
+    with (
+        listening(_busy, Limits(connections=5, send_s=0.5)) as (port, server),
+        closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection,
+    ):
+        connection.sendall(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        wait_until(lambda: len(server.server_state.connections) == 1)
+        wait_until(lambda: len(server.server_state.connections) == 0)
+
+
+# --- viewers
+
+
+def test_as_many_jobs_as_may_be_are_watched_at_once(service: Service, redis_url: str) -> None:
+    """Their viewers come together, more than Redis is asked for at a time; one job more is refused in one sentence."""
+    redis = Redis.from_url(redis_url)
+    for number in range(MOST_WATCHED + 1):
+        redis.hset(f"rq:job:together-{number}", "status", "queued")
+    with ExitStack() as stack:
+        viewers = []
+        for number in range(MOST_WATCHED):
+            viewers.append(stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=30)))
+            viewers[-1].sendall(f"GET /v1/jobs/together-{number}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        assert {viewer.recv(12) for viewer in viewers} == {b"HTTP/1.1 200"}
+        refused = service.ask("GET", f"/v1/jobs/together-{MOST_WATCHED}/events")
+        assert (refused.status, refused["reason"]) == (429, "too_many_watched")
+    redis.flushall()
+
+
+# --- memory
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_memory_stays_within_its_bound(redis_url: str, tmp_path: Path) -> None:
+    """1,000 idle sockets, 200 jobs of 10,000 events each watched from the first on, a list of 100,000 jobs: 256 MiB."""
+    redis = Redis.from_url(redis_url)
+    redis.flushall()
+    fill(redis)
+    with serving(Settings(redis_url=redis_url), tmp_path) as service:
+        heard = asyncio.run(crowd(service.port))
+        peak = most_resident(service.process.pid)
+    redis.flushall()
+    print(f"\nat most {peak >> 20} MiB resident")
+    assert heard == [EVENTS_KEPT] * JOBS
+    assert peak < MEMORY_BOUND

@@ -1,0 +1,268 @@
+"""Settings: the only reader of the environment."""
+
+import json
+import os
+import traceback
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from training.errors import InvalidConfig
+from worker.config.settings import child_environment, export_environment, load, service_environment, without_password
+from worker.ops.doctor import examine
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name == "PORT" or name.startswith(("REDIS_", "PREFLIGHT_", "RAILWAY_")):
+            monkeypatch.delenv(name)
+
+
+def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """REDIS_URL, PORT and PREFLIGHT_* arrive; directories become absolute."""
+    monkeypatch.setenv("REDIS_URL", "redis://example:1/2")
+    monkeypatch.setenv("PREFLIGHT_QUEUE", "other")
+    monkeypatch.setenv("PREFLIGHT_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("PORT", "8080")
+    settings = load()
+    assert (settings.redis_url, settings.queue, settings.data_dir, settings.port) == (
+        "redis://example:1/2", "other", tmp_path, 8080,
+    )  # fmt: skip
+    assert settings.cache_dir.is_absolute()
+
+
+def test_our_own_redis_variable_goes_before_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PREFLIGHT_REDIS_URL wins over REDIS_URL."""
+    monkeypatch.setenv("REDIS_URL", "redis://platform")
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", "redis://own")
+    assert load().redis_url == "redis://own"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("PREFLIGHT_CALIBRATION_SECONDS", "0", "PREFLIGHT_CALIBRATION_SECONDS is '0', but must be more than 0"),
+        ("PREFLIGHT_CALIBRATION_SECONDS", "soon", "PREFLIGHT_CALIBRATION_SECONDS is 'soon', but must be a number"),
+        ("PREFLIGHT_LOG_FORMAT", "xml", "PREFLIGHT_LOG_FORMAT is 'xml', but must be one of"),
+        ("PORT", "99999", "PORT is '99999', but must be at most 65535"),
+        ("REDIS_URL", "http://x", "REDIS_URL is 'http://x': must begin with redis://"),
+        ("REDIS_URL", "redis://[::1", "REDIS_URL is '***': is no URL; write redis://"),
+        ("REDIS_URL", "localhost:6379", "REDIS_URL is 'localhost:6379': must begin with redis://"),
+        ("PREFLIGHT_MAX_EPOCHS", "0", "PREFLIGHT_MAX_EPOCHS is '0', but must be"),
+        ("PREFLIGHT_MAX_SAMPLES", "many", "PREFLIGHT_MAX_SAMPLES is 'many', but must be"),
+        ("PREFLIGHT_ARTIFACT_URL", "models", "PREFLIGHT_ARTIFACT_URL is 'models': must be a URL such as s3://bucket"),
+        ("PREFLIGHT_ARTIFACT_URL", "s3://b/p?key=x", "PREFLIGHT_ARTIFACT_URL is '***': must be a URL such as s3://"),
+        ("PREFLIGHT_MLFLOW_URI", "http://[::1", "PREFLIGHT_MLFLOW_URI is '***': must be a URL such as s3://"),
+        ("PREFLIGHT_SIGNING_KEY", "hunter2", "PREFLIGHT_SIGNING_KEY is '***': must have at least 16 characters"),
+    ],
+)
+def test_bad_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str) -> None:
+    """The sentence names the variable, its value and the bound."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@x", "redis://:hunter2", "redis://:hunter2/x@host", "redis://:x#hunter2@host",
+        "redis://:hunter2?@host", "hunter2@host", "user:hunter2@host", "http://x?password=hunter2",
+    ],
+)  # fmt: skip
+def test_a_bad_redis_url_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Not even the sentence that refuses it, wherever the password ended up in the URL."""
+    monkeypatch.setenv("REDIS_URL", url)
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert "hunter2" not in caught.value.message
+
+
+def test_a_bad_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is too short may be most of the real one."""
+    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "hunter2")
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert "hunter2" not in caught.value.message
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Railway's volume holds those that are not set otherwise."""
+    monkeypatch.setenv("RAILWAY_VOLUME_MOUNT_PATH", str(tmp_path))
+    monkeypatch.setenv("PREFLIGHT_CACHE_DIR", "/elsewhere")
+    settings = load()
+    assert (settings.data_dir, settings.artifact_dir) == (tmp_path / "data", tmp_path / "artifact")
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.cache_dir == Path("/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:1/0", "redis://user:***@host:1/0"),
+        ("redis://:secret@host", "redis://:***@host"),
+        ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
+        ("unix:///tmp/s?password=secret", "unix:///tmp/s?password=***"),
+        ("redis://host", "redis://host"),
+        ("rediss://u:a@b@host:1 and redis://:c@host", "rediss://u:***@host:1 and redis://:***@host"),
+        ("redis://host:1/0 asked by a@b", "redis://host:1/0 asked by a@b"),
+        ("redis://host:1 asked by a@b", "redis://host:1 asked by a@b"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    """Wherever a URL can carry one."""
+    assert without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:p%40ss%2Fwd@host/0",
+        "rediss://host/0?db=1&password=p%40ss%2Fwd",
+        "unix:///tmp/s?password=p@ss/wd",
+    ],
+)
+def test_a_text_is_scrubbed_of_every_secret(url: str) -> None:
+    """The password as it is and as the URL spells it, and the signing key, also in quotes and in JSON."""
+    key = 'a "key" of\nsixteen, ü'
+    places = {"artifact_url": "ftp://u:models-pwd@h/p", "mlflow_uri": "http://u:runs-pwd@h"}
+    settings = load(redis_url=url, signing_key=key, **places)
+    said = f"{url} p@ss/wd p%40ss%2Fwd {key} {key!r} {key!a} {json.dumps(key)} {key.encode()!r} models-pwd runs-pwd"
+    text = settings.scrubbed(said)
+    assert "wd" not in text
+    assert "sixteen" not in text
+
+
+def test_the_doctor_looks_at_every_directory_and_shows_no_secret(tmp_path: Path) -> None:
+    """Neither of Redis nor in a path."""
+    key = "sixteen letters!"
+    settings = load(
+        redis_url=f"unix://user:hunter2@{tmp_path}/none.sock", signing_key=key, data_dir=tmp_path / "hunter2",
+        state_dir=tmp_path / key,
+    )  # fmt: skip
+    findings = list(examine(settings))
+    assert {"data_dir", "artifact_dir", "cache_dir", "state_dir"} <= {finding.name for finding in findings}
+    said = " ".join(finding.detail for finding in findings)
+    assert "only signed jobs are taken" in said
+    assert "hunter2" not in said
+    assert key not in said
+
+
+def test_settings_do_not_show_the_key() -> None:
+    """Not when they are printed, and not as JSON."""
+    settings = load(signing_key="sixteen letters!")
+    assert "sixteen" not in f"{settings!r} {settings.model_dump()} {settings.model_dump_json()}"
+
+
+def test_children_do_not_see_the_services_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training child gets neither the Redis URL nor our own variables; PATH stays."""
+    monkeypatch.setenv("REDIS_URL", "redis://:secret@host")
+    monkeypatch.setenv("PREFLIGHT_QUEUE", "q")
+    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "sixteen letters!")
+    monkeypatch.setenv("PREFLIGHT_ARTIFACT_URL", "s3://other")
+    environment = child_environment()
+    assert not [name for name in environment if name.startswith(("REDIS_", "PREFLIGHT_"))]
+    assert "PATH" in environment
+    sending = export_environment(load(artifact_url="s3://bucket"), "artifact_url")
+    assert {**environment, "PREFLIGHT_ARTIFACT_URL": "s3://bucket"} == sending
+
+
+def test_a_command_finds_the_same_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What service_environment gives reads back as what it was made from."""
+    monkeypatch.setenv("PREFLIGHT_MAX_EPOCHS", "3")  # of this process, and not of the settings
+    settings = load(
+        redis_url="redis://h", queue="q", data_dir=tmp_path, log_level="debug", calibration_seconds=3.0,
+        signing_key="sixteen letters!", max_samples=7, max_epochs=None,
+    )  # fmt: skip
+    for name, value in service_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load() == settings
+    assert settings.max_epochs is None
+
+
+def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Docker and Kubernetes mount them: the password goes into the URL, escaped; nothing shows any of them."""
+    secrets = {"password": "p@ss/w:rd word", "key": "sixteen letters!", "token": "a token that is long"}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(f"{secret}\n")
+    monkeypatch.setenv("REDIS_URL", "redis://worker@redis:6379/0")
+    monkeypatch.setenv("REDIS_PASSWORD_FILE", str(tmp_path / "password"))
+    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", str(tmp_path / "token"))
+    settings = load()
+    with Redis.from_url(settings.redis_url) as connection:
+        options = connection.connection_pool.connection_kwargs
+    assert (options["username"], options["password"], options["host"]) == ("worker", secrets["password"], "redis")
+    assert settings.signing_key is not None
+    assert settings.api_token is not None
+    assert settings.signing_key.get_secret_value() == secrets["key"]
+    assert settings.api_token.get_secret_value() == secrets["token"]
+    assert settings.safe_redis_url == "redis://worker:***@redis:6379/0"
+    assert settings.scrubbed(" ".join(secrets.values())) == "*** *** ***"
+    for name, value in service_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load() == settings
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [("unix:///run/redis.sock", "unix://:***@/run/redis.sock"), ("rediss://:@host/1", "rediss://:***@host/1")],
+)
+def test_a_password_from_a_file_goes_into_any_url(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, shown: str
+) -> None:
+    """A socket, TLS, without a user."""
+    (tmp_path / "password").write_text("secret")
+    monkeypatch.setenv("REDIS_URL", url)
+    monkeypatch.setenv("REDIS_PASSWORD_FILE", str(tmp_path / "password"))
+    assert load().safe_redis_url == shown
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"", "must hold one line"),
+        (b"two\nlines of a secret", "must hold one line"),
+        (b"x" * 5000, "must hold one line"),
+        (b"\xff\xfe", "cannot be read (it is no text)"),
+        (b"too short", "must have at least 16 characters"),
+    ],
+    ids=["missing", "empty", "two lines", "too large", "no text", "short"],
+)
+def test_a_bad_file_of_a_secret_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    """One sentence with the variable and the file, without what it holds."""
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert caught.value.message.startswith(f"PREFLIGHT_API_TOKEN_FILE names {tmp_path / 'token'}")
+    assert words in caught.value.message
+    assert "too short" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "file"),
+    [
+        ("REDIS_URL", "redis://:hunter2@host", "REDIS_PASSWORD_FILE"),
+        ("PREFLIGHT_API_TOKEN", "a token that is long", "PREFLIGHT_API_TOKEN_FILE"),
+        ("PREFLIGHT_SIGNING_KEY", "sixteen letters!", "PREFLIGHT_SIGNING_KEY_FILE"),
+    ],
+)
+def test_a_secret_has_one_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, file: str
+) -> None:
+    """A variable and its file at once are refused: one of them would be ignored."""
+    (tmp_path / "secret").write_text("another that is long")
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv(file, str(tmp_path / "secret"))
+    with pytest.raises(InvalidConfig, match=f"{variable}.*{file}.*leave one of them out") as caught:
+        load()
+    assert "hunter2" not in caught.value.message

@@ -1,0 +1,107 @@
+"""Signatures of jobs."""
+
+import json
+import math
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from training.errors import InvalidConfig
+from worker.queue.admission.signing import Terms, canonical, sign, verify
+
+KEY = "sixteen letters!"
+ROOT = Path(__file__).parents[5]
+JOB: dict[str, JsonValue] = {
+    "type": "preflight.train.v1", "model": "cnn", "dataset": "mnist", "job_id": "café", "epochs": 3,
+    "learning_rate": 0.001, "plan": {"threads": 2, "precision": "bfloat16"},
+}  # fmt: skip
+
+TERMS = Terms(signed_at=1_795_000_000, timeout=21_600, result_ttl=604_800, failure_ttl=604_800, retries=2)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def test_the_signed_bytes_are_those_that_the_documentation_shows() -> None:
+    """The example of worker/queue/admission/signing.py and docs/wire.md, byte for byte."""
+    job: dict[str, JsonValue] = {"type": "preflight.train.v1", "job_id": "a", "dataset": "mnist"}
+    text = canonical({"job": job, **asdict(TERMS)}).decode()
+    assert text in " ".join((ROOT / "docs" / "wire.md").read_text().split())
+    assert text in "".join(
+        line.strip() for line in (ROOT / "worker" / "queue" / "admission" / "signing.py").read_text().splitlines()
+    )
+
+
+def test_openssl_gives_the_same_signature() -> None:
+    """HMAC-SHA256 of those bytes under the key."""
+    command = ["openssl", "dgst", "-sha256", "-hmac", KEY, "-r"]
+    done = subprocess.run(command, input=canonical({"job": JOB, **asdict(TERMS)}), capture_output=True, check=True)
+    assert done.stdout.split()[0].decode() == sign(JOB, TERMS, KEY)
+
+
+@given(payload=st.dictionaries(st.text(), json_values))
+def test_a_signature_survives_the_way_through_json(payload: dict[str, JsonValue]) -> None:
+    """Whatever order, spacing and escapes the sender prints in, the worker comes to the same signature."""
+    payload = {**payload, "job_id": "a"}
+    text = json.dumps(dict(reversed(payload.items())), ensure_ascii=False, indent=2)
+    assert verify(json.loads(text), TERMS, sign(payload, TERMS, KEY), KEY)
+
+
+@pytest.mark.parametrize("key", [KEY, KEY.encode()])
+def test_a_key_may_be_text_or_bytes(key: str | bytes) -> None:
+    """Text stands for its UTF-8."""
+    assert sign(JOB, TERMS, key) == sign(JOB, TERMS, KEY)
+
+
+@pytest.mark.parametrize(
+    ("payload", "signature", "key"),
+    [
+        ({**JOB, "epochs": 4}, sign(JOB, TERMS, KEY), KEY),
+        ({**JOB, "job_id": "b"}, sign(JOB, TERMS, KEY), KEY),
+        ({**JOB, "extra": None}, sign(JOB, TERMS, KEY), KEY),
+        ({**JOB, "epochs": 3.0}, sign(JOB, TERMS, KEY), KEY),
+        (JOB, sign(JOB, TERMS, KEY), KEY + "?"),
+        (JOB, sign(JOB, TERMS, KEY).upper(), KEY),
+        (JOB, sign(JOB, TERMS, KEY)[:-1], KEY),
+        (JOB, "", KEY),
+        (JOB, "é\ud800", KEY),
+    ],
+)
+def test_nothing_else_verifies(payload: dict[str, JsonValue], signature: str, key: str) -> None:
+    """Another field, id, number, key, case or length does not; nor does what is no ASCII."""
+    assert not verify(payload, TERMS, signature, key)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        replace(TERMS, signed_at=TERMS.signed_at + 1), replace(TERMS, timeout=-1), replace(TERMS, result_ttl=None),
+        replace(TERMS, failure_ttl=0), replace(TERMS, ttl=1), replace(TERMS, retries=3),
+    ],
+)  # fmt: skip
+def test_other_terms_do_not_verify(terms: Terms) -> None:
+    """A job may not be kept, run or tried longer than its producer signed."""
+    assert not verify(JOB, terms, sign(JOB, TERMS, KEY), KEY)
+
+
+@pytest.mark.parametrize("job_id", [None, 7, [], {}])
+def test_a_job_without_an_id_cannot_be_signed(job_id: JsonValue) -> None:
+    """Its signature would serve for any number of jobs."""
+    with pytest.raises(InvalidConfig, match="must name its job_id"):
+        sign({**JOB, "job_id": job_id}, TERMS, KEY)
+    with pytest.raises(InvalidConfig, match="must name its job_id"):
+        sign({name: value for name, value in JOB.items() if name != "job_id"}, TERMS, KEY)
+
+
+def test_what_is_not_json_cannot_be_signed() -> None:
+    """NaN has no form that two languages agree on."""
+    with pytest.raises(InvalidConfig, match="not JSON"):
+        sign({**JOB, "learning_rate": math.nan}, TERMS, KEY)

@@ -1,0 +1,145 @@
+"""The contract for other languages: examples of everything on the wire, and the descriptions of the interfaces."""
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, JsonValue, TypeAdapter
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from worker.queue.untrusted_job import parse
+from worker.web.application import Problem
+from worker.wire import EVENT, AnyEvent, JobState, TrainJob, TrainResult, flatten, parse_job, unflatten
+from worker.wire.json_schema import descriptions
+
+ROOT = Path(__file__).parents[4]
+SCHEMAS = ROOT / "docs" / "schemas"
+EXAMPLES = ROOT / "tests" / "wire"
+MODELS: dict[str, tuple[type[BaseModel], str]] = {
+    "train": (TrainJob, "train.v1.json"),
+    "result": (TrainResult, "result.v1.json"),
+    "state": (JobState, "state.v1.json"),
+    "problem": (Problem, "openapi.json#/components/schemas/Problem"),
+}
+"""Beginning of an example's name -> what it is, and what describes it."""
+PARTS = [path for path in sorted(EXAMPLES.glob("*.json")) if path.name.partition(".")[0] in MODELS]
+EVENTS = sorted(EXAMPLES.glob("event.*.json"))
+RQ_JOBS = sorted(EXAMPLES.glob("rq_job*.json"))
+RQ_HASH = "asyncapi.json#/components/messages/job/payload/schema"
+
+OBJECT = TypeAdapter(dict[str, JsonValue])
+TEXTS = TypeAdapter(dict[str, str])
+PAIR = TypeAdapter(dict[str, dict[str, JsonValue]])
+FIELDS = TypeAdapter(dict[str, dict[str, JsonValue]])
+
+
+@pytest.fixture(scope="module")
+def published() -> Registry[JsonValue]:
+    """Everything in docs/schemas/, as whoever has copied it finds it."""
+    return Registry[JsonValue]().with_resources(
+        (path.name, Resource.from_contents(_read(path), default_specification=DRAFT202012))
+        for path in SCHEMAS.glob("*.json")
+    )
+
+
+def _read(path: Path) -> dict[str, JsonValue]:
+    return OBJECT.validate_json(path.read_text())
+
+
+def refusals(content: JsonValue, schema: str, published: Registry[JsonValue]) -> list[str]:
+    """Return what a published schema finds wrong with `content`."""
+    return [error.message for error in Draft202012Validator({"$ref": schema}, registry=published).iter_errors(content)]
+
+
+def within(example: JsonValue, written: JsonValue) -> JsonValue:
+    """Return what is written of the example's fields: later versions have more."""
+    if isinstance(example, dict) and isinstance(written, dict):
+        return {name: within(value, written.get(name)) for name, value in example.items()}
+    return written
+
+
+def as_text(content: JsonValue) -> str:
+    return json.dumps(content, sort_keys=True)  # 1, 1.0 and true are equal in Python, but not as JSON
+
+
+@pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
+def test_an_example_is_read_and_written_as_it_is(path: Path, published: Registry[JsonValue]) -> None:
+    """A job, a result, a state, an error: by its model, and by the published schema."""
+    model, schema = MODELS[path.name.partition(".")[0]]
+    example = _read(path)
+    written = model.model_validate_json(path.read_text()).model_dump(mode="json")
+    assert as_text(within(example, written)) == as_text(example)
+    assert refusals(example, schema, published) == []
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
+def test_an_event_is_the_same_as_record_and_as_json(path: Path, published: Registry[JsonValue]) -> None:
+    """Read from both, it is one event; it is written as both; both are as published."""
+    pair = PAIR.validate_json(path.read_text())
+    record, said = TEXTS.validate_python(pair["record"]), pair["event"]
+    event = unflatten(record)
+    assert EVENT.validate_json(json.dumps(said)) == event
+    assert TEXTS.validate_python(within(pair["record"], OBJECT.validate_python(flatten(event)))) == record
+    assert as_text(within(said, event.model_dump(mode="json", exclude_none=True))) == as_text(said)
+    assert refusals(pair["record"], "record.v1.json", published) == []
+    assert refusals(said, "event.v1.json", published) == []
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
+def test_a_record_is_decoded_by_its_schema_alone(path: Path, published: Registry[JsonValue]) -> None:
+    """As a program does that knows nothing but the published schema: a text is one, or it is JSON."""
+    pair = PAIR.validate_json(path.read_text())
+    record = TEXTS.validate_python(pair["record"])
+    resolver = published.resolver("record.v1.json")
+    mapping = TEXTS.validate_python(resolver.lookup("#/discriminator/mapping").contents)
+    fields = FIELDS.validate_python(resolver.lookup(f"{mapping[record['type']]}/properties").contents)
+    decoded = {name: json.loads(text) if "contentSchema" in fields[name] else text for name, text in record.items()}
+    assert as_text(decoded) == as_text(pair["event"])
+    for name, value in decoded.items():
+        assert list(Draft202012Validator(fields[name].get("contentSchema", fields[name])).iter_errors(value)) == []
+
+
+def test_every_field_has_an_example() -> None:
+    """Of every event and every other model: whoever adds a field adds a file."""
+    shown: dict[str, set[str]] = {}
+    for path in EVENTS:
+        record = PAIR.validate_json(path.read_text())["record"]
+        shown.setdefault(str(record["type"]), set()).update(record)
+    for path in PARTS:
+        shown.setdefault(path.name.partition(".")[0], set()).update(_read(path))
+    said = {kind.model_fields["type"].default: set(kind.model_fields) for kind in get_args(get_args(AnyEvent)[0])}
+    assert shown == said | {name: set(model.model_fields) for name, (model, _) in MODELS.items()}
+
+
+@pytest.mark.parametrize("path", RQ_JOBS, ids=lambda path: path.stem)
+def test_a_job_that_was_written_without_rq_is_taken(path: Path, published: Registry[JsonValue]) -> None:
+    """The hash is as published, so is the data in it, and the worker reads a job from it."""
+    fields = TEXTS.validate_json(path.read_text())
+    assert refusals(OBJECT.validate_python(fields), RQ_HASH, published) == []
+    assert refusals(json.loads(fields["data"]), f"{RQ_HASH}/properties/data/contentSchema", published) == []
+    job = parse("by-hand", {name: text.encode() for name, text in fields.items()})
+    assert (parse_job(job.args[0]).dataset, job.timeout, job.retries_left) == ("digits", 21_600, 2)
+
+
+def test_the_descriptions_on_file_are_those_of_the_code() -> None:
+    """docs/schemas/ does not drift; `make schemas` writes it."""
+    assert descriptions() == {name: (SCHEMAS / name).read_text() for name in ("openapi.json", "asyncapi.json")}
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
+def test_every_reference_leads_somewhere(path: Path, published: Registry[JsonValue]) -> None:
+    """Within a file and from one to another."""
+    resolver = published.resolver(path.name)
+    for reference in set(re.findall(r'"\$ref": "([^"]+)"', path.read_text())):
+        assert resolver.lookup(reference).contents, reference
+
+
+def test_every_schema_of_the_service_is_one(published: Registry[JsonValue]) -> None:
+    """JSON Schema 2020-12, as OpenAPI 3.1 has it."""
+    schemas = published.resolver("openapi.json").lookup("#/components/schemas").contents
+    for schema in OBJECT.validate_python(schemas).values():
+        Draft202012Validator.check_schema(schema)

@@ -1,0 +1,232 @@
+"""The wire format: what it accepts, what it refuses, and in which words."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from calibration.result import Knob as TrialKnob
+from training.config.spec import DEFAULTS, TrainSpec
+from training.errors import InvalidConfig
+from worker.jobs.pipeline import COMPARED
+from worker.wire import (
+    EVENT,
+    LARGEST_JOB,
+    CalibrationTrial,
+    CalibrationWinner,
+    Event,
+    JobFailed,
+    Knob,
+    PlanFields,
+    Progress,
+    TrainingConfig,
+    TrainJob,
+    flatten,
+    is_job_id,
+    parse_job,
+    unflatten,
+)
+from worker.wire.json_schema import schemas
+
+LEAST: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
+ROOT = Path(__file__).parents[4]
+
+
+def refusal(**fields: JsonValue) -> InvalidConfig:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_job({**LEAST, **fields})
+    return caught.value
+
+
+def test_four_fields_make_a_complete_job() -> None:
+    """Everything else has a default, and the defaults are those of TrainSpec."""
+    job = parse_job({**LEAST})
+    assert job.job_id is None
+    assert job.calibrate
+    assert job.spec() == DEFAULTS
+
+
+def test_every_field_of_the_spec_can_be_sent() -> None:
+    """The wire format leaves out nothing that decides the result."""
+    assert set(TrainSpec.__dataclass_fields__) <= set(TrainJob.model_fields)
+    job = parse_job({**LEAST, "augmentation": {"rotate_degrees": 10}, "seed": 7, "optimizer": "sgd"})
+    assert (job.spec().augmentation.rotate_degrees, job.spec().seed, job.spec().optimizer) == (10, 7, "sgd")
+
+
+def test_whole_numbers_may_be_written_with_a_fraction() -> None:
+    """JSON Schema calls 201.0 an integer, and some languages write it so; other fractions stay what they are."""
+    job = parse_job({**LEAST, "epochs": 201.0, "seed": -0.0, "momentum": 1e-1, "plan": {"threads": 2e0}})
+    assert (job.epochs, job.seed, job.momentum, job.plan.threads) == (201, 0, 0.1, 2)
+    assert (type(job.epochs), type(job.seed)) == (int, int)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("epochs", 0, "epochs is 0, but must be at least 1"),
+        ("epochs", -1, "epochs is -1, but must be at least 1"),
+        ("epochs", 1.5, "epochs is 1.5, but must be a whole number at least 1 and at most 10000"),
+        ("epochs", 1e9, "epochs is 1000000000, but must be at most 10000"),
+        ("epochs", 1e300, "epochs is 1e+300, but must be a whole number at least 1 and at most 10000"),
+        ("epochs", 10**9, "epochs is 1000000000, but must be at most 10000"),
+        ("epochs", float("nan"), "epochs is nan, but must be a whole number at least 1 and at most 10000"),
+        ("epochs", "3", "epochs is '3', but must be a whole number at least 1 and at most 10000"),
+        ("epochs", True, "epochs is True, but must be a whole number at least 1 and at most 10000"),
+        ("batch_size", 0, "batch_size is 0, but must be at least 1"),
+        ("batch_size", 10**9, "batch_size is 1000000000, but must be at most 65536"),
+        ("epoch", 3, "'epoch' is not a field (did you mean 'epochs'?); remove it or correct its name"),
+        ("type", "preflight.train.v2", "type is 'preflight.train.v2', but this version reads 'preflight.train.v1'"),
+        ("dataset", "minst", "dataset 'minst' is not known (did you mean 'mnist'?); use one of"),
+        ("model", "resnet81", "model 'resnet81' is not known (did you mean 'resnet18'?); use one of"),
+        ("model", "os:system", "model is 'os:system', but must be text that matches"),
+        ("learning_rate", float("inf"), "learning_rate is inf, but must be a finite number more than 0"),
+        ("optimizer", "lion", "optimizer is 'lion', but must be one of 'adamw', 'sgd' or 'muon'"),
+        ("augmentation", {"rotate": 3}, "'rotate' is not a field (did you mean 'rotate_degrees'?)"),
+        ("augmentation", 3, "augmentation is 3, but must be an object"),
+        ("plan", {"threads": 0}, "plan.threads is 0, but must be at least 1"),
+        ("plan", {"treads": 1}, "'treads' is not a field (did you mean 'threads'?)"),
+        ("plan", {"threads": "2"}, "plan.threads is '2', but must be a whole number at least 1 and at most 1024"),
+        ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
+        ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
+        ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
+        ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
+        ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
+         "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'affinity', 'interop' or "
+         "'compile' (did you mean 'precision'?)"),
+        ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
+        ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
+    ],
+)  # fmt: skip
+def test_bad_values_are_named_with_their_bound(field: str, value: JsonValue, words: str) -> None:
+    """Each refusal is one sentence that names the field, the value and the bound."""
+    error = refusal(**{field: value})
+    assert words in error.message
+    assert "\n" not in error.message
+    assert error.reason == "invalid_config"
+    assert not error.retry
+
+
+@pytest.mark.parametrize("job_id", ["../x", "..", ".", "a/b", "a\x00b", "a\n", "", "a" * 65, "a" * 300, "ä", "a b"])
+def test_ids_that_are_no_ids_are_refused(job_id: str) -> None:
+    """An id names a directory and a key: nothing can leave either, and it stays on one line."""
+    error = refusal(job_id=job_id)
+    assert error.field == "job_id"
+    assert error.message.isprintable()
+    assert not is_job_id(job_id)
+
+
+def test_what_is_not_an_object_is_refused() -> None:
+    """A list, a string or null is no job."""
+    payloads: list[JsonValue] = [[], "train", None, 3]
+    for payload in payloads:
+        with pytest.raises(InvalidConfig, match="must be an object"):
+            parse_job(payload)
+
+
+def test_a_payload_over_64_kib_is_refused_before_it_is_looked_at() -> None:
+    """The size is named, with its bound."""
+    error = refusal(job_id="a" * LARGEST_JOB)
+    assert str(LARGEST_JOB) in error.message
+    assert error.field is None
+
+
+def test_several_findings_are_counted() -> None:
+    """The first is told, and how many more there are."""
+    assert refusal(epochs=0, batch_size=0).message.endswith("(and 1 more)")
+
+
+@given(st.dictionaries(st.sampled_from([*TrainJob.model_fields, "x"]), st.from_type(float) | st.text() | st.none()))
+def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) -> None:
+    """Whatever arrives is a job or a refusal in one sentence."""
+    try:
+        job = parse_job({**LEAST, **fields})
+    except InvalidConfig as error:
+        assert "\n" not in error.message
+    else:
+        assert job.spec().dataset == job.dataset
+
+
+def test_events_survive_the_flat_form() -> None:
+    """What a stream record holds reads back as the same event, nulls included."""
+    head = {"seq": 3, "job_id": "j", "attempt": 1, "ts": 1.5}
+    plan = {"threads": 2, "interop": 1, "micro_batch": 8, "precision": "float32",
+            "memory_format": "contiguous", "allocator": "default"}  # fmt: skip
+    events = [
+        Progress.model_validate({**head, "epoch": 1, "epochs": 2, "step": 3, "steps": 4, "loss": 0.1,
+                                 "accuracy": 0.9, "samples_per_s": 1e4, "eta_s": 2}),
+        CalibrationTrial.model_validate({**head, **plan, "predicted_epoch_s": 1, "step_s": 0.1, "samples_per_s": 9,
+                                         "steps": 8, "won": True, "note": ""}),
+        CalibrationTrial.model_validate({**head, **plan, "compile": True, "knob": "compile", "verdict": "skipped",
+                                         "steps": 0, "won": False, "note": "no compiler"}),
+        CalibrationWinner.model_validate({**head, **plan, "source": "measured", "why": "w", "predicted_epoch_s": 4.3,
+                                          "predicted_low_s": 4.1, "predicted_high_s": 4.5, "confidence": "high",
+                                          "ratio": 2.0, "max_feasible": 128, "cache": "miss", "trials": 6,
+                                          "calibration_seconds": 9, "import_seconds": 1}),
+        JobFailed.model_validate({**head, "reason": "r", "message": "a=b\nc"}),
+    ]  # fmt: skip
+    for event in events:
+        record = flatten(event)
+        assert all(isinstance(value, str) for value in record.values())
+        assert unflatten(record) == event
+
+
+def test_records_of_the_previous_version_are_read() -> None:
+    """What version 0.2 said of a plan, a trial and a winner are events still."""
+    head = {"seq": "3", "job_id": "j", "attempt": "1", "ts": "1.5", "threads": "2", "interop": "1", "micro_batch": "8",
+            "precision": "float32", "memory_format": "contiguous", "allocator": "default"}  # fmt: skip
+    trial = unflatten({**head, "type": "calibration_trial", "predicted_epoch_s": "1", "step_s": "0.1", "steps": "8",
+                       "samples_per_s": "9", "won": "true", "note": ""})  # fmt: skip
+    assert isinstance(trial, CalibrationTrial)
+    assert (trial.loader_workers, trial.verdict) == (0, None)
+    winner = unflatten({**head, "type": "calibration_winner", "source": "cache", "why": "w", "calibration_seconds": "0",
+                        "import_seconds": "0", "trials": "0"})  # fmt: skip
+    assert isinstance(winner, CalibrationWinner)
+    assert winner.confidence is None
+    config = {"type": "training_config", "batch_size": "8", "eval_batch": "500", "compile": "false"}
+    assert isinstance(unflatten({**head, **config}), TrainingConfig)
+
+
+def test_a_job_may_name_every_knob_that_a_trial_turns() -> None:
+    """The list of the wire format is that of the findings, but for the user's own plan, which turns nothing."""
+    assert {*get_args(Knob), "own"} == {*get_args(TrialKnob)}
+
+
+def test_a_trial_tells_the_knobs_that_events_show() -> None:
+    """The fields of a plan that are said are those that a plan has on the wire."""
+    assert set(PlanFields.model_fields) - set(Event.model_fields) == set(COMPARED)
+
+
+def test_every_event_has_a_literal_type_of_its_own() -> None:
+    """The union is discriminated by `type`."""
+    mapping = EVENT.json_schema()["discriminator"]["mapping"]
+    assert {"progress", "epoch_done", "training_done", "job_failed", "resource_limits"} <= set(mapping)
+
+
+@pytest.mark.parametrize("name", list(schemas()))
+def test_the_schemas_on_file_are_those_of_the_code(name: str) -> None:
+    """docs/schemas/ does not drift; `make schemas` writes it."""
+    assert (ROOT / "docs" / "schemas" / name).read_text() == schemas()[name]
+
+
+def test_every_number_and_text_on_the_wire_is_bounded() -> None:
+    """No field takes a number without limits or a string without a length."""
+    for name, text in schemas().items():
+        for path, node in leaves(json.loads(text), name):
+            if node.get("type") in ("integer", "number") and "enum" not in node:
+                assert {"minimum", "exclusiveMinimum"} & set(node), path
+                assert {"maximum", "exclusiveMaximum"} & set(node), path
+            elif node.get("type") == "string":
+                assert {"maxLength", "pattern", "const", "enum", "default", "contentSchema"} & set(node), path
+
+
+def leaves(node: JsonValue, path: str) -> list[tuple[str, dict[str, JsonValue]]]:
+    if isinstance(node, list):
+        return [leaf for index, item in enumerate(node) for leaf in leaves(item, f"{path}/{index}")]
+    if not isinstance(node, dict):
+        return []
+    own = [(path, node)] if isinstance(node.get("type"), str) else []
+    return own + [leaf for key, item in node.items() for leaf in leaves(item, f"{path}/{key}")]

@@ -1,0 +1,1 @@
+"""What the service keeps in Redis: keys, fenced writes and retries."""

@@ -1,0 +1,89 @@
+"""Every Redis key of the service, beside those of RQ itself."""
+
+from typing import Final
+
+QUARANTINE: Final = "preflight:quarantine"
+"""Hash of what was taken out of the queue because it cannot be a job: id -> JSON of the reason."""
+
+TOTALS: Final = "preflight:totals"
+"""Hash of counters over all jobs: name -> number; see `worker.events.counters`."""
+
+
+def maintenance(queue: str) -> str:
+    """Name of the worker that has kept the queue's registries in order last; see `worker.queue.registry_cleaner`."""
+    return f"preflight:maintenance:{queue}"
+
+
+def events(job_id: str) -> str:
+    """Stream of everything that happens to a job; capped."""
+    return f"preflight:{{{job_id}}}:events"
+
+
+def lifecycle(job_id: str) -> str:
+    """Stream of a job's turning points; never trimmed."""
+    return f"preflight:{{{job_id}}}:lifecycle"
+
+
+def state(job_id: str) -> str:
+    """Hash of the latest value of everything about a job."""
+    return f"preflight:{{{job_id}}}:state"
+
+
+def fence(job_id: str) -> str:
+    """Hash that says whose word counts: newest attempt, its owner, deaths in a row, last event of each attempt."""
+    return f"preflight:{{{job_id}}}:fence"
+
+
+def lease(job_id: str) -> str:
+    """Sign of life of the running attempt; another value at every beat."""
+    return f"preflight:{{{job_id}}}:lease"
+
+
+def cancel(job_id: str) -> str:
+    """Present when somebody asked for the job to stop."""
+    return f"preflight:{{{job_id}}}:cancel"
+
+
+def result(job_id: str) -> str:
+    """JSON of a finished job's result: the mark that it need not run again."""
+    return f"preflight:{{{job_id}}}:result"
+
+
+def accepted(job_id: str) -> str:
+    """Hash of the signed messages of a job: who carried each, when it was signed, whether its job has ended."""
+    return f"preflight:{{{job_id}}}:accepted"
+
+
+def plan(job_id: str) -> str:
+    """Plan that a deterministic job keeps through every attempt, as JSON."""
+    return f"preflight:{{{job_id}}}:plan"
+
+
+def rq_job(rq_id: str) -> str:
+    """RQ's hash of a job."""
+    return f"rq:job:{rq_id}"
+
+
+def rq_executions(rq_id: str) -> str:
+    """RQ's sorted set of the executions of a job."""
+    return f"rq:executions:{rq_id}"
+
+
+def rq_execution(rq_id: str, execution: str) -> str:
+    """RQ's hash of one execution of a job."""
+    return f"rq:execution:{rq_id}:{execution}"
+
+
+def rq_results(rq_id: str) -> str:
+    """RQ's stream of the results of a job."""
+    return f"rq:results:{rq_id}"
+
+
+def rq_worker(name: str) -> str:
+    """RQ's hash of a worker."""
+    return f"rq:worker:{name}"
+
+
+def rq_worker_executions(name: str) -> str:
+    """Set of what a worker executes, each as `job:execution`; RQ has it since 3.0."""
+    return f"rq:worker:{name}:executions"

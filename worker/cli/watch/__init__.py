@@ -1,0 +1,1 @@
+"""Watch a job: live in a terminal, else one line per event."""

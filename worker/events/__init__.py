@@ -1,0 +1,1 @@
+"""Events on their way from a training to logs and Redis."""

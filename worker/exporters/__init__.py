@@ -1,0 +1,1 @@
+"""Sending finished models and their metrics to object stores, MLflow and TensorBoard."""

@@ -1,0 +1,1 @@
+"""Training, prediction and ONNX export without a queue."""

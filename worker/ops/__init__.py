@@ -1,0 +1,1 @@
+"""Operations: logging, signals, health, doctor, janitor."""

@@ -1,0 +1,157 @@
+"""Structured logs: one record is one line, whatever a user put in a name, and no line shows a secret.
+
+key=value at a terminal, JSON with `message` and `level` in a container. RQ's and redis-py's own records take
+the same way out.
+"""
+
+import errno
+import json
+import logging
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Final, Literal, TextIO
+
+import structlog
+
+from worker.config.settings import scrubbed, spellings
+
+PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:/@+*%()\[\]-]+")
+"""A value that can stand unquoted."""
+FIRST: Final = ("ts", "level", "message", "job_id", "attempt")
+LONGEST: Final = 16_000
+"""Characters of a text; of a longer one the beginning and the end are kept."""
+DEEPEST: Final = 8
+"""Levels of nesting in a value; what lies deeper is shown as text."""
+GONE: Final = (errno.EPIPE, errno.EBADF, errno.EIO)
+"""Nobody reads the stream any more, nor will."""
+
+Fields = MutableMapping[str, object]
+Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
+
+
+def configure(
+    style: Literal["auto", "json", "text"], level: str, stream: TextIO | None, secrets: Sequence[str] = ()
+) -> None:
+    """Send all logs to `stream`.
+
+    Args:
+        style: `auto` is key=value at a terminal and JSON elsewhere.
+        level: least level of the records that are written.
+        stream: where; None, as Python has it when the process was started without: nowhere.
+        secrets: what no record shows, whatever it comes in.
+    """
+    text = style == "text" or (style == "auto" and stream is not None and stream.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("message"),
+    ]
+    handler = logging.NullHandler() if stream is None else LineHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                Scrub(secrets),
+                render_text if text else render_json,
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes lines, and never hinders who logs: a worker goes on when nobody reads its log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line; of one that cannot be formatted, where it came from."""
+        try:
+            return super().format(record)
+        except Exception as error:
+            fields = {
+                "logger": record.name,
+                "line": f"{record.pathname}:{record.lineno}",
+                "error": type(error).__name__,
+            }
+            about = logging.makeLogRecord({"name": record.name, "levelno": logging.ERROR, "levelname": "ERROR"})
+            about.msg = f"log_record_unreadable {fields}"
+            return super().format(about)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - the name and signature of logging
+        """Lose the record. When the stream is gone for good, let nothing else fail on it either."""
+        error = sys.exception()
+        if isinstance(error, OSError) and error.errno in GONE:
+            # What is still buffered would be written at exit, and fail there.
+            try:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self.stream.fileno())
+                os.close(null)
+            except (OSError, ValueError):
+                return
+
+
+class Scrub:
+    """Makes every name and value plain data without secrets."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._forms = spellings(secrets)
+
+    def __call__(self, logger: object, method: str, fields: Fields) -> Fields:  # noqa: ARG002 - structlog's signature
+        """Return the record, fit to be rendered."""
+        return {self._text(str(name)): self._plain(value, DEEPEST) for name, value in fields.items()}
+
+    def _plain(self, value: object, levels: int) -> Plain:
+        match value:
+            case None | bool() | int():
+                return value
+            case str():
+                return self._text(value)
+            case float():
+                return value if math.isfinite(value) else str(value)  # JSON has no NaN
+            case Mapping() if levels:
+                return {self._text(str(name)): self._plain(inner, levels - 1) for name, inner in value.items()}
+            case list() | tuple() if levels:
+                return [self._plain(inner, levels - 1) for inner in value]
+            case bytes():
+                return self._text(value.decode(errors="backslashreplace"))
+        return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        clean = scrubbed(text, self._forms)
+        if len(clean) <= LONGEST:
+            return clean
+        half = LONGEST // 2
+        return f"{clean[:half]}... {len(clean) - LONGEST} characters left out ...{clean[-half:]}"
+
+
+def render_json(logger: object, method: str, fields: Fields) -> str:  # noqa: ARG001 - structlog's signature
+    """Return the record as one line of ASCII JSON."""
+    return json.dumps(_ordered(fields))
+
+
+def render_text(logger: object, method: str, fields: Fields) -> str:  # noqa: ARG001 - structlog's signature
+    """Return the record as key=value pairs; what could break the line or fake a pair is quoted and escaped."""
+    return " ".join(f"{_word(name)}={_word(value)}" for name, value in _ordered(fields).items())
+
+
+def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
+    head = {name: fields[name] for name in FIRST if name in fields}
+    return {**head, **{name: value for name, value in fields.items() if name not in head}}
+
+
+def _word(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if PLAIN.fullmatch(text) else json.dumps(text)

@@ -1,0 +1,1 @@
+"""The RQ worker: admission, quarantine, work-horses, and the jobs of workers that died."""

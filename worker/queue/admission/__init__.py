@@ -1,0 +1,1 @@
+"""Admission: function, arguments, signature and limits of a job from the queue."""

@@ -1,0 +1,1 @@
+"""Event streams for many viewers: one connection to Redis reads every watched stream."""

@@ -1,0 +1,77 @@
+"""The contract for other languages; `python -m worker.wire.json_schema` writes it to `docs/schemas/`.
+
+JSON Schemas of everything on the wire, the HTTP service as OpenAPI, and the streams and the queue as AsyncAPI.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter
+
+from worker.wire import EVENT, JobState, TrainJob, TrainResult
+from worker.wire.asyncapi import asyncapi
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, JsonValue]
+OBJECT: Final = TypeAdapter(Schema)
+OBJECTS: Final = TypeAdapter(dict[str, Schema])
+CHOICES: Final = TypeAdapter(list[Schema])
+
+
+def schemas() -> dict[str, str]:
+    """Return file name -> schema as JSON text."""
+    contents = {
+        "train.v1.json": TrainJob.model_json_schema(),
+        "event.v1.json": EVENT.json_schema(mode="serialization"),
+        "record.v1.json": record_schema(),
+        "result.v1.json": TrainResult.model_json_schema(mode="serialization"),
+        "state.v1.json": JobState.model_json_schema(mode="serialization"),
+    }
+    return {name: _text({"$schema": DIALECT, **schema}) for name, schema in contents.items()}
+
+
+def descriptions() -> dict[str, str]:
+    """Return file name -> what describes a whole interface, as JSON text. Needs the packages of the web service."""
+    from worker.config.settings import Settings  # late: whoever asks for schemas only needs neither these nor FastAPI
+    from worker.web.application import routes
+
+    app, _ = routes(Settings())
+    return {"openapi.json": _text(app.openapi()), "asyncapi.json": _text(asyncapi())}
+
+
+def record_schema() -> Schema:
+    """Return the schema of an event as the record of a Redis stream: flat, each value a text, nulls left out."""
+    schema = OBJECT.validate_python(EVENT.json_schema(mode="serialization"))
+    kinds = OBJECTS.validate_python(schema["$defs"])
+    for kind in kinds.values():
+        fields = OBJECTS.validate_python(kind["properties"])
+        kind["properties"] = {name: _as_text(field) for name, field in fields.items()}
+    return {**schema, "$defs": dict(kinds), "title": "Record"}
+
+
+def _as_text(field: Schema) -> Schema:
+    """Return the schema of a field's text: the text itself, or else its value as JSON."""
+    if "anyOf" in field:  # a value or null, which is left out
+        rest = {name: value for name, value in field.items() if name not in ("anyOf", "default")}
+        (field,) = ({**one, **rest} for one in CHOICES.validate_python(field["anyOf"]) if one != {"type": "null"})
+    if field["type"] == "string":
+        return field
+    return {"type": "string", "contentMediaType": "application/json", "contentSchema": field}
+
+
+def _text(content: object) -> str:
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def write(directory: Path) -> None:
+    """Write the contract into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in {**schemas(), **descriptions()}.items():
+        (directory / name).write_text(text)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas"))
