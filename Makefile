@@ -30,13 +30,13 @@ FUZZ_ALL_SECONDS ?= 3600
 
 test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
 	$(BIN)/pytest tests/acceptance -m "not slow" --hypothesis-profile "the same each time"
-	$(BIN)/pytest tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
+	$(BIN)/pytest tests/repository tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
 
 test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and count what they cover: watched, each import of torch takes a third longer.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
-	$(BIN)/coverage run -m pytest tests/unit tests/integration --numprocesses 2 --dist worksteal
+	$(BIN)/coverage run -m pytest tests/repository tests/unit tests/integration --numprocesses 2 --dist worksteal
 	FUZZ_SECONDS=$(FUZZ_ALL_SECONDS) $(BIN)/pytest tests/fuzz
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
@@ -51,7 +51,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 architecture: $(VENV)/.dev
-	$(BIN)/pytest -q tests/unit/test_architecture.py
+	$(BIN)/pytest -q tests/repository/test_architecture.py
 
 schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/__init__.py and the routes.
 	$(BIN)/python -m worker.wire.json_schema
@@ -67,6 +67,9 @@ audit: $(TOOLS)/.made  ## Look for known vulnerabilities in constraints.txt.
 	  json.load(u.urlopen('$(AUDIT_URL)', timeout=5))['vulnerabilities'][0]" 2>/dev/null; \
 	then echo "nothing was audited: the list of known vulnerabilities cannot be reached ($(AUDIT_URL) shows none)"; \
 	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
+
+# Benchmarks share modules with the tests.
+bench bench-speed bench-calibration: export PYTHONPATH := tests
 
 bench: $(VENV)/.dev  ## Print the figures of the README.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
@@ -99,7 +102,7 @@ ROUNDS ?= 28
 SEED ?= 20
 FAULTS ?= --parallel 2 --stock 1
 faults: $(VENV)/.dev build/stock/.made  ## Try real faults, on the newest stock RQ too, and write docs/faults.md; ROUNDS=1000 tries as many, and goes on where it was interrupted.
-	$(BIN)/python -m bench.faults --rounds $(ROUNDS) --seed $(SEED) --stock-python build/stock/bin/python --write docs/faults.md $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python -m faults --rounds $(ROUNDS) --seed $(SEED) --stock-python build/stock/bin/python --write docs/faults.md $(FAULTS)
 
 DOCKER ?= docker
 CONTAINERS ?=

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from faults.machines import RedisServer
 from hypothesis import settings as hypothesis_settings
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from bench.faults.machines import RedisServer
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings, service_environment

@@ -33,11 +33,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from faults.means import NotHere, memory_kills, memory_limit
+
 from bench.calibration import greedy
 from bench.calibration.common import Asked, mnist
 from bench.calibration.one import Answer, Request
 from bench.calibration.scene import LIMIT, LOOK_EVERY, ORPHANS_AFTER, SITE, Scene
-from bench.faults.means import NotHere, memory_kills, memory_limit
 from bench.tables import head, row
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS, TrainSpec

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from faults.means import NotHere, memory_limit
+
 from bench.calibration.common import PREFLIGHT, Asked, mnist
-from bench.faults.means import NotHere, memory_limit
 from bench.tables import head, judged, row, spread
 from worker.config.settings import load, service_environment
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from faults.means import NotHere, memory_limit
 
 from bench.calibration.common import PREFLIGHT, mnist
-from bench.faults.means import NotHere, memory_limit
 from bench.speed.common import Asked
 from bench.tables import head, row
 from worker.config.settings import load, service_environment

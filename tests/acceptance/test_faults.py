@@ -6,16 +6,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from faults import report, rounds
+from faults.catalogue import CATALOGUE
+from faults.hostile import hostile
+from faults.preflight import Preflight, PreflightScene, lost_seconds, sequence_problems
+from faults.report import Row
+from faults.rounds import Ended, Round
+from faults.stage import Moment, Verdict
+from faults.strikes.redis_server import Run
+from faults.trials.messages import alone, hostile_hashes
 
-from bench.faults import report, rounds
-from bench.faults.catalogue import CATALOGUE
-from bench.faults.hostile import hostile
-from bench.faults.preflight import Preflight, PreflightScene, lost_seconds, sequence_problems
-from bench.faults.report import Row
-from bench.faults.rounds import Ended, Round
-from bench.faults.scene import Moment, Verdict
-from bench.faults.strikes import Run
-from bench.faults.trials import alone, hostile_hashes
 from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
 
 SHORT = (
@@ -146,13 +146,13 @@ def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
         *(ended(number, verdict) for number, verdict in enumerate(verdicts)),
         ended(0, Verdict(), service="stock RQ"),
     ]
-    text = report.page([Row(fault, verdicts, [Verdict()])], made, 20, "python -m bench.faults --rounds 2")
+    text = report.page([Row(fault, verdicts, [Verdict()])], made, 20, "python -m faults --rounds 2")
     for _ in range(2):
         report.write(path, text)
     written = path.read_text()
     assert written.startswith(f"before\n\n{report.BEGIN}\n\npreflight 1; stock RQ 1, 2026-01-01. a machine.\n")
     assert written.endswith(f"\n\n{report.END}\n\nafter\n")
-    assert "`python -m bench.faults --rounds 2`" in written
+    assert "`python -m faults --rounds 2`" in written
     assert f"{fault.name} | 2 | 1 | 1.0 / 1.5 s | 0 | 1 of 1 |" in written
     assert "old" not in written
 

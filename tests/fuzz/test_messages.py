@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 from budget import MESSAGES_S, SEED, TIMEOUT_S
+from faults.hostile import Grower, Hostile
 from faulty_redis import Shared, Traps
 from forked_worker import ForkedWorker
 from garbage import RAW, all_keys
@@ -19,7 +20,6 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from bench.faults.hostile import Grower, Hostile
 from worker.broker import keys
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client

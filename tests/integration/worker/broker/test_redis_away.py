@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults.machines import Proxy, RedisServer
 from redis import Redis
 from services import StartWorker, digits_job, wait_for, wait_until
 from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
 
-from bench.faults.machines import Proxy, RedisServer
 from worker.client import Client
 from worker.config.settings import Settings
 

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from faults.machines import RedisServer
 from pydantic import JsonValue
 from redis import Redis
 from services import digits_job
 
-from bench.faults.machines import RedisServer
 from worker.broker import keys
 from worker.client import Client, Silence
 from worker.config.settings import Settings, service_environment

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults.machines import RedisServer
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue, SecretStr
@@ -16,7 +17,6 @@ from redis import Redis
 from rq import Queue
 from services import digits_job
 
-from bench.faults.machines import RedisServer
 from training.errors import InvalidConfig
 from worker.broker import keys
 from worker.client import Client, client

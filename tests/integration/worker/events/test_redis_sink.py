@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from faults.machines import RedisServer
 from fences import claimed, die, done, everything, progress, said_in, started, stream
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
@@ -20,7 +21,6 @@ from redis.retry import Retry
 from services import StartWorker, digits_job, wait_until
 from structlog.testing import capture_logs
 
-from bench.faults.machines import RedisServer
 from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded, lease_of
 from worker.client import Client

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from faults.machines import RedisServer
 from fences import die, everything
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
@@ -17,7 +18,6 @@ from rq.serializers import JSONSerializer
 from services import digits_job
 from structlog.testing import capture_logs
 
-from bench.faults.machines import RedisServer
 from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded, lease_of
 from worker.broker.rq_records import Execution, RqRecords

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from faults.machines import RedisServer
 from pydantic import JsonValue
 from redis import Redis
 from rq import Callback, Queue
@@ -22,7 +23,6 @@ from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
-from bench.faults.machines import RedisServer
 from training.artifacts.publish import MANIFEST, MODEL
 from worker.broker import keys
 from worker.client import Client

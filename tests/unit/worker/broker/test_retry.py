@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faults.machines import RedisServer
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 from structlog.testing import capture_logs
 
-from bench.faults.machines import RedisServer
 from worker.broker import retry as patience
 from worker.broker.embedded_redis import redis_server
 from worker.broker.retry import insist, trouble

@@ -20,7 +20,8 @@ from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from bench.faults.scene import (
+from calibration.measure import child as calibration_child
+from faults.stage import (
     CALIBRATION_S,
     FIRST_REPORT_S,
     Fields,
@@ -33,7 +34,6 @@ from bench.faults.scene import (
     Verdict,
     clean_environment,
 )
-from calibration.measure import child as calibration_child
 from training.artifacts.publish import MANIFEST, MODEL
 from training.config.plan import Plan
 from training.loop import child as training_child

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bench.faults import strikes, trials
-from bench.faults.preflight import PreflightScene
-from bench.faults.scene import Moment, Scene
-from bench.faults.stock import StockScene
-from bench.faults.strikes import Run, Strike, at, damage
-from bench.faults.trials import Trial, alone
+from faults.preflight import PreflightScene
+from faults.stage import Moment, Scene
+from faults.stock import StockScene
+from faults.strikes import redis_server as strikes
+from faults.strikes.redis_server import Run, Strike, at, damage
+from faults.trials import messages as trials
+from faults.trials.messages import Trial, alone
 
 FINISHED: Final = "finished once, no double or missing event, weights as undisturbed, no orphan"
 WITHIN: Final = f"{FINISHED}, at most one checkpoint interval lost"

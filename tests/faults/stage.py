@@ -21,8 +21,10 @@ from pydantic import JsonValue
 from redis import Redis
 from rq import Queue
 
-from bench.faults.machines import Proxy, RedisServer
+from faults.machines import Proxy, RedisServer
 
+TESTS: Final = Path(__file__).parents[1]
+"""Where workers import `faults` from."""
 LOOK_EVERY: Final = 0.02
 LOOK_CLOSELY: Final = 0.001
 """Seconds between two looks for a moment that lasts milliseconds."""
@@ -219,7 +221,7 @@ class Scene(ABC):
         """Where models go, each to a directory of its job's."""
         self.site = directory / "site"
         """For packages that the workers can import."""
-        python_path = [str(self.site), *filter(None, [base.get("PYTHONPATH")])]
+        python_path = [str(self.site), str(TESTS), *filter(None, [base.get("PYTHONPATH")])]
         self._base = {**base, "PYTHONPATH": os.pathsep.join(python_path), MARK: str(directory / "tmp")}
         self._jobs = count(1)
         self._counted = 0.0

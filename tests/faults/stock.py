@@ -17,7 +17,7 @@ from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.job import Job as RqJob
 
-from bench.faults.scene import (
+from faults.stage import (
     FIELDS,
     FIRST_REPORT_S,
     Job,

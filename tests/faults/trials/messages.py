@@ -21,13 +21,13 @@ from redis import Redis
 from rq import Callback
 from rq.webhook import Webhook
 
-from bench.faults import means
-from bench.faults.hostile import Hostile, hostile
-from bench.faults.hungry import ENTRY_POINTS
-from bench.faults.means import Clock, NotHere
-from bench.faults.preflight import PreflightScene
-from bench.faults.scene import Container, Job, Moment, S, Scene, Service, Verdict, hit
-from bench.faults.strikes import Run, tripwire
+from faults import means
+from faults.hostile import Hostile, hostile
+from faults.hungry import ENTRY_POINTS
+from faults.means import Clock, NotHere
+from faults.preflight import PreflightScene
+from faults.stage import Container, Job, Moment, S, Scene, Service, Verdict, hit
+from faults.strikes.redis_server import Run, tripwire
 from training.errors import PreflightError
 from worker.config.settings import Settings
 from worker.queue.admission.admit import admit

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.faults.catalogue import Fault
-from bench.faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
-from bench.faults.rounds import Ended
-from bench.faults.scene import Moment, Verdict
-from bench.faults.stock import BEYOND
+from faults.catalogue import Fault
+from faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
+from faults.rounds import Ended
+from faults.stage import Moment, Verdict
+from faults.stock import BEYOND
 
-BEGIN: Final = "<!-- python -m bench.faults writes what follows -->"
+BEGIN: Final = "<!-- python -m faults writes what follows -->"
 END: Final = "<!-- and no further -->"
 
 

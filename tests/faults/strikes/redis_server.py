@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from bench.faults.preflight import PreflightScene
-from bench.faults.scene import Job, Moment, S, Scene, Service, Verdict, hit
+from faults.preflight import PreflightScene
+from faults.stage import Job, Moment, S, Scene, Service, Verdict, hit
 
 TRIES: Final = 2
 """How often a moment may pass by before another one is taken."""

@@ -1,4 +1,4 @@
-"""`python -m bench.faults`: try faults and print what came of them; exit code 1 when a promise was broken."""
+"""`python -m faults`: try faults and print what came of them; exit code 1 when a promise was broken."""
 
 import argparse
 import math
@@ -18,18 +18,18 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
-from bench.faults import report, rounds
-from bench.faults.catalogue import CATALOGUE, Fault
-from bench.faults.preflight import Preflight, PreflightScene
-from bench.faults.report import Row
-from bench.faults.rounds import Ended, Round
-from bench.faults.scene import S, Service, Verdict
-from bench.faults.stock import Stock, StockScene
-from bench.faults.strikes import Run
+from faults import report, rounds
+from faults.catalogue import CATALOGUE, Fault
+from faults.preflight import Preflight, PreflightScene
+from faults.report import Row
+from faults.rounds import Ended, Round
+from faults.stage import S, Service, Verdict
+from faults.stock import Stock, StockScene
+from faults.strikes.redis_server import Run
 
 LONE_AT_ONCE: Final = 3
 """Scenes of stock RQ at the same time: mostly they wait for what does not come."""
-RESULTS: Final = Path(__file__).parents[1] / "results" / "faults.jsonl"
+RESULTS: Final = Path(__file__).parents[2] / "bench" / "results" / "faults.jsonl"
 
 Name = Literal["preflight", "stock RQ"]
 Try = tuple[Round, Run[S]]
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("--rounds", type=int, default=28, help="rounds drawn from the faults that strike at random")
     parser.add_argument("--only", action="append", metavar="NAME", help="faults whose name contains this")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
@@ -82,7 +82,7 @@ def _command(options: argparse.Namespace) -> str:
     words = ["--rounds", str(options.rounds), "--seed", str(options.seed), "--parallel", str(options.parallel)]
     words += [word for name in options.only or () for word in ("--only", name)]
     words += ["--stock", str(options.stock)] if options.stock else []
-    return shlex.join(["python", "-m", "bench.faults", *words])
+    return shlex.join(["python", "-m", "faults", *words])
 
 
 def _try_ours(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:
@@ -115,7 +115,7 @@ def _stock_in_its_environment(options: argparse.Namespace) -> None:
     """Try stock RQ by an interpreter that has the newest, which need not be the one that this service runs on."""
     only = [word for name in options.only or () for word in ("--only", name)]
     subprocess.run(
-        [options.stock_python, "-m", "bench.faults", "--only-stock", "--stock", str(options.stock), "--seed",
+        [options.stock_python, "-m", "faults", "--only-stock", "--stock", str(options.stock), "--seed",
          str(options.seed), "--results", str(options.results), "--seconds", str(options.seconds), *only],
         check=True,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from bench.faults.scene import Verdict
+from faults.stage import Verdict
 from worker.broker.embedded_redis import executable
 
 CPU_INFO: Final = Path("/proc/cpuinfo")

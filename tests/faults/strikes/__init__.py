@@ -1,0 +1,1 @@
+"""Faults that strike while a job runs."""

@@ -1,0 +1,1 @@
+"""Faults that need a scene apart: hosts, memory, disks, clocks, messages, output."""
