@@ -2,38 +2,45 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# uv takes far less time than pip for torch and its like, which is most of what the first `make` takes; it compiles only
-# when asked. Where PYTHONDONTWRITEBYTECODE is set, each process would do that anew (python -m bench.startup).
+# uv installs torch in a fraction of pip's time. It compiles bytecode only when asked; without bytecode each process compiles
+# again where PYTHONDONTWRITEBYTECODE is set (python -m bench.startup).
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 # PyTorch's CPU builds: 190 MB instead of gigabytes of CUDA. Asked once, briefly; `make TORCH_INDEX_URL= ...` skips it.
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH_INDEX_TIMEOUT ?= 5
-# Tools in an environment of their own: what they depend on is no part of a worker.
+# A separate environment for tools: their dependencies are no part of a worker.
 TOOLS := build/tools
-# What users have: redis imports OpenTelemetry where it finds it, and tools for developers bring it.
+# An environment without developers' tools: redis imports OpenTelemetry where they installed it.
 USERS := build/users
-# A release with known vulnerabilities: where it shows none, there is a mirror without the list of them.
+# A release with known vulnerabilities: a mirror that shows none has no list of them.
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check lint types architecture schemas docs sbom audit bench bench-speed bench-calibration import-profile faults containers clean
+.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed versions bench-calibration import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-demo: $(VENV)/.demo  ## Train on real digits: a Redis, a worker and a job of its own.
+demo: $(VENV)/.demo  ## Train on real digits: one job from end to end.
 	@$(BIN)/preflight demo
 
-# `test` draws the same storms each time, `test-all` others; FUZZ_SEED=, which a failure names, brings one back.
+# `test` uses one fuzzing seed, `test-all` a random one; a failure prints its FUZZ_SEED.
 FUZZ_SECONDS ?= 60
 FUZZ_ALL_SECONDS ?= 3600
 
-test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
-	$(BIN)/pytest tests/acceptance -m "not slow" --hypothesis-profile "the same each time"
-	$(BIN)/pytest tests/repository tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
-	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
+# COVERAGE=1 measures coverage and fails below the bound of pyproject.toml.
+PYTEST = $(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest)
 
-test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and count what they cover: watched, each import of torch takes a third longer.
+unit: $(VENV)/.dev  ## Run the tests that need neither Redis nor torch, in some 20 s.
+	$(BIN)/pytest -q tests/unit --numprocesses 2 -m "not torch and not redis and not process and not browser and not slow"
+
+test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
+	$(if $(COVERAGE),$(BIN)/coverage erase)
+	$(PYTEST) tests/acceptance tests/repository tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
+	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
+
+test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, which slows each import of torch by a third.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
 	$(BIN)/coverage run -m pytest tests/repository tests/unit tests/integration --numprocesses 2 --dist worksteal
@@ -41,7 +48,7 @@ test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and count what they
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-check: lint types architecture  ## Lint, types and the architecture.
+check: lint types rules  ## Lint, types, and the rules of the repository: imports, YAML, pages.
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -50,42 +57,40 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-architecture: $(VENV)/.dev
-	$(BIN)/pytest -q tests/repository/test_architecture.py
+rules: $(VENV)/.dev
+	$(BIN)/pytest -q tests/repository/test_architecture.py tests/repository/test_style.py tests/repository/test_docs.py
 
-schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/__init__.py and the routes.
+schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/ and the routes.
 	$(BIN)/python -m worker.wire.json_schema
 
 docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/config/settings.py.
 	$(BIN)/python -m worker.config.docs
 
-sbom: $(VENV)/.demo $(TOOLS)/.made  ## Write build/sbom.json: what a worker consists of, as CycloneDX.
+sbom: $(VENV)/.demo $(TOOLS)/.made  ## Write build/sbom.json: a worker's packages, as CycloneDX.
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python
 
-audit: $(TOOLS)/.made  ## Look for known vulnerabilities in constraints.txt.
+audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 	@if ! $(TOOLS)/bin/python -c "import json, urllib.request as u; \
 	  json.load(u.urlopen('$(AUDIT_URL)', timeout=5))['vulnerabilities'][0]" 2>/dev/null; \
 	then echo "nothing was audited: the list of known vulnerabilities cannot be reached ($(AUDIT_URL) shows none)"; \
 	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
 
 # Benchmarks share modules with the tests.
-bench bench-speed bench-calibration: export PYTHONPATH := tests
+bench bench-speed versions bench-calibration: export PYTHONPATH := tests
 
-bench: $(VENV)/.dev  ## Print the figures of the README.
+bench: $(VENV)/.dev  ## Measure the figures of the README and write bench/results/.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
 	$(USERS)/bin/python -m bench.footprint
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.training
-	$(BIN)/python -m bench.allocator
-	$(BIN)/python -m bench.parity
-	$(BIN)/python -m bench.orthogonal
-	$(BIN)/python -m bench.last
-	$(BIN)/python -m bench.writing
 	$(BIN)/python -m bench.checkpoints
 	$(BIN)/python -m bench.report
 	$(BIN)/python -m bench.web
 	$(BIN)/python -m bench.listing
 	@$(MAKE) bench-speed
+
+figures: $(VENV)/.dev  ## Write the tables of README.md and docs/benchmarks.md from bench/results/.
+	$(BIN)/python -m bench.figures
 
 SPEED ?=
 bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machine's limits; SPEED="roof data" only these parts.
@@ -94,6 +99,10 @@ bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machin
 import-profile: $(VENV)/.dev  ## Print the slowest imports of each way in; fails when one brings what it must not.
 	$(BIN)/python -m bench.imports
 
+REVISION ?= 7bba196
+versions: $(VENV)/.dev  ## Measure whole commands beside those of an earlier version; REVISION= names its commit, 0.13.0 by default.
+	$(BIN)/python -m bench.versions $(REVISION)
+
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="grid naive" only these parts.
 	$(BIN)/python -m bench.calibration $(CALIBRATION)
@@ -101,7 +110,7 @@ bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATI
 ROUNDS ?= 28
 SEED ?= 20
 FAULTS ?= --parallel 2 --stock 1
-faults: $(VENV)/.dev build/stock/.made  ## Try real faults, on the newest stock RQ too, and write docs/faults.md; ROUNDS=1000 tries as many, and goes on where it was interrupted.
+faults: $(VENV)/.dev build/stock/.made  ## Try real faults, on the newest stock RQ too, and write docs/faults.md; ROUNDS=1000 runs more, an interrupted run continues.
 	PYTHONPATH=tests $(BIN)/python -m faults --rounds $(ROUNDS) --seed $(SEED) --stock-python build/stock/bin/python --write docs/faults.md $(FAULTS)
 
 DOCKER ?= docker

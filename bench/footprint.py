@@ -1,4 +1,4 @@
-"""What an idle worker costs, and how fast the light commands start.
+"""Memory and start of an idle worker, and start-up of the light commands.
 
 Prints a Markdown table: median and range over the repetitions. Each figure is of a whole real process.
 """
@@ -15,14 +15,15 @@ from typing import Final
 import psutil
 from redis import Redis
 
+from bench.record import judged, samples, start
 from worker.broker.embedded_redis import redis_server
 from worker.config.settings import load, service_environment
 
 REPETITIONS: Final = 7
 
 
-def idle_worker() -> tuple[float, float, bool]:
-    """Return seconds until a worker listens, its resident MiB two seconds later, and whether torch is loaded."""
+def idle_worker() -> tuple[float, int, bool]:
+    """Return seconds until a worker listens, its resident bytes two seconds later, and whether torch is loaded."""
     with redis_server() as url, tempfile.TemporaryFile() as log:
         registered, began = Redis.from_url(url), time.perf_counter()
         worker = subprocess.Popen(
@@ -34,7 +35,7 @@ def idle_worker() -> tuple[float, float, bool]:
                 time.sleep(0.005)
             seconds = time.perf_counter() - began
             time.sleep(2)
-            resident = psutil.Process(worker.pid).memory_info().rss / 2**20
+            resident = psutil.Process(worker.pid).memory_info().rss
             torch = "libtorch" in Path(f"/proc/{worker.pid}/maps").read_text()
         finally:
             worker.terminate()
@@ -58,13 +59,6 @@ def seconds_of(*command: str, code: int = 0) -> Callable[[], float]:
     return run
 
 
-def row(name: str, values: list[float], unit: str, bound: str) -> str:
-    """Return a line of the table."""
-    digits = 1 if unit == "MiB" else 3
-    median, least, most = statistics.median(values), min(values), max(values)
-    return f"| {name} | {median:.{digits}f} {unit} | {least:.{digits}f}-{most:.{digits}f} | {bound} |"
-
-
 def main() -> None:
     """Measure and print."""
     workers = [idle_worker() for _ in range(REPETITIONS)]
@@ -73,13 +67,20 @@ def main() -> None:
     preflight = str(Path(sys.executable).parent / "preflight")
     preflight_help, refused = seconds_of(preflight, "--help"), seconds_of(preflight, "train", "--epochs", "0", code=2)
     helps, refusals = ([way() for _ in range(REPETITIONS)] for way in (preflight_help, refused))
-    print("| figure | median | range | bound |\n|---|---|---|---|")
-    print(row("worker listens after", [seconds for seconds, _, _ in workers], "s", "0.7 s"))
-    print(row("idle worker, resident", [resident for _, resident, _ in workers], "MiB", "60 MB"))
-    print(row("import worker.client", imports, "s", "0.3 s"))
-    print(row("preflight --help", helps, "s", "0.15 s"))
-    print(row("a job that is refused (epochs 0)", refusals, "s", "0.3 s"))
-    print(f"\ntorch in the idle worker: {any(torch for _, _, torch in workers)}")
+    record = start("footprint", "python -m bench.footprint")
+    record.head("figure", "median (range)", "bound", "")
+    for name, values, bound in (
+        ("worker listens after", [seconds for seconds, _, _ in workers], 0.7),
+        ("import worker.client", imports, 0.3),
+        ("preflight --help", helps, 0.15),
+        ("a job that is refused (epochs 0)", refusals, 0.3),
+    ):
+        record.row(name, samples(values, ".3f", " s"), f"{bound:g} s", judged(statistics.median(values) <= bound))
+    resident = [size for _, size, _ in workers]
+    record.row("idle worker, resident", samples([size / 2**20 for size in resident], ".1f", " MiB"), "60 MB",
+               judged(statistics.median(resident) <= 60e6))  # fmt: skip
+    record.row("torch in the idle worker", str(any(torch for _, _, torch in workers)), "False", "")
+    record.write()
 
 
 if __name__ == "__main__":

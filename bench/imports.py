@@ -1,15 +1,13 @@
-"""The slowest imports of each way in, and whether one of them brings what it must not.
+"""Import profile: the slowest imports of each entry point, and packages that it must not import.
 
-`make import-profile`. Each is a fresh interpreter under `-X importtime`; the milliseconds are a module's own, without
-what it imports. Exit code 1 when a package is there that must not be.
+`make import-profile`. Each is a fresh interpreter under `-X importtime`; the milliseconds leave out a module's own
+imports. Exit code 1 when a forbidden package is imported.
 """
 
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Final
-
-from bench.tables import head, row
 
 SLOWEST: Final = 10
 HEAVY: Final = ("torch", "numpy", "torchvision", "safetensors")
@@ -18,7 +16,7 @@ REDIS: Final = ("redis", "rq")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A way in."""
+    """An entry point."""
 
     name: str
     program: str
@@ -34,13 +32,12 @@ ENTRIES: Final = (
           "with suppress(SystemExit): main(['train', '--epochs', '0'], standalone_mode=False)",
           (*HEAVY, *REDIS)),
     Entry("import worker.client", "import worker.client", (*HEAVY, *REDIS)),
-    Entry("preflight worker, up to its start", "import worker.queue.worker", HEAVY),
+    Entry("preflight worker, up to its start", "import worker.queue.service", HEAVY),
     Entry("preflight train, up to its children", "import worker.jobs.local.training", HEAVY),
     Entry("training child, up to torch", "import training.loop.child", (*HEAVY, *REDIS)),
     Entry("measuring child, up to torch", "import calibration.measure.child", (*HEAVY, *REDIS)),
     Entry("training child, torch and all",
-          "import training.loop.trainer, training.checkpoints.checkpointer, training.loop.train_step, "
-          "training.data.dataset_store",
+          "import training.loop.trainer, training.checkpoints.checkpointer, training.data.dataset_store",
           ("torch._dynamo", "torch._inductor", "torchvision", "scipy", *REDIS)),
 )  # fmt: skip
 
@@ -53,9 +50,9 @@ def main() -> int:
         loaded = {name for name in entry.without if name in costs}
         intruders += [f"{entry.name} imports {name}" for name in sorted(loaded)]
         print(f"\n## {entry.name}: {sum(costs.values()):,.0f} ms in {len(costs):,} modules\n")
-        head("module", "ms of its own")
+        print("| module | own ms |\n|---|---|")
         for name in sorted(costs, key=lambda name: costs[name], reverse=True)[:SLOWEST]:
-            row(name, f"{costs[name]:.1f}")
+            print(f"| {name} | {costs[name]:.1f} |")
     for intruder in intruders:
         print(f"\n{intruder}, but must not: import it where it is needed", file=sys.stderr)
     return 1 if intruders else 0

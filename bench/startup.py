@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.speed.common import quick_precision
-from bench.tables import spread
+from bench.calibration.common import mnist
+from bench.record import Record, samples, start
+from bench.speed.common import fast_precision
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS
-from training.data.prepare import prepare
-from worker.config.settings import load
 
 ROUNDS: Final = 5
 BOUND: Final = 1.0
@@ -35,12 +34,12 @@ def once(way: str, store_path: str) -> dict[str, float]:
 
     imported = time.perf_counter()
     from training.data.batches import Batches
-    from training.data.dataset_store import open_store
+    from training.data.dataset_store import open_dataset
     from training.loop.train_step import TrainStep, prepare_process
 
-    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision=quick_precision(), memory_format="channels_last")
+    plan = Plan(threads=2, micro_batch=DEFAULTS.batch_size, precision=fast_precision(), memory_format="channels_last")
     prepare_process(plan)
-    store = open_store(Path(store_path))
+    store = open_dataset(Path(store_path))
     step = TrainStep(DEFAULTS, plan, store.info.shape, store.info.classes)
     if way == "torch":
         step.optimizer = torch.optim.AdamW(step.parameters, lr=DEFAULTS.learning_rate, fused=True)
@@ -55,21 +54,19 @@ def run(name: str, store: Path, environment: Mapping[str, str]) -> dict[str, flo
     return found
 
 
-def optimizers(store: Path) -> None:
+def optimizers(store: Path, record: Record) -> None:
     """Print how long the first step takes, with either optimizer."""
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for _ in range(ROUNDS):
         for way, name in WAYS.items():
             found[way].append(run(name, store, {}))
-    print("| optimizer | import of torch | from there to the end of the first step |")
-    print("|---|---|---|")
+    record.head("optimizer", "import of torch", "from there to the end of the first step")
     for way, runs in found.items():
-        imports, steps = (spread([run[what] for run in runs], ".2f") for what in ("import", "first step"))
-        print(f"| {way} | {imports} s | {steps} s |")
-    print(f"\nbound of the latter, here: {BOUND:g} s\n")
+        record.row(way, *(samples([run[what] for run in runs], ".2f", " s") for what in ("import", "first step")))
+    record.note(f"bound of the latter, here: {BOUND:g} s")
 
 
-def bytecode(store: Path) -> None:
+def bytecode(store: Path, record: Record) -> None:
     """Print how long the import of torch takes with the packages' bytecode, and without; Python's own stays."""
     with tempfile.TemporaryDirectory() as scratch:
         whole, bare = Path(scratch, "whole"), Path(scratch, "bare")
@@ -81,17 +78,18 @@ def bytecode(store: Path) -> None:
             for cache, seconds in zip((whole, bare), found.values(), strict=True):
                 given = {"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
                 seconds.append(run("here", store, given)["import"])
-    print("| bytecode | import of torch |\n|---|---|")
+    record.head("bytecode", "import of torch")
     for name, seconds in found.items():
-        print(f"| {name} | {spread(seconds, '.2f')} s |")
+        record.row(name, samples(seconds, ".2f", " s"))
 
 
 def main() -> None:
     """Run the processes and print the tables."""
-    settings = load()
-    store = prepare("mnist", settings.data_dir, settings.cache_dir).path
-    optimizers(store)
-    bytecode(store)
+    store = mnist().path
+    record = start("startup", "python -m bench.startup", "the start of Python")
+    optimizers(store, record)
+    bytecode(store, record)
+    record.write()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `preflight serve` costs and how soon it answers: a real service and a real Redis of its own.
+"""Latency and processor time of `preflight serve`: a real service and a real Redis.
 
     python -m bench.web
 
@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,13 +22,13 @@ from typing import Final
 
 import psutil
 from redis import Redis
+from web_crowd import ask
 
-from bench.tables import head, judged, row
-from worker.broker import keys
+from bench.record import Record, judged, samples, start
 from worker.broker.embedded_redis import redis_server
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
-from worker.wire import EVENTS_KEPT, STATE_TTL, JobStarted, Progress, flatten
+from worker.wire import STATE_TTL, JobStarted, Progress
 
 RATE: Final = 50
 """Posts a second."""
@@ -40,15 +39,6 @@ P99_BOUND: Final = 0.020
 CPU_BOUND: Final = 0.10
 """Of one core, for all viewers."""
 DELAY_BOUND: Final = 1.0
-IDLE: Final = 1000
-"""Connections without a request."""
-JOBS: Final = 200
-"""Jobs watched at once, each with as many events as are kept."""
-LISTED: Final = 100_000
-"""Jobs that have ended and are still listed."""
-MEMORY_BOUND: Final = 256 << 20
-SAID: Final = "for n = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], n .. '-0', unpack(ARGV, 2)) end"
-"""Script that says one event that many times."""
 JOB: Final = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
 
 
@@ -87,22 +77,7 @@ async def service() -> AsyncIterator[Service]:
             process.wait()
 
 
-async def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, float]:
-    """Return status and seconds of one request over a connection of its own."""
-    began = time.perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    kind = "content-type: application/json\r\n" if body else ""
-    writer.write(
-        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{kind}content-length: {len(body)}\r\n"
-        "connection: close\r\n\r\n".encode() + body
-    )  # fmt: skip
-    status = int((await reader.readline()).split()[1])
-    await reader.read()
-    writer.close()
-    return status, time.perf_counter() - began
-
-
-async def posts(running: Service, seconds: float) -> None:
+async def posts(running: Service, seconds: float, record: Record) -> None:
     """Post jobs at `RATE`, and print how long the answers took."""
 
     async def one(number: int) -> float:
@@ -116,13 +91,14 @@ async def posts(running: Service, seconds: float) -> None:
     began = time.perf_counter()
     taken = sorted(await asyncio.gather(*(one(number) for number in range(int(RATE * seconds)))))
     p99 = taken[int(0.99 * len(taken))]
-    row(f"POST /v1/jobs, {len(taken)} at {RATE}/s: median", f"{1e3 * statistics.median(taken):.1f} ms", "", "")
-    row("p99", f"{1e3 * p99:.1f} ms", f"{1e3 * P99_BOUND:.0f} ms", judged(p99 <= P99_BOUND))
-    row("slowest", f"{1e3 * taken[-1]:.1f} ms", "", "")
+    record.row(
+        f"POST /v1/jobs, {len(taken)} at {RATE}/s", samples([1e3 * each for each in taken], ".1f", " ms"), "", ""
+    )
+    record.row("p99", f"{1e3 * p99:.1f} ms", f"{1e3 * P99_BOUND:.0f} ms", judged(p99 <= P99_BOUND))
 
 
-async def viewers(running: Service, seconds: float) -> None:
-    """Let `VIEWERS` follow one job that says `EVENTS` a second; print what that costs, and how late they hear."""
+async def viewers(running: Service, seconds: float, record: Record) -> None:
+    """Let `VIEWERS` follow one job that publishes `EVENTS` a second; record processor time and delays."""
     redis = Redis.from_url(running.redis_url)
     began = JobStarted(
         seq=1, job_id="watched", attempt=1, ts=time.time(), worker="w", dataset="mnist", model="cnn", epochs=1,
@@ -133,12 +109,12 @@ async def viewers(running: Service, seconds: float) -> None:
     for _, writer in streams:
         writer.write(b"GET /v1/jobs/watched/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
     delays: list[float] = []
-    listening = [asyncio.create_task(hear(reader, delays)) for reader, _ in streams]
+    listening = [asyncio.create_task(collect_delays(reader, delays)) for reader, _ in streams]
     await asyncio.sleep(2)
     delays.clear()
     before, start = running.process.cpu_times(), time.perf_counter()
-    said = int(EVENTS * seconds)
-    for seq in range(2, said + 2):
+    published = int(EVENTS * seconds)
+    for seq in range(2, published + 2):
         event = Progress(
             seq=seq, job_id="watched", attempt=1, ts=time.time(), epoch=1, epochs=1, step=seq, steps=1000, loss=0.5,
             accuracy=0.5, samples_per_s=10_000, eta_s=10,
@@ -147,112 +123,43 @@ async def viewers(running: Service, seconds: float) -> None:
         await asyncio.sleep(1 / EVENTS)
     after, took = running.process.cpu_times(), time.perf_counter() - start
     readers = 0
-    for _ in range(100):  # between two reads the one reader also asks whether the job goes on
+    for _ in range(100):  # between two reads the one reader also asks whether the job is active
         await asyncio.sleep(0.02)
-        readers = max(readers, sum(one["cmd"] == "xread" for one in redis.client_list()))
+        readers = max(readers, sum("b" in one["flags"] for one in redis.client_list()))
     share = (after.user + after.system - before.user - before.system) / took
     for task in listening:
         task.cancel()
     for _, writer in streams:
         writer.close()
-    heard = len(delays) / (said * VIEWERS)
-    row(f"{VIEWERS} viewers of one job, {EVENTS} events/s: Redis readers", str(readers), "1", judged(readers == 1))
-    row("processor time of the service", f"{share:.1%} of a core", f"{CPU_BOUND:.0%}", judged(share <= CPU_BOUND))
-    row("events heard by all of them", f"{heard:.1%}", "100%", judged(heard == 1))
-    row("from the event to its viewers: median", f"{statistics.median(delays):.3f} s", "", "")
-    row("slowest", f"{max(delays):.3f} s", f"{DELAY_BOUND:g} s", judged(max(delays) <= DELAY_BOUND))
+    received = len(delays) / (published * VIEWERS)
+    record.row(
+        f"{VIEWERS} viewers of one job, {EVENTS} events/s: Redis readers", str(readers), "1", judged(readers == 1)
+    )
+    record.row(
+        "processor time of the service", f"{share:.1%} of a core", f"{CPU_BOUND:.0%}", judged(share <= CPU_BOUND)
+    )
+    record.row("events received by all of them", f"{received:.1%}", "100%", judged(received == 1))
+    record.row("from the event to its viewers", samples(delays, ".3f", " s"), f"at most {DELAY_BOUND:g} s",
+               judged(max(delays) <= DELAY_BOUND))  # fmt: skip
 
 
-async def hear(reader: asyncio.StreamReader, delays: list[float]) -> None:
+async def collect_delays(reader: asyncio.StreamReader, delays: list[float]) -> None:
     """Take down how late each event comes."""
     while line := await reader.readline():
         if line.startswith(b"data: ") and b'"progress"' in line:
             delays.append(time.time() - json.loads(line[6:])["ts"])
 
 
-def fill(redis: Redis) -> None:
-    """Write `LISTED` jobs that have ended, of which `JOBS` have said a lot."""
-    now = time.time()
-    for first in range(0, LISTED, 5000):
-        pipe = redis.pipeline(transaction=False)
-        for number in range(first, first + 5000):
-            job_id = f"job-{number}"
-            pipe.zadd("rq:finished:preflight", {job_id: now + STATE_TTL + number})
-            pipe.hset(f"rq:job:{job_id}", mapping={"status": "finished", "enqueued_at": "2026-01-01T00:00:00Z"})
-            state: dict[str, str | float] = {
-                "status": "finished", "updated_at": now + number, "dataset": "mnist", "model": "cnn"
-            }  # fmt: skip
-            pipe.hset(keys.state(job_id), mapping=dict(state.items()))
-        pipe.execute()
-    for number in range(JOBS):
-        event = Progress(
-            seq=1, job_id=f"job-{number}", attempt=1, ts=now, epoch=1, epochs=1, step=1, steps=EVENTS_KEPT, loss=0.5,
-            accuracy=0.5, samples_per_s=10_000, eta_s=10, used_memory_mb=512,
-        )  # fmt: skip
-        fields = [part for pair in flatten(event).items() for part in pair]
-        redis.eval(SAID, 1, keys.events(event.job_id), EVENTS_KEPT, *fields)
-
-
-async def crowd(port: int) -> list[int]:
-    """Hold `IDLE` connections, list jobs, and follow each of `JOBS`; return how many events each viewer was sent."""
-    idle = [asyncio.create_task(stay(port)) for _ in range(IDLE)]
-    following = [asyncio.create_task(follow(port, f"job-{number}")) for number in range(JOBS)]
-    while not all(task.done() for task in following):
-        status, _ = await ask(port, "GET", "/v1/jobs?limit=1000")
-        if status != 200:
-            raise SystemExit(f"the list was refused: {status}")
-        await asyncio.sleep(2)
-    for task in idle:
-        task.cancel()
-    return [task.result() for task in following]
-
-
-async def stay(port: int) -> None:
-    """Hold a connection without a request; open another one when the service closes it."""
-    while True:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await reader.read()
-        writer.close()
-
-
-async def follow(port: int, job_id: str) -> int:
-    """Follow a job from its first event to its end; return how many there were."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
-    heard = 0
-    while (line := await reader.readline()) not in (b"", b"event: end\n"):
-        heard += line == b"event: progress\n"
-    writer.close()
-    return heard
-
-
-def most_resident(pid: int) -> int:
-    """Return the most bytes that a process has had resident."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    raise SystemExit(f"/proc/{pid}/status has no VmHWM")
-
-
-async def memory(running: Service) -> None:
-    """Print what the service takes with many connections, long jobs and a long list."""
-    fill(Redis.from_url(running.redis_url))
-    heard = await crowd(running.port)
-    most = most_resident(running.process.pid)
-    row(f"{IDLE} idle sockets, {JOBS} jobs of {EVENTS_KEPT} events, {LISTED} listed: events sent",
-        f"{sum(heard) / (JOBS * EVENTS_KEPT):.1%}", "100%", judged(heard == [EVENTS_KEPT] * JOBS))  # fmt: skip
-    row("most memory resident", f"{most / 2**20:.0f} MiB", f"{MEMORY_BOUND >> 20} MiB", judged(most < MEMORY_BOUND))
-
-
 async def measure(seconds: float) -> None:
     """Run all parts against one service."""
     async with service() as running:
-        head("the web service", "figure", "bound", "")
-        await posts(running, seconds)
-        await viewers(running, seconds)
+        record = start("web", "python -m bench.web", "a network between clients and service")
+        record.head("the web service", "figure", "bound", "")
+        await posts(running, seconds, record)
+        await viewers(running, seconds, record)
         resident = running.process.memory_info().rss / 2**20
-        row("resident then", f"{resident:.0f} MiB", "", "")
-        await memory(running)
+        record.row("resident then", f"{resident:.0f} MiB", "", "")
+        record.write()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,7 +22,7 @@ Knob = Literal[
 ]
 """What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, measured first."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped"]
-"""`level`: not proven faster; `dropped`: surely slower, given up early; `rejected`: its gradients differ;
+"""`level`: not proven faster; `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ;
 `failed`: its process was killed or broke; `skipped`: never run, the note says why."""
 
 
@@ -104,7 +104,7 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Finding:
+class CalibrationResult:
     """The outcome of one calibration."""
 
     baseline: Plan

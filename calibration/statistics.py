@@ -1,4 +1,4 @@
-"""What two series of timed steps say about which plan is faster, and how surely."""
+"""Statistics: paired comparison and intervals of timed steps."""
 
 import math
 import statistics
@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 RESAMPLES: Final = 400
 """Of the bootstrap: enough for the second digit of a 95 % interval."""
-LEAST_PAIRS: Final = 3
+MIN_PAIRS: Final = 3
 """Fewer pairs than this cannot be resampled; then their steps are."""
 P95_SAMPLES: Final = 60
 """From so many steps on, at least three lie above the 95th percentile; of fewer, the slowest is told."""
@@ -36,7 +36,7 @@ def compare(pairs: Sequence[tuple[Seconds, Seconds]]) -> Comparison:
     """
     logs = [math.log(statistics.median(best) / statistics.median(challenger)) for best, challenger in pairs]
     random = Random(0)  # noqa: S311 - dice; the same steps shall give the same interval
-    if len(pairs) >= LEAST_PAIRS:
+    if len(pairs) >= MIN_PAIRS:
         drawn = [statistics.median(random.choices(logs, k=len(logs))) for _ in range(RESAMPLES)]
     else:
         best, challenger = ([step for pair in pairs for step in pair[side]] for side in (0, 1))

@@ -1,4 +1,4 @@
-"""What several tests share: real data, and a disk that is really full."""
+"""Shared fixtures: real data, a full disk, a user's package."""
 
 import os
 import resource
@@ -12,10 +12,10 @@ from typing import Final
 import hypothesis
 import pytest
 
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare
 
-pytest_plugins = ("services",)
+pytest_plugins = ("command_line", "markers", "services")
 
 hypothesis.settings.register_profile("no deadlines", deadline=None)  # a busy machine is no bug
 hypothesis.settings.register_profile(
@@ -23,20 +23,20 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("no deadlines")
 
-# A report takes seconds: those tests that are about it have it made.
+# A report takes seconds: only tests about it enable it.
 os.environ.setdefault("PREFLIGHT_REPORT", "off")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-"""Tests run beside each other: two threads that spin while they wait for each other are slowed many times by that."""
+"""Tests run in parallel: OpenMP threads that spin while they wait would slow each other many times."""
 
 IGNORED_AROUND: Final = (signal.SIGINT, signal.SIGHUP)
-"""Signals that a shell's `&` and `nohup` have whatever they start ignore, the tests' own processes included."""
+"""Signals that processes ignore when a shell starts them with `&` or `nohup`."""
 ROOM = 8192
 """Bytes that fit on `small_disk`."""
 
 
 @pytest.fixture
 def signals_heard() -> Iterator[None]:
-    """Let processes that the test starts hear SIGINT and SIGHUP, however the tests were started."""
+    """Restore the default handling of SIGINT and SIGHUP, which a shell may have set to be ignored."""
     ignored = [number for number in IGNORED_AROUND if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, signal.SIG_DFL)
@@ -47,7 +47,7 @@ def signals_heard() -> Iterator[None]:
 
 @pytest.fixture
 def torch_as_it_was() -> Iterator[None]:
-    """Give torch back its threads and its indeterminism after a test that changes them."""
+    """Restore torch's threads and its non-deterministic mode after a test that changes them."""
     import torch  # most tests do without it
 
     threads = torch.get_num_threads()
@@ -67,7 +67,7 @@ def mnist_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def digits_store(tmp_path_factory: pytest.TempPathFactory) -> StoreInfo:
+def digits_store(tmp_path_factory: pytest.TempPathFactory) -> DatasetInfo:
     """Return the prepared data set `digits`: 1,500 and 297 real images, no files or network needed."""
     cache = tmp_path_factory.mktemp("digits")
     return prepare("digits", cache, cache, download=False)
@@ -103,7 +103,7 @@ def _full_file_system(directory: Path) -> Iterator[tuple[Path, Callable[[], None
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Lift the limit of `small_disk` before pytest says how the test ended: that may go to a file, a longer one."""
+    """Lift the limit of `small_disk` before pytest writes how the test ended, perhaps to a longer file."""
     try:
         return (yield)
     finally:

@@ -14,14 +14,13 @@ def fence_of(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
 
 
 def claimed(raw: Redis, owner: str, *, ttl: int = TTL) -> Fence:
-    """Return the fence of an attempt that has begun."""
     fence = fence_of(raw, owner, ttl=ttl)
-    assert fence.claim("j").word == "claimed"
+    assert fence.claim("j").status == "claimed"
     return fence
 
 
 def die(raw: Redis) -> None:
-    """Let the lease run out."""
+    """Expire the lease."""
     raw.delete(keys.lease("j"))
 
 
@@ -41,13 +40,12 @@ def progress(seq: int, attempt: int = 1) -> Progress:
 def done(seq: int, attempt: int = 1) -> TrainingDone:
     return TrainingDone(
         seq=seq, job_id="j", attempt=attempt, ts=seq, test_accuracy=0.75, test_loss=0.5, epochs=1, best_epoch=1,
-        stopped_early=False, train_seconds=1, samples_per_s=1, measured_epoch_s=1, artifact="/a",
+        stopped_early=False, train_seconds=1, samples_per_s=1, measured_epoch_s=1, artifact="/a\né",
         model_sha256="0" * 64,
     )  # fmt: skip
 
 
 def stream(connection: Redis, key: str) -> list[dict[str, str]]:
-    """Return the records of a stream, oldest first."""
     return [
         {str(name): str(value) for name, value in fields.items()}
         for _, fields in connection.xrange(key) or []
@@ -55,11 +53,11 @@ def stream(connection: Redis, key: str) -> list[dict[str, str]]:
     ]
 
 
-def said_in(connection: Redis, key: str) -> list[tuple[int, int]]:
-    """Return (attempt, seq) of every record of a stream."""
+def event_ids(connection: Redis, key: str) -> list[tuple[int, int]]:
+    """Return (attempt, seq) of each record of a stream."""
     return [(int(record["attempt"]), int(record["seq"])) for record in stream(connection, key)]
 
 
 def everything(raw: Redis) -> dict[bytes | str, bytes | None]:
-    """Return all that Redis holds."""
+    """Return all keys of Redis with their dumps."""
     return {key: raw.dump(key) for key in raw.keys()}  # noqa: SIM118 - a Redis is no dict

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from calibration.result import Confidence, Confirmation, Finding, MemoryFit, MemoryProbe, Trial
+from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, MemoryProbe, Trial
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -36,7 +36,7 @@ MEMORY: Final = MemoryFit(
     base_bytes=230.0 * MIB, sample_bytes=1.25 * MIB, budget_bytes=1024 * MIB, max_feasible=128, capped=True,
 )  # fmt: skip
 
-FINDING: Final = Finding(
+FINDING: Final = CalibrationResult(
     baseline=OWN, plan=FASTEST,
     prediction=Prediction(epoch_s=4.3, low_s=4.1, high_s=4.5, step_s=0.01, validation_s=0.1, warm_s=0.4),
     trials=TRIALS, memory=MEMORY,
@@ -46,6 +46,6 @@ FINDING: Final = Finding(
 )  # fmt: skip
 
 
-def doubtful(confidence: Confidence = "low") -> Finding:
+def doubtful(confidence: Confidence = "low") -> CalibrationResult:
     """Return the finding of a search that was cut short before it could confirm anything."""
     return replace(FINDING, plan=OWN, confirmation=None, memory=None, confidence=confidence, why="time ran out")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from calibration.result import Confirmation, Finding, Knob, MemoryFit, MemoryProbe, Trial
+from calibration.result import CalibrationResult, Confirmation, Knob, MemoryFit, MemoryProbe, Trial
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -97,9 +97,9 @@ def memory_fit() -> MemoryFit:
     )  # fmt: skip
 
 
-def finding() -> Finding:
+def finding() -> CalibrationResult:
     """Return a calibration that went well."""
-    return Finding(
+    return CalibrationResult(
         baseline=OWN, plan=SMALLER,
         prediction=Prediction(
             epoch_s=4.12, low_s=3.93, high_s=4.31, step_s=0.0338, validation_s=0.14, warm_s=0.62
@@ -111,7 +111,7 @@ def finding() -> Finding:
     )  # fmt: skip
 
 
-def nothing_beaten() -> Finding:
+def nothing_beaten() -> CalibrationResult:
     """Return a calibration in which the user's own plan stays."""
     level = Trial(
         knob="allocator", plan=TUNED, verdict="level", note="", at=3.4, seconds=5.2, steps=16, step_s=0.0712,
@@ -124,7 +124,7 @@ def nothing_beaten() -> Finding:
     )  # fmt: skip
 
 
-def many_trials(count: int) -> Finding:
+def many_trials(count: int) -> CalibrationResult:
     """Return a search of that many trials, most of them level."""
     return replace(finding(), trials=(own_trial(), *(_level(index) for index in range(1, count))))
 

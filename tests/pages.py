@@ -41,3 +41,11 @@ class Page(HTMLParser):
     def text(self) -> str:
         """What is read, any space as a single plain one."""
         return " ".join(" ".join(self.texts).split())
+
+
+TYPED = {"\u202f": " ", "\u2060": "", "\u2013": "-", "\u00d7": "x"}
+
+
+def plain(words: str) -> str:
+    """Return what is read as it is typed: plain spaces, a hyphen in an interval, x for times."""
+    return "".join(TYPED.get(character, character) for character in words)

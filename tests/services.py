@@ -136,18 +136,30 @@ def start_worker(settings: Settings, tmp_path: Path) -> Iterator[StartWorker]:
         worker.process.wait()
 
 
-def new_environment(directory: Path, *requirements: str) -> Path:
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode != 0:
+        pytest.skip(f"the wheel cannot be built: {built.stderr.strip()[-200:]}")
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def new_environment(directory: Path, *requirements: str, constrained: bool = True) -> Path:
     """Make a virtual environment with `requirements` and nothing else, and return its Python.
+
+    Versions are those of constraints.txt, or the newest.
 
     Skips the test where the packages cannot be had, as without a network.
     """
     venv.create(directory, with_pip=False, symlinks=True)
     python = directory / "bin" / "python"
-    installed = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
-         "-c", str(ROOT / "constraints.txt"), *requirements],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    constraints = ["-c", str(ROOT / "constraints.txt")] if constrained else []
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
+    installed = subprocess.run([*command, *constraints, *requirements], capture_output=True, text=True)
     if installed.returncode != 0:
         pytest.skip(f"{requirements} cannot be installed: {installed.stderr.strip()[-200:]}")
     return python
@@ -156,8 +168,8 @@ def new_environment(directory: Path, *requirements: str) -> Path:
 def digits_job(**fields: object) -> TrainJob:
     """Return a job that trains in about a second; on one thread, because two starve beside other processes."""
     return TrainJob.model_validate(
-        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn-small", "batch_size": 32, "calibrate": False,
-         "plan": {"threads": 1}}
+        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn-small-valid", "batch_size": 32,
+         "calibrate": False, "plan": {"threads": 1}}
         | fields
     )  # fmt: skip
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from calibration.measure.process_pool import Lost
+from calibration.measure.backend import WorkerLost
 from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
 from calibration.result import Trial
 from training.config.plan import Plan
-from training.process.launch import setting_of
+from training.process.launch import process_config
 
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)
@@ -81,14 +81,14 @@ class Simulated:
         if failure is not None:
             raise failure
         if self.memory(plan) > self.allowed:
-            raise Lost("killed for memory", memory=True)
+            raise WorkerLost("killed for memory", memory=True)
 
     def _wait(self, seconds: float) -> None:
         """Let time pass, as a process that answers too late is ended."""
         self.clock += seconds
         if self.clock > self.deadline:
             self.clock = self.deadline
-            raise Lost("did not answer in time")
+            raise WorkerLost("did not answer in time")
 
     def _step(self, plan: Plan) -> float:
         seconds = self.part * self.speed(plan) * math.exp(self.random.gauss(0, self.noise))
@@ -96,7 +96,7 @@ class Simulated:
         return seconds
 
     def _warm_up(self, plan: Plan, steps: int) -> tuple[float, ...]:
-        beside = [one for one in self.warm if setting_of(one) == setting_of(plan) and one != plan]
+        beside = [one for one in self.warm if process_config(one) == process_config(plan) and one != plan]
         for one in beside[: max(0, len(beside) + 1 - AT_ONCE)]:
             self.warm.remove(one)
         if plan in self.warm:
@@ -148,12 +148,12 @@ class Simulated:
         self._wait(10 * GAUGE)
         return Gauged(seconds=GAUGE)
 
-    def alone(self, plan: Plan) -> None:
+    def isolate(self, plan: Plan) -> None:
         self.warm = [one for one in self.warm if one == plan]
 
-    def renew(self, plan: Plan) -> None:
+    def restart(self, plan: Plan) -> None:
         self.renewed.append(plan)
-        self.warm = [one for one in self.warm if setting_of(one) != setting_of(plan)]
+        self.warm = [one for one in self.warm if process_config(one) != process_config(plan)]
 
     def blocks(self, plan: Plan) -> int:
         """Return how often steps of a plan were measured."""
@@ -170,19 +170,19 @@ class Memoryless:
     known: dict[tuple[Plan, Plan], Trial] = field(default_factory=dict)
     """What an earlier one measured: (best, plan) -> trial."""
 
-    def suspect(self, plan: Plan) -> bool:
+    def crashed_before(self, plan: Plan) -> bool:
         return plan in self.suspects
 
-    def raced(self, best: Plan, plan: Plan) -> Trial | None:
+    def lookup(self, best: Plan, plan: Plan) -> Trial | None:
         return self.known.get((best, plan))
 
     def attempt(self, plan: Plan) -> None:
         self.attempted.append(plan)
 
-    def survived(self, plan: Plan) -> None:
+    def mark_ok(self, plan: Plan) -> None:
         self.survivors.append(plan)
 
-    def ended(self, trial: Trial, best: Plan | None) -> None:
+    def record(self, trial: Trial, best: Plan | None) -> None:
         if best is not None:
             self.known[best, trial.plan] = trial
         self.survivors.append(trial.plan)

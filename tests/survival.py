@@ -23,8 +23,8 @@ def until_checkpoint(client: Client, job_id: str, count: int = 2) -> None:
     raise AssertionError(f"{job_id} ended before it had saved {count} times")
 
 
-def see_that_nothing_is_doubled(client: Client, job_id: str) -> list[AnyEvent]:
-    """Every attempt's events are whole and in order, and the job is done once."""
+def assert_nothing_duplicated(client: Client, job_id: str) -> list[AnyEvent]:
+    """Assert that the events of each attempt are complete and in order, and that the job finished once; return them."""
     events = list(client.events(job_id, timeout=10))
     for attempt in {event.attempt for event in events}:
         seqs = [event.seq for event in events if event.attempt == attempt]

@@ -1,4 +1,4 @@
-"""`preflight serve` as a process of its own, and what a test asks it."""
+"""`preflight serve` as a process, and requests to it."""
 
 import http.client
 import json
@@ -6,9 +6,9 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from services import wait_until
@@ -20,7 +20,7 @@ JSON = {"content-type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the service said."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,18 +36,52 @@ class Answer:
         return payload[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A running `preflight serve`."""
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port: int = listening.getsockname()[1]
+        return port
 
-    port: int
-    process: "subprocess.Popen[bytes]"
+
+@dataclass(slots=True)
+class Service:
+    """A `preflight serve`, on a port that it keeps when it is started again."""
+
+    environment: Mapping[str, str]
     log: Path
+    options: Sequence[str] = ()
+    port: int = field(default_factory=free_port)
+    python: str = sys.executable
+    process: "subprocess.Popen[bytes]" = field(init=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [self.python, "-P", "-m", "worker.cli", "serve", "--port", str(self.port), *self.options],
+                env=self.environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        wait_until(self._answers, seconds=90)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.ask("GET", "/healthz").status == 200
+        except OSError:
+            return False
 
     def ask(
         self, method: str, path: str, body: bytes | object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Send one request; what is no bytes goes as JSON."""
+        """Send one request; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
             connection.request(
@@ -80,36 +114,29 @@ def _parsed(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, str]
             fields = {}
 
 
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+def service_of(
+    settings: Settings, directory: Path, *options: str, port: int | None = None, **environment: str
+) -> Service:
+    """Return a service with these settings, not started."""
+    log = directory / f"serve-{secrets.token_hex(4)}.log"
+    return Service({**service_environment(settings), **environment}, log, options, port or free_port())
 
 
 @contextmanager
 def serving(
-    settings: Settings, directory: Path, *options: str, port: int | None = None, **environment: str
+    settings: Settings,
+    directory: Path,
+    *options: str,
+    port: int | None = None,
+    python: str = sys.executable,
+    **environment: str,
 ) -> Iterator[Service]:
-    """Run the service until the context is left; it must end well when it is told to stop."""
-    port, log = port or free_port(), directory / f"serve-{secrets.token_hex(4)}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker.cli", "serve", "--port", str(port), *options],
-            env={**service_environment(settings), **environment}, stdout=output, stderr=output,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    service = Service(port, process, log)
-
-    def answers() -> bool:
-        assert process.poll() is None, log.read_text()
-        try:
-            return service.ask("GET", "/healthz").status == 200
-        except OSError:
-            return False
-
+    """Run a service; it must exit with 0 on SIGTERM."""
+    service = service_of(settings, directory, *options, port=port, **environment)
+    service.python = python
+    service.start()
     try:
-        wait_until(answers)
         yield service
     finally:
-        process.terminate()
-        assert process.wait(20) == 0, log.read_text()
+        service.process.terminate()
+        assert service.process.wait(20) == 0, service.log.read_text()

@@ -17,8 +17,6 @@ class PreflightError(Exception):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.told = False
-        """Whether watchers have heard of it already."""
         self.field = field
 
 
@@ -67,7 +65,7 @@ class ChildFailed(PreflightError):
 
 
 class ChildKilled(ChildFailed):
-    """A child process was ended by a signal; the same training may well go on from its last checkpoint."""
+    """A child process was ended by a signal; a retry resumes from its last checkpoint."""
 
 
 class TimedOut(PreflightError):
@@ -82,7 +80,7 @@ class Cancelled(PreflightError):
     reason = "cancelled"
 
 
-NAMED: dict[str, type[PreflightError]] = {
+ERRORS_BY_REASON: dict[str, type[PreflightError]] = {
     kind.reason: kind
     for kind in (
         InvalidConfig,
@@ -99,6 +97,6 @@ NAMED: dict[str, type[PreflightError]] = {
 """Reason -> class, so that a failure recorded by a child is raised under its own name by the parent."""
 
 
-def named(reason: str, message: str, field: str | None = None) -> PreflightError:
+def error_from_reason(reason: str, message: str, field: str | None = None) -> PreflightError:
     """Return the exception for a recorded `reason`; an unknown one is an internal error."""
-    return NAMED.get(reason, PreflightError)(message, field=field)
+    return ERRORS_BY_REASON.get(reason, PreflightError)(message, field=field)

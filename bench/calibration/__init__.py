@@ -1,4 +1,4 @@
-"""What calibration promises, measured: its time, its choice, its prediction, and what it survives.
+"""Calibration: its time, its choice, its prediction, and its survival of kills.
 
     python -m bench.calibration [seconds] [grid] [naive] [prediction] [kills] [--kills N] [--runs N] [--parallel N]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.calibration import grid, kills, naive, prediction, seconds
-from bench.calibration.common import Asked
-from bench.parts import add_parts, run_parts, see_that_known
+from bench.calibration.common import BenchOptions
+from bench.parts import add_parts, require_known, run_parts
 
-PARTS: Final[dict[str, Callable[[Asked], bool]]] = {
+PARTS: Final[dict[str, Callable[[BenchOptions], bool]]] = {
     "seconds": seconds.main,
     "grid": grid.main,
     "naive": naive.main,
@@ -29,8 +29,8 @@ def main() -> int:
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="kills at the same time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     options = parser.parse_args()
-    see_that_known(parser, options.parts, PARTS)
-    asked = Asked(kills=options.kills, runs=options.runs, parallel=options.parallel, seed=options.seed)
+    require_known(parser, options.parts, PARTS)
+    asked = BenchOptions(kills=options.kills, runs=options.runs, parallel=options.parallel, seed=options.seed)
     return 0 if all(run_parts(PARTS, options.parts, asked)) else 1
 
 

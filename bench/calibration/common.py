@@ -11,11 +11,12 @@ from typing import Final
 from pydantic import JsonValue
 
 from calibration.cache.plan_cache import PlanCache
-from calibration.choose import Choice, Options, Surroundings, choose_plan
+from calibration.choose import PlanChoice, choose_plan
 from calibration.statistics import Comparison
+from calibration.task import CalibrationContext, Options
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare, prepared
 from training.system.resources import detect
 from worker.config.settings import child_environment, load
@@ -25,7 +26,7 @@ MODELS: Final = ("cnn", "resnet18")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BenchOptions:
     """The options of the command line."""
 
     kills: int
@@ -34,7 +35,7 @@ class Asked:
     seed: int
 
 
-def mnist() -> StoreInfo:
+def mnist() -> DatasetInfo:
     """Return the prepared data set."""
     settings = load()
     where = "mnist", settings.data_dir, settings.cache_dir
@@ -42,32 +43,32 @@ def mnist() -> StoreInfo:
 
 
 @contextmanager
-def surroundings() -> Iterator[Surroundings]:
+def calibration_context() -> Iterator[CalibrationContext]:
     """Yield this machine as it is, with an empty cache and a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="bench-calibration-") as name:
         directory = Path(name)
-        yield Surroundings(
+        yield CalibrationContext(
             resources=detect(), store=mnist(), cache=PlanCache(directory / "cache"), directory=directory,
             environment=child_environment(),
         )  # fmt: skip
 
 
-def choose(spec: TrainSpec, own: Plan, around: Surroundings) -> Choice:
+def choose(spec: TrainSpec, own: Plan, context: CalibrationContext) -> PlanChoice:
     """Calibrate, with what goes wrong on stderr."""
-    return choose_plan(spec, own, around, Options(force=True), complain, nothing)
+    return choose_plan(spec, own, context, Options(force=True), print_warning, do_nothing)
 
 
-def complain(kind: str, fields: dict[str, JsonValue]) -> None:
+def print_warning(kind: str, fields: dict[str, JsonValue]) -> None:
     """Print a warning."""
     if kind == "warning":
         print(fields["message"], file=sys.stderr)
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing while processes measure."""
 
 
-def plan_in_words(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     """Return what the grid varies."""
     return f"{plan.allocator}, {plan.precision}, {plan.memory_format}, {plan.threads} thread(s)"
 

@@ -4,9 +4,8 @@
 
 The grid is allocator x precision x memory format x threads, around the plan that was just chosen, which is one of its
 rows. Each plan is measured in blocks, plan after plan, round after round, each round in the opposite order of the one
-before. After the first round only those go on that were not far slower than the best of it; a plan that is hopeless
-already on 32 samples is not measured on whole batches at all. The best row of many was
-lucky, too: the ratio errs against the choice.
+before. After the first round only plans near its best are measured again; a plan that is far slower on 32 samples
+is not measured on whole batches. The best row of many was also lucky, so that the ratio errs against the choice.
 """
 
 import itertools
@@ -17,12 +16,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
-from bench.calibration.common import MODELS, Asked, choose, interval, nothing, plan_in_words, surroundings
-from bench.tables import head, judged, row, spread
-from calibration.choose import Surroundings
-from calibration.measure.process_pool import Broken, Lab, Laboratory, Lost
-from calibration.search.mutations import thread_counts
+from bench.calibration.common import (
+    MODELS,
+    BenchOptions,
+    calibration_context,
+    choose,
+    do_nothing,
+    format_plan,
+    interval,
+)
+from bench.record import Record, judged, samples, start
+from calibration.measure.backend import Backend, PlanFailed, WorkerLost
+from calibration.measure.process_pool import ProcessPool
+from calibration.search.search_space import thread_counts
 from calibration.statistics import compare
+from calibration.task import CalibrationContext
 from training.config.plan import Allocator, MemoryFormat, Plan, Precision
 from training.config.spec import DEFAULTS
 from training.process.launch import find_tcmalloc
@@ -65,23 +73,25 @@ class Row:
         return (max(self.medians) - min(self.medians)) / self.step_s
 
 
-def main(asked: Asked) -> bool:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> bool:  # noqa: ARG001 - every part is called alike
     """Measure and print, model by model."""
+    record = start("calibration-grid", "python -m bench.calibration grid", "process starts and imports")
     for model in MODELS:
-        with surroundings() as around:
-            examine(model, around)
+        with calibration_context() as context:
+            examine(model, context, record)
+    record.write()
     return True
 
 
-def examine(model: str, around: Surroundings) -> None:
+def examine(model: str, context: CalibrationContext, record: Record) -> None:
     """Choose a plan, measure the grid, and print how far the choice is from its best."""
     spec = replace(DEFAULTS, model=model)
-    chosen = choose(spec, Plan(threads=around.resources.cores, micro_batch=spec.batch_size), around).plan
-    rows = [Row(plan) for plan in grid(chosen, around.resources)]
+    chosen = choose(spec, Plan(threads=context.resources.cores, micro_batch=spec.batch_size), context).plan
+    rows = [Row(plan) for plan in grid(chosen, context.resources)]
     mine = next(one for one in rows if one.plan == chosen)
-    with Lab(spec, around.store.path, around.directory, around.environment, nothing) as lab:
-        measure(lab, rows, mine, spec.batch_size, ROUNDS[model])
-    show(model, spec.batch_size, rows, mine)
+    with ProcessPool(spec, context.store.path, context.directory, context.environment, do_nothing) as pool:
+        measure(pool, rows, mine, spec.batch_size, ROUNDS[model])
+    show(model, spec.batch_size, rows, mine, record)
 
 
 def grid(chosen: Plan, resources: Resources) -> list[Plan]:
@@ -98,57 +108,57 @@ def grid(chosen: Plan, resources: Resources) -> list[Plan]:
     ]
 
 
-def measure(lab: Laboratory, rows: Sequence[Row], mine: Row, batch_size: int, rounds: int) -> None:
+def measure(pool: Backend, rows: Sequence[Row], mine: Row, batch_size: int, rounds: int) -> None:
     """Measure round after round; the chosen plan and all that are near the best see every one of them."""
     going = list(rows)
     for number in range(rounds):
         for one in reversed(going) if number % 2 else going:
             try:
-                one.blocks.append(block(lab, one, batch_size, min(other.step_s for other in rows)))
-            except (Lost, Broken) as error:
+                one.blocks.append(block(pool, one, batch_size, min(other.step_s for other in rows)))
+            except (WorkerLost, PlanFailed) as error:
                 one.failure = str(error)
         best = min(one.step_s for one in rows)
         going = [one for one in going if one is mine or (not one.failure and one.step_s <= GOES_ON * best)]
 
 
-def block(lab: Laboratory, one: Row, batch_size: int, best_s: float) -> Sequence[float]:
+def block(pool: Backend, one: Row, batch_size: int, best_s: float) -> Sequence[float]:
     """Measure a plan for a while; what was measured in between has filled the caches and taken its place in memory."""
     step_s = one.step_s
     if not one.blocks:  # nothing is known of its speed
         samples = min(LOOK, batch_size)
-        look = lab.measure(one.plan, 1, settle=0, warm_up=1, samples=samples).times(batch_size / samples).seconds
+        look = pool.measure(one.plan, 1, settle=0, warm_up=1, samples=samples).times(batch_size / samples).seconds
         if look[0] >= HOPELESS * best_s:
             return look
-        first = lab.measure(one.plan, 1, settle=0, warm_up=1).seconds
+        first = pool.measure(one.plan, 1, settle=0, warm_up=1).seconds
         if first[0] >= BLOCK_SECONDS:
             return first
         step_s = first[0]
     steps = math.ceil(BLOCK_SECONDS / step_s)
-    return lab.measure(one.plan, steps, settle=min(steps - 1, 1), warm_up=min(steps, 3)).seconds
+    return pool.measure(one.plan, steps, settle=min(steps - 1, 1), warm_up=min(steps, 3)).seconds
 
 
-def show(model: str, batch_size: int, rows: Sequence[Row], mine: Row) -> None:
+def show(model: str, batch_size: int, rows: Sequence[Row], mine: Row, record: Record) -> None:
     """Print the grid, and the chosen plan against its best."""
     measured = sorted((one for one in rows if one.blocks), key=lambda one: one.step_s)
-    head(f"{model}: allocator, precision, memory format, threads", "samples/s, median (range)", "rounds", "")
+    record.head(f"{model}: allocator, precision, memory format, threads", "samples/s, median (range)", "rounds", "")
     for one in measured:
         speeds = [batch_size / step_s for step_s in one.medians]
-        row(plan_in_words(one.plan), spread(speeds, ",.0f"), str(len(one.blocks)), "chosen" if one is mine else "")
+        record.row(
+            format_plan(one.plan), samples(speeds, ",.0f"), str(len(one.blocks)), "chosen" if one is mine else ""
+        )
     for one in rows:
         if one.failure:
-            print(f"{plan_in_words(one.plan)}: {one.failure}", file=sys.stderr)
+            print(f"{format_plan(one.plan)}: {one.failure}", file=sys.stderr)
     if not mine.blocks:
         print(f"\n{model}: the chosen plan could not be measured: {mine.failure}\n")
         return
     full = [one for one in measured if len(one.blocks) == len(mine.blocks)]
     best = full[0]
     against = compare(list(zip(best.blocks, mine.blocks, strict=True)))
-    print()
-    head(f"{model}", "figure", "bound", "")
-    row("chosen against the best of the grid, 95 % interval", interval(against), f"{BOUND:.2f}",
+    record.head(f"{model}", "figure", "bound", "")
+    record.row("chosen against the best of the grid, 95 % interval", interval(against), f"{BOUND:.2f}",
         judged(against.ratio >= BOUND))  # fmt: skip
     if best is mine and len(full) > 1:
         runner_up = compare(list(zip(full[1].blocks, mine.blocks, strict=True)))
-        row("chosen against the second best", interval(runner_up), "", "")
-    row("noise: range of one plan over the rounds", spread([one.noise for one in full], ".1%"), "", "")
-    print()
+        record.row("chosen against the second best", interval(runner_up), "", "")
+    record.row("noise: range of one plan over the rounds", samples([one.noise for one in full], ".1%"), "", "")

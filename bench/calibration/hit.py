@@ -6,9 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.calibration.common import complain, nothing
+from bench.calibration.common import do_nothing, print_warning
 from calibration.cache.plan_cache import PlanCache
-from calibration.choose import Options, Surroundings, choose_plan
+from calibration.choose import choose_plan
+from calibration.task import CalibrationContext, Options
 from training.data.prepare import prepared
 from training.system.resources import detect
 from worker.config.settings import child_environment, load
@@ -23,13 +24,13 @@ def main() -> None:
     if store is None:
         raise SystemExit("the data set is not prepared")
     with tempfile.TemporaryDirectory() as directory:
-        around = Surroundings(
+        context = CalibrationContext(
             resources=resources, store=store, cache=PlanCache(settings.cache_dir), directory=Path(directory),
             environment=child_environment(),
         )  # fmt: skip
         own = job.plan.complete(spec, resources.cores)
         began = time.perf_counter()
-        choice = choose_plan(spec, own, around, Options(), complain, nothing)
+        choice = choose_plan(spec, own, context, Options(), print_warning, do_nothing)
         seconds = time.perf_counter() - began
     print(json.dumps({"seconds": seconds, "hit": choice.cache == "hit", "torch": "torch" in sys.modules}))
 

@@ -36,10 +36,10 @@ from typing import Final
 from faults.means import NotHere, memory_kills, memory_limit
 
 from bench.calibration import greedy
-from bench.calibration.common import Asked, mnist
+from bench.calibration.common import BenchOptions, mnist
 from bench.calibration.one import Answer, Request
 from bench.calibration.scene import LIMIT, LOOK_EVERY, ORPHANS_AFTER, SITE, Scene
-from bench.tables import head, row
+from bench.record import start
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS, TrainSpec
 
@@ -158,7 +158,7 @@ KINDS: Final = (
 # --- the rounds
 
 
-def main(asked: Asked) -> bool:
+def main(asked: BenchOptions) -> bool:
     """Run the rounds and print what came of them; return whether nothing is broken."""
     root = Path(tempfile.mkdtemp(prefix="kills-"))
     print(f"seed {asked.seed}; a calibration that broke something stays in {root}\n", flush=True)
@@ -181,7 +181,7 @@ def main(asked: Asked) -> bool:
 
     with ThreadPoolExecutor(asked.parallel) as pool:
         list(pool.map(one, range(asked.kills)))
-    _show(verdicts)
+    _show(verdicts, asked.seed)
     broken = sum(bool(verdict.problems) for found in verdicts.values() for verdict in found)
     if not broken:
         shutil.rmtree(root, ignore_errors=True)
@@ -268,14 +268,18 @@ def _faults(answer: Answer, request: Request) -> Iterator[str]:
         yield f"a micro-batch of {plan.micro_batch} is more than the {finding.memory.max_feasible} that are feasible"
 
 
-def _show(verdicts: Mapping[str, Sequence[Verdict]]) -> None:
-    """Print the table and the sums."""
-    head("struck by", "tried", "really struck", "valid plans", "measured ones", "orphans", "locks left", "broken")
+def _show(verdicts: Mapping[str, Sequence[Verdict]], seed: int) -> None:
+    """Print and write the table and the sums."""
+    record = start("calibration-kills", "python -m bench.calibration kills", seeds=[seed])
+    record.head(
+        "struck by", "tried", "really struck", "valid plans", "measured ones", "orphans", "locks left", "broken"
+    )
     for name, found in verdicts.items():
-        row(name, *_sums(found))
-    row("**all**", *_sums([verdict for found in verdicts.values() for verdict in found]))
+        record.row(name, *_sums(found))
+    record.row("**all**", *_sums([verdict for found in verdicts.values() for verdict in found]))
     for reason in {verdict.not_run for found in verdicts.values() for verdict in found} - {""}:
-        print(f"\n**some were not run: {reason}**")
+        record.note(f"**some were not run: {reason}**")
+    record.write()
 
 
 def _sums(found: Sequence[Verdict]) -> list[str]:

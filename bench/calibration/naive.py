@@ -11,12 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bench.calibration.common import MODELS, Asked, choose, interval, nothing, plan_in_words, surroundings
-from bench.tables import head, judged, row, spread
+from bench.calibration.common import (
+    MODELS,
+    BenchOptions,
+    calibration_context,
+    choose,
+    do_nothing,
+    format_plan,
+    interval,
+)
+from bench.record import Record, judged, samples, start
 from calibration.cache.signature import has_bfloat16
-from calibration.choose import Surroundings
-from calibration.measure.process_pool import Lab, Laboratory
+from calibration.measure.backend import Backend
+from calibration.measure.process_pool import ProcessPool
 from calibration.statistics import compare
+from calibration.task import CalibrationContext
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS
 
@@ -29,43 +38,45 @@ BLOCK_SECONDS: Final = 1.0
 BOUND: Final = 2.0
 
 
-def main(asked: Asked) -> bool:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> bool:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
+    record = start("calibration-naive", "python -m bench.calibration naive", "process starts and imports")
     if not has_bfloat16():
         print("**this processor has no instructions for bfloat16, for which the bound is meant**\n")
-    head("model", "chosen plan", "naive, samples/s", "chosen, samples/s", "gain, 95 % interval", "bound", "")
+    record.head("model", "chosen plan", "naive, samples/s", "chosen, samples/s", "gain, 95 % interval", "bound", "")
     for model in MODELS:
-        with surroundings() as around:
-            examine(model, around)
+        with calibration_context() as context:
+            examine(model, context, record)
+    record.write()
     return True
 
 
-def examine(model: str, around: Surroundings) -> None:
+def examine(model: str, context: CalibrationContext, record: Record) -> None:
     """Choose a plan for a model, measure both, and print a row."""
     spec = replace(DEFAULTS, model=model, batch_size=BATCH)
     naive = Plan(
-        threads=around.resources.cores, micro_batch=BATCH, loader_workers=LOADER_WORKERS, prefetch_factor=PREFETCH
+        threads=context.resources.cores, micro_batch=BATCH, loader_workers=LOADER_WORKERS, prefetch_factor=PREFETCH
     )
-    chosen = choose(spec, naive, around).plan
-    with Lab(spec, around.store.path, around.directory, around.environment, nothing) as lab:
-        pairs = race(lab, naive, chosen, PAIRS[model])
+    chosen = choose(spec, naive, context).plan
+    with ProcessPool(spec, context.store.path, context.directory, context.environment, do_nothing) as pool:
+        pairs = race(pool, naive, chosen, PAIRS[model])
     gain = compare(pairs)
     speeds = [[BATCH / step_s for pair in pairs for step_s in pair[side]] for side in (0, 1)]
     micro = "" if chosen.micro_batch == BATCH else f", micro-batch {chosen.micro_batch}"
     loader = f", {chosen.loader_workers} loader worker(s)"
-    row(model, plan_in_words(chosen) + micro + loader, spread(speeds[0], ",.0f"), spread(speeds[1], ",.0f"),
+    record.row(model, format_plan(chosen) + micro + loader, samples(speeds[0], ",.0f"), samples(speeds[1], ",.0f"),
         interval(gain), f"{BOUND:g}x", judged(gain.ratio >= BOUND))  # fmt: skip
 
 
-def race(lab: Laboratory, naive: Plan, chosen: Plan, pairs: int) -> list[tuple[Sequence[float], Sequence[float]]]:
+def race(pool: Backend, naive: Plan, chosen: Plan, pairs: int) -> list[tuple[Sequence[float], Sequence[float]]]:
     """Measure both plans in turns, warmed up."""
     steps = {
-        plan: math.ceil(BLOCK_SECONDS / lab.measure(plan, 1, settle=0, warm_up=2).seconds[0])
+        plan: math.ceil(BLOCK_SECONDS / pool.measure(plan, 1, settle=0, warm_up=2).seconds[0])
         for plan in (naive, chosen)
     }
     taken: list[tuple[Sequence[float], Sequence[float]]] = []
     for number in range(pairs):
         order = (chosen, naive) if number % 2 else (naive, chosen)
-        blocks = {plan: lab.measure(plan, steps[plan], settle=0, warm_up=0).seconds for plan in order}
+        blocks = {plan: pool.measure(plan, steps[plan], settle=0, warm_up=0).seconds for plan in order}
         taken.append((blocks[naive], blocks[chosen]))
     return taken

@@ -12,12 +12,14 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.plan_cache import PlanCache
-from calibration.choose import Choice, Options, Surroundings, choose_plan
-from calibration.measure.process_pool import Broken, Lab, Lost
+from calibration.choose import PlanChoice, choose_plan
+from calibration.measure.backend import PlanFailed, WorkerLost
+from calibration.measure.process_pool import ProcessPool
 from calibration.result import Knob
+from calibration.task import CalibrationContext, Options
 from training.config.plan import Plan
 from training.config.spec import STRICT, TrainSpec
-from training.data.dataset_store import read_info
+from training.data.dataset_info import read_info
 from training.system.atomic_files import write_atomically
 from training.system.resources import detect
 
@@ -45,7 +47,7 @@ class Request:
 class Answer:
     """What came of it."""
 
-    choice: Choice
+    choice: PlanChoice
     warnings: tuple[str, ...]
     ordered: str
     """What became of the direct order; empty where there was none, or where it was carried out."""
@@ -59,7 +61,7 @@ REQUEST, ANSWER = TypeAdapter(Request), TypeAdapter(Answer)
 def main() -> None:
     """Calibrate."""
     request = REQUEST.validate_json(Path(sys.argv[1]).read_bytes())
-    around = Surroundings(
+    context = CalibrationContext(
         resources=detect(), store=read_info(request.store), cache=PlanCache(request.cache),
         directory=request.directory, environment=dict(os.environ),
     )  # fmt: skip
@@ -70,19 +72,19 @@ def main() -> None:
             warnings.append(str(fields["message"]))
 
     options = Options(seconds=request.seconds, knobs=KNOBS)
-    ordered = step_under(request.own, request, around) if request.order else ""
-    choice = choose_plan(request.spec, request.own, around, options, hear, lambda: None)
-    unfit = step_under(request.prove, request, around) if request.prove else ""
+    ordered = step_under(request.own, request, context) if request.order else ""
+    choice = choose_plan(request.spec, request.own, context, options, hear, lambda: None)
+    unfit = step_under(request.prove, request, context) if request.prove else ""
     answer = Answer(choice=choice, warnings=tuple(warnings), ordered=ordered, unfit=unfit)
     write_atomically(Path(sys.argv[2]), ANSWER.dump_json(answer))
 
 
-def step_under(plan: Plan, request: Request, around: Surroundings) -> str:
+def step_under(plan: Plan, request: Request, context: CalibrationContext) -> str:
     """Train two steps under a plan in a process of its own; return what went wrong."""
-    with Lab(request.spec, request.store, request.directory, around.environment, lambda: None) as lab:
+    with ProcessPool(request.spec, request.store, request.directory, context.environment, lambda: None) as pool:
         try:
-            lab.measure(plan, 1, settle=0, warm_up=1)
-        except (Lost, Broken) as error:
+            pool.measure(plan, 1, settle=0, warm_up=1)
+        except (WorkerLost, PlanFailed) as error:
             return str(error)
     return ""
 

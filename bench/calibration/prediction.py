@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bench.calibration.common import PREFLIGHT, Asked, mnist
-from bench.tables import head, judged, row, spread
-from training.system.interference import Machine
+from bench.calibration.common import PREFLIGHT, BenchOptions, mnist
+from bench.record import Record, judged, samples, start
+from training.system.system_counters import SystemCounters
 from worker.config.settings import load, service_environment
 
 EPOCHS: Final = 2
@@ -44,33 +44,38 @@ class Run:
         return self.predicted_s / self.measured_s - 1
 
 
-def main(asked: Asked) -> bool:
+def main(asked: BenchOptions) -> bool:
     """Measure and print."""
+    record = start(
+        "calibration-prediction", "python -m bench.calibration prediction", "process starts, imports and calibration"
+    )
     mnist()
-    machine = Machine()
-    head("run", "predicted, s an epoch", "measured, s an epoch", "error", "the machine")
-    runs = [one(seed, machine) for seed in range(asked.runs)]
+    machine = SystemCounters()
+    record.head("run", "predicted, s an epoch", "measured, s an epoch", "error", "the machine")
+    runs = [one(seed, machine, record) for seed in range(asked.runs)]
     errors = [abs(run.error) for run in runs]
     quiet = [abs(run.error) for run in runs if not run.disturbed]
-    print()
-    head("prediction against measurement", "figure", "bound", "")
-    row(f"error of {len(runs)} runs", spread([run.error for run in runs], "+.1%"), "", "")
-    row("median of their absolute errors", f"{statistics.median(errors):.1%}", f"{MEDIAN_BOUND:.0%}",
+    record.head("prediction against measurement", "figure", "bound", "")
+    record.row(f"error of {len(runs)} runs", samples([run.error for run in runs], "+.1%"), "", "")
+    record.row("median of their absolute errors", f"{statistics.median(errors):.1%}", f"{MEDIAN_BOUND:.0%}",
         judged(statistics.median(errors) <= MEDIAN_BOUND))  # fmt: skip
     worst = max(quiet, default=None)
-    row(f"worst of {len(quiet)} quiet ones", "there was none" if worst is None else f"{worst:.1%}",
+    record.row(f"worst of {len(quiet)} quiet ones", "there was none" if worst is None else f"{worst:.1%}",
         f"{WORST_BOUND:.0%}", "not measured" if worst is None else judged(worst <= WORST_BOUND))  # fmt: skip
+    record.write()
     return True
 
 
-def one(seed: int, machine: Machine) -> Run:
+def one(seed: int, machine: SystemCounters, record: Record) -> Run:
     """Train once and print a row."""
-    before = machine.look()
+    before = machine.sample()
     result, seen = train(seed)
-    noise = replace(machine.look().since(before), waited=None)
+    noise = replace(machine.sample().since(before), waited=None)
     disturbed = "; ".join([*([noise.describe()] if noise.noisy else []), *seen])
     run = Run(result["predicted_epoch_s"], result["measured_epoch_s"], disturbed)
-    row(str(seed), f"{run.predicted_s:.2f}", f"{run.measured_s:.2f}", f"{run.error:+.1%}", run.disturbed or "quiet")
+    record.row(
+        str(seed), f"{run.predicted_s:.2f}", f"{run.measured_s:.2f}", f"{run.error:+.1%}", run.disturbed or "quiet"
+    )
     return run
 
 

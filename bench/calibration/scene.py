@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from bench.calibration.common import nothing
+from bench.calibration.common import do_nothing
 from bench.calibration.one import ANSWER, REQUEST, Answer, Request
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import TRIALS
@@ -131,7 +131,7 @@ class Scene:
 
     def locked(self) -> bool:
         """Whether the lock cannot be had."""
-        with calibration_lock(self.request.cache, nothing, 0.0) as had:
+        with calibration_lock(self.request.cache, do_nothing, 0.0) as had:
             return not had
 
     def tried_again(self) -> set[Plan]:

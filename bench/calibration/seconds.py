@@ -18,8 +18,8 @@ from typing import Final
 
 from faults.means import NotHere, memory_limit
 
-from bench.calibration.common import PREFLIGHT, Asked, mnist
-from bench.tables import head, judged, row, spread
+from bench.calibration.common import PREFLIGHT, BenchOptions, mnist
+from bench.record import judged, samples, start
 from worker.config.settings import load, service_environment
 
 RUNS: Final = {"cnn": 3, "resnet18": 1}
@@ -34,27 +34,29 @@ PROCESSORS: Final = 2
 Figures = dict[str, float]
 
 
-def main(asked: Asked) -> bool:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> bool:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
+    record = start("calibration-seconds", "python -m bench.calibration seconds", "the import of torch, where not named")
     mnist()  # prepared beforehand: it is no part of a calibration
     with two_processors(), container() as enter:
         measured = {model: [calibrate(model, enter, "--force-calibration") for _ in range(RUNS[model])]
                     for model in RUNS}  # fmt: skip
         hits = [hit(model, enter) for model in RUNS for _ in range(HITS)]
         wholes = [wall_seconds(model, enter) for model in RUNS for _ in range(HITS)]
-    head("figure", "median (range)", "bound", "")
+    record.head("figure", "median (range)", "bound", "")
     for model, runs in measured.items():
         seconds, imports = ([run[name] for run in runs] for name in ("calibration_seconds", "import_seconds"))
-        row(f"calibration of {model}, {len(runs)} run(s)", f"{spread(seconds, '.2f')} s", f"{BOUNDS[model]:g} s",
+        record.row(f"calibration of {model}, {len(runs)} run(s)", samples(seconds, ".2f", " s"), f"{BOUNDS[model]:g} s",
             judged(max(seconds) <= BOUNDS[model]))  # fmt: skip
-        row(f"{model}: starting processes and importing torch", f"{spread(imports, '.2f')} s", "", "")
+        record.row(f"{model}: starting processes and importing torch", samples(imports, ".2f", " s"), "", "")
     seconds = [found["seconds"] for found in hits]
-    row(f"cache hit, {len(hits)} interpreters", f"{spread(seconds, '.4f')} s", f"{HIT_BOUND:g} s",
+    record.row(f"cache hit, {len(hits)} interpreters", samples(seconds, ".4f", " s"), f"{HIT_BOUND:g} s",
         judged(statistics.median(seconds) <= HIT_BOUND))  # fmt: skip
-    row("`preflight calibrate` on a hit, the whole command", f"{spread(wholes, '.3f')} s", "", "")
+    record.row("`preflight calibrate` on a hit, the whole command", samples(wholes, ".3f", " s"), "", "")
     found, torch = sum(found["hit"] for found in hits), sum(found["torch"] for found in hits)
-    print(f"\n{found:.0f} of {len(hits)} found the plan in the cache, {torch:.0f} had torch imported by then "
+    record.note(f"{found:.0f} of {len(hits)} found the plan in the cache, {torch:.0f} had torch imported by then "
           f"(bound: none, {judged(torch == 0 and found == len(hits))})")  # fmt: skip
+    record.write()
     return True
 
 

@@ -1,1 +1,1 @@
-"""What is claimed of containers, tried in real ones with real limits: `make containers`."""
+"""Checks in real containers with real limits: `make containers`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.containers.checks import CHECKS, Host, Row
 from bench.containers.stack import ROOT, Docker, Failed
-from bench.tables import head, judged, row
+from bench.record import Record, judged, start
 
 
 def main() -> int:
@@ -24,24 +24,27 @@ def main() -> int:
     began = time.monotonic()
     docker("compose", "build")
     print(f"docker compose build: {time.monotonic() - began:.0f} s\n")
-    head("what", "found", "bound", "")
+    record = start("containers", "make containers")
+    record.head("what", "found", "bound", "")
     missed = 0
     for name, check in CHECKS.items():
         if options.only and not any(part in name for part in options.only):
             continue
         try:
             for found in check(host):
-                _print(found)
+                _print(found, record)
                 missed += found.good is False
         except Failed as error:
-            _print(Row(name, str(error), "shown", good=False))
+            _print(Row(name, str(error), "shown", good=False), record)
             missed += 1
     print(f"\n{'everything reached' if not missed else f'{missed} missed'}; {time.monotonic() - began:.0f} s in all")
+    if not options.only:
+        record.write()
     return int(missed > 0)
 
 
-def _print(found: Row) -> None:
-    row(found.what, " ".join(found.found.split()), found.bound, "" if found.good is None else judged(found.good))
+def _print(found: Row, record: Record) -> None:
+    record.row(found.what, " ".join(found.found.split()), found.bound, "" if found.good is None else judged(found.good))
 
 
 def _options() -> argparse.Namespace:

@@ -13,8 +13,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from bench.containers.stack import ANSWER, IMAGE, ROOT, Answer, Docker, Failed, Stack, wait_for
-from bench.tables import spread
-from worker.ops.health import LONGEST_SILENCE
+from bench.record import samples
+from worker.ops.health import HEARTBEAT_TIMEOUT
 
 PORT: Final = 18_000
 """Of this host's loopback, for the page of the stack under test."""
@@ -33,7 +33,7 @@ AT_FULL_SPEED: Final = 0.95
 LIMITS: Final[Sequence[tuple[float, str]]] = ((0.5, "512m"), (1, "1g"), (2, "2g"))
 MIB: Final = {"512m": 512, "1g": 1024, "2g": 2048}
 FIXED: Final[Mapping[str, JsonValue]] = {"calibrate": False, "plan": {"threads": 1}}
-SHORT: Final[Mapping[str, JsonValue]] = {**FIXED, "model": "cnn-small", "validation_samples": 50_000, "epochs": 1}
+SHORT: Final[Mapping[str, JsonValue]] = {**FIXED, "model": "cnn-small-valid", "validation_samples": 50_000, "epochs": 1}
 """A job that is mostly its start."""
 
 
@@ -183,7 +183,7 @@ def _log_rate(stack: Stack) -> Iterator[Row]:
 def full_speed(host: Host) -> Iterator[Row]:
     """`cnn` with 1 CPU and 1 GiB against 1 CPU and all memory, in turns."""
     ratios = [_samples_per_second(host, "--memory", "1g") / _samples_per_second(host) for _ in range(3)]
-    yield Row("1 CPU with 1 GiB against all memory, cnn", spread(ratios, ".2f"), f"{AT_FULL_SPEED:g}",
+    yield Row("1 CPU with 1 GiB against all memory, cnn", str(samples(ratios, ".2f")), f"{AT_FULL_SPEED:g}",
               statistics.median(ratios) >= AT_FULL_SPEED)  # fmt: skip
 
 
@@ -212,22 +212,22 @@ def redeploy(host: Host) -> Iterator[Row]:
 
 def _struck(stack: Stack, job_id: str) -> tuple[float, int]:
     """Replace the worker that trains `job_id`: seconds until the training is where it was, and how often it resumed."""
-    told = stack.watched(job_id)
-    wait_for(lambda: any(event["type"] == "checkpoint_saved" for event in told), "a checkpoint", within=120)
+    events = stack.watched(job_id)
+    wait_for(lambda: any(event["type"] == "checkpoint_saved" for event in events), "a checkpoint", within=120)
     time.sleep(CHECKPOINT_SECONDS / 2)
     old, struck = stack.container("worker"), time.time()
     stack.docker(job_id, old)
     stack.docker("rm", "-f", old)
     stack.compose("up", "-d", "worker")
-    wait_for(lambda: _caught_up(told) is not None, "the training to be where it was", within=120)
-    return (_caught_up(told) or struck) - struck, sum(event["type"] == "job_resumed" for event in told)
+    wait_for(lambda: _caught_up(events) is not None, "the training to be where it was", within=120)
+    return (_caught_up(events) or struck) - struck, sum(event["type"] == "job_resumed" for event in events)
 
 
-def _caught_up(told: Sequence[Answer]) -> float | None:
+def _caught_up(events: Sequence[Answer]) -> float | None:
     """Return when the training was where it had been when it was struck; None while it is not."""
     places = [
         (number(event["ts"]), number(event["attempt"]), (number(event["epoch"]), number(event["step"])))
-        for event in tuple(told) if event["type"] == "progress"
+        for event in tuple(events) if event["type"] == "progress"
     ]  # fmt: skip
     before = max((place for at, attempt, place in places if attempt == 1), default=None)
     return next((at for at, attempt, place in places if attempt > 1 and before and place >= before), None)
@@ -297,7 +297,7 @@ def silence(host: Host) -> Iterator[Row]:
         stack.inside(
             "worker", "sh", "-c", "for lock in /data/state/workers/*; do kill -STOP $(echo $lock | cut -d. -f2); done"
         )
-        time.sleep(LONGEST_SILENCE + 2)
+        time.sleep(HEARTBEAT_TIMEOUT + 2)
         done = stack.inside("worker", "preflight", "health")
         yield Row("health of a worker that hangs", (done.err or done.out).strip(), "exit code 1", done.code == 1)
 

@@ -168,9 +168,9 @@ class Stack:
 
     def watched(self, job_id: str) -> Sequence[Answer]:
         """Return the events of a job that has not ended: a list that grows."""
-        told: list[Answer] = []
-        Thread(target=lambda: told.extend(self._follow(job_id)), daemon=True).start()
-        return told
+        events: list[Answer] = []
+        Thread(target=lambda: events.extend(self._follow(job_id)), daemon=True).start()
+        return events
 
     def _follow(self, job_id: str) -> Iterator[Answer]:
         """Yield what server-sent events say, until `end` or until the service goes."""

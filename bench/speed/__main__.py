@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from bench.parts import add_parts, run_parts, see_that_known
+from bench.parts import add_parts, require_known, run_parts
 from bench.speed import accuracy, data, memory, options, others, resnet, roof, telemetry
-from bench.speed.common import Asked, describe_machine
+from bench.speed.common import BenchOptions
 
-PARTS: Final[dict[str, Callable[[Asked], None]]] = {
+PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
     "accuracy": accuracy.main,
     "others": others.main,
     "resnet": resnet.main,
@@ -28,9 +28,8 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="*", default=["fast", "balanced", "best"], metavar="NAME")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="leave out what others take")
     given = parser.parse_args()
-    see_that_known(parser, given.parts, PARTS)
-    asked = Asked(seeds=given.seeds, recipes=tuple(given.recipes), peers=given.peers)
-    print(describe_machine(), flush=True)
+    require_known(parser, given.parts, PARTS)
+    asked = BenchOptions(seeds=given.seeds, recipes=tuple(given.recipes), peers=given.peers)
     run_parts(PARTS, given.parts, asked)
 
 

@@ -11,9 +11,9 @@ import statistics
 from dataclasses import replace
 from typing import Final
 
-from bench.calibration.common import mnist, plan_in_words
-from bench.speed.common import Asked, as_json, ask, calibrated
-from bench.tables import head, judged, row, spread
+from bench.calibration.common import format_plan, mnist
+from bench.record import Record, judged, samples, start
+from bench.speed.common import BenchOptions, as_json, ask, calibrated
 from training.config.recipes import RECIPES, RecipeName
 
 TARGETS: Final[dict[RecipeName, tuple[float, float]]] = {
@@ -32,32 +32,36 @@ TIMES: Final = 40
 """How much faster `fast` has to be than the plain example."""
 
 
-def main(asked: Asked) -> None:
+def main(asked: BenchOptions) -> None:
     """Measure and print."""
+    record = start("accuracy", "python -m bench.speed accuracy",
+                   "process starts, imports and the calibration, which is made once", range(asked.seeds))  # fmt: skip
     store = str(mnist().path)
-    head("what", "test accuracy", "seconds", "seeds there", "bound", "", "calibration, once", "plan")
+    record.head("what", "test accuracy", "mean", "seconds", "seeds there", "bound", "", "calibration, once", "plan")
     medians: dict[str, float] = {}
     for name, (target, bound) in TARGETS.items():
         if name in asked.recipes:
-            medians[name] = recipe(name, target, bound, asked.seeds, store)
+            medians[name] = recipe(name, target, bound, asked.seeds, store, record)
     if not asked.peers:
+        record.write()
         return
     for title, peer in PEERS.items():
         runs = [ask("bench.speed.peers", {"peer": peer, "seed": seed, "store": store, "target": TARGETS["fast"][0],
                                           "epochs": PEER_EPOCHS}) for seed in range(PEER_SEEDS)]  # fmt: skip
         there = [run["seconds"] for run in runs if run["accuracy"] >= TARGETS["fast"][0]]
-        row(title, spread([run["accuracy"] for run in runs], ".2%"), spread([run["seconds"] for run in runs], ".1f"),
+        record.row(title, samples([run["accuracy"] for run in runs], ".2%"), "",
+                   samples([run["seconds"] for run in runs], ".1f"),
             f"{len(there)} of {len(runs)}", "", "", "", "")  # fmt: skip
         medians[peer] = statistics.median(run["seconds"] for run in runs)
     if "fast" in medians:
-        print()
         for title, peer in PEERS.items():
             times = medians[peer] / medians["fast"]
             verdict = f" (bound {TIMES}: {judged(times >= TIMES)})" if peer == "plain" else ""
-            print(f"`fast` is {times:.0f} times as fast to 99.0 % as: {title}{verdict}")
+            record.note(f"`fast` is {times:.0f} times as fast to 99.0 % as: {title}{verdict}")
+    record.write()
 
 
-def recipe(name: RecipeName, target: float, bound: float, seeds: int, store: str) -> float:
+def recipe(name: RecipeName, target: float, bound: float, seeds: int, store: str, record: Record) -> float:
     """Train a recipe with several seeds, print its row, and return the median of its seconds."""
     spec = RECIPES[name]
     choice = calibrated(spec)
@@ -68,8 +72,8 @@ def recipe(name: RecipeName, target: float, bound: float, seeds: int, store: str
         runs.append(ask("bench.speed.recipe", request, choice.plan))
     accuracies, seconds = [run["accuracy"] for run in runs], [run["seconds"] for run in runs]
     reached = statistics.median(seconds) <= bound and statistics.mean(accuracies) >= target
-    row(f"recipe `{name}`", f"{spread(accuracies, '.2%')}, mean {statistics.mean(accuracies):.3%}",
-        spread(seconds, ".2f"), f"{sum(each >= target for each in accuracies)} of {len(chosen)}",
+    record.row(f"recipe `{name}`", samples(accuracies, ".2%"), f"{statistics.mean(accuracies):.3%}",
+        samples(seconds, ".2f"), f"{sum(each >= target for each in accuracies)} of {len(chosen)}",
         f"{target:.1%} in {bound:g} s", judged(reached), f"{choice.calibration_seconds:.1f} s",
-        plan_in_words(choice.plan))  # fmt: skip
+        format_plan(choice.plan))  # fmt: skip
     return statistics.median(seconds)

@@ -1,4 +1,4 @@
-"""What the parts share: the machine in words, plans for a spec, children that answer with one line of JSON."""
+"""Helpers of all parts: plans for a spec, children that answer with one line of JSON."""
 
 import json
 import os
@@ -6,20 +6,16 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 
-from bench.calibration.common import choose, surroundings
+from bench.calibration.common import calibration_context, choose
 from calibration.cache.signature import has_bfloat16
-from calibration.choose import Choice
+from calibration.choose import PlanChoice
 from training.config.plan import Plan, Precision
 from training.config.spec import TrainSpec
 from training.process.launch import environment_for
-from training.system.resources import detect
 from worker.config.settings import child_environment
 
 SPEC, PLAN = TypeAdapter(TrainSpec), TypeAdapter(Plan)
@@ -29,7 +25,7 @@ Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BenchOptions:
     """The options of the command line."""
 
     seeds: int
@@ -37,36 +33,25 @@ class Asked:
     peers: bool
 
 
-def describe_machine() -> str:
-    """Return processor, cores, memory, versions and the day in one line."""
-    resources = detect()
-    model = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), "an unnamed processor")  # fmt: skip
-    return (
-        f"{resources.cores} core(s) of {model}, {resources.memory_bytes / 2**30:.1f} GiB, torch {version('torch')}, "
-        f"Python {sys.version_info.major}.{sys.version_info.minor}, {datetime.now(UTC):%Y-%m-%d}"
-    )
-
-
 def own_plan(spec: TrainSpec) -> Plan:
     """Return the plan of a user who sets nothing: plain torch on all cores."""
     return Plan(threads=len(os.sched_getaffinity(0)), micro_batch=spec.batch_size)
 
 
-def quick_plan(spec: TrainSpec) -> Plan:
+def fast_plan(spec: TrainSpec) -> Plan:
     """Return the plan that wins on most processors of this kind, for what is measured without a calibration."""
-    return replace(own_plan(spec), precision=quick_precision(), memory_format="channels_last", allocator="tuned")
+    return replace(own_plan(spec), precision=fast_precision(), memory_format="channels_last", allocator="tuned")
 
 
-def quick_precision() -> Precision:
+def fast_precision() -> Precision:
     """Return bfloat16 where the processor has instructions for it, which it is slow without."""
     return "bfloat16" if has_bfloat16() else "float32"
 
 
-def calibrated(spec: TrainSpec) -> Choice:
+def calibrated(spec: TrainSpec) -> PlanChoice:
     """Calibrate for a spec, from nothing."""
-    with surroundings() as around:
-        return choose(spec, own_plan(spec), around)
+    with calibration_context() as context:
+        return choose(spec, own_plan(spec), context)
 
 
 def as_json(spec: TrainSpec, plan: Plan) -> dict[str, JsonValue]:

@@ -21,14 +21,14 @@ from PIL import Image, ImageFilter
 from torchvision import transforms
 
 from bench.calibration.common import mnist
-from bench.speed.common import Asked, own_plan
+from bench.record import judged, samples, start
+from bench.speed.common import BenchOptions, own_plan
 from bench.speed.peers import loaders
-from bench.tables import head, judged, row, spread
 from calibration.search.mutations import PREFETCH
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
 from training.data.batches import Batches
-from training.data.dataset_store import Store, open_store
+from training.data.dataset_store import PreparedDataset, open_dataset
 from training.loop.train_step import prepare_process
 
 BATCH: Final = 512
@@ -80,13 +80,14 @@ class PerSample:
         return Image.fromarray(pixels)
 
 
-def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
+    record = start("data", "python -m bench.speed data", "training steps")
     plan = replace(own_plan(DEFAULTS), memory_format="channels_last", allocator="tuned")
     prepare_process(plan)
-    store = open_store(mnist().path)
+    store = open_dataset(mnist().path)
     workers = plan.threads
-    head("augmentation", "batch", "here, samples/s", f"here, {workers} workers", "DataLoader, no worker",
+    record.head("augmentation", "batch", "here, samples/s", f"here, {workers} workers", "DataLoader, no worker",
          f"DataLoader, {workers} workers", "the quicker ones against each other", "bound", "")  # fmt: skip
     loading = replace(plan, loader_workers=workers, prefetch_factor=PREFETCH)
     for kind, augmentation, size in ROWS:
@@ -102,16 +103,17 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
         ratios = [max(found[:2]) / max(found[2:]) for found in zip(*speeds, strict=True)]
         reached = max(map(statistics.median, speeds[:2])) >= BOUND and statistics.median(ratios) >= TIMES
         bound = (f"{BOUND:,}/s, {TIMES}x", judged(reached)) if kind == "full" else ("", "")
-        row(kind, str(size), *(spread(each, ",.0f") for each in speeds), spread(ratios, ".1f"), *bound)
+        record.row(kind, str(size), *(samples(each, ",.0f") for each in speeds), samples(ratios, ".1f"), *bound)
+    record.write()
 
 
-def _ours(store: Store, spec: TrainSpec, plan: Plan) -> Iterator[object]:
+def _ours(store: PreparedDataset, spec: TrainSpec, plan: Plan) -> Iterator[object]:
     batches = Batches(store, spec, plan)
     for epoch in itertools.count():
         yield from batches.of(epoch)
 
 
-def _theirs(store: Store, augmentation: Augmentation, size: int, workers: int) -> Iterator[object]:
+def _theirs(store: PreparedDataset, augmentation: Augmentation, size: int, workers: int) -> Iterator[object]:
     train, _ = loaders(store, size, PerSample(augmentation), workers=workers)
     while True:
         yield from train

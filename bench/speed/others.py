@@ -8,8 +8,8 @@ a plan that was not calibrated.
 
 from dataclasses import replace
 
-from bench.speed.common import Asked, as_json, ask, quick_plan
-from bench.tables import head, row
+from bench.record import start
+from bench.speed.common import BenchOptions, as_json, ask, fast_plan
 from training.config.recipes import RECIPES
 from training.config.registry import DATASETS, names
 from training.data.prepare import prepare, prepared
@@ -17,12 +17,13 @@ from training.errors import DatasetError
 from worker.config.settings import load
 
 
-def main(asked: Asked) -> None:
+def main(asked: BenchOptions) -> None:
     """Train and print."""
+    record = start("others", "python -m bench.speed others", "process starts, imports and calibration")
     settings = load()
     recipes = [name for name in RECIPES if name in asked.recipes]
     missing = []
-    head("data set", "training samples", *(f"recipe `{name}`" for name in recipes))
+    record.head("data set", "training samples", *(f"recipe `{name}`" for name in recipes))
     for dataset in names(DATASETS):
         if dataset == RECIPES["fast"].dataset:
             continue
@@ -35,9 +36,10 @@ def main(asked: Asked) -> None:
         found = []
         for name in recipes:
             spec = replace(RECIPES[name], dataset=dataset)
-            plan = quick_plan(spec)
+            plan = fast_plan(spec)
             run = ask("bench.speed.recipe", {**as_json(spec, plan), "store": str(store.path)}, plan)
             found.append(f"{run['accuracy']:.2%} in {run['seconds']:.1f} s")
-        row(dataset, f"{store.train_count:,}", *found)
+        record.row(dataset, f"{store.train_count:,}", *found)
     if missing:
-        print(f"\nTheir files are not in {settings.data_dir}: {', '.join(missing)}")
+        record.note(f"Their files were missing: {', '.join(missing)}")
+    record.write()

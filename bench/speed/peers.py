@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from training.data.dataset_store import Store, open_store
-from training.models.cnn import build
+from training.data.dataset_store import PreparedDataset, open_dataset
+from training.models.factory import build
 
 MEAN, STD = 0.1307, 0.3081
 """Of MNIST's pixels, as in the example."""
@@ -61,7 +61,7 @@ class Example(nn.Module):
 
 
 def loaders(
-    store: Store, batch: int, *augmentation: object, workers: int = 1
+    store: PreparedDataset, batch: int, *augmentation: object, workers: int = 1
 ) -> tuple[DataLoader[tuple[Tensor, int]], DataLoader[tuple[Tensor, int]]]:
     """Return a loader of the training and one of the test samples."""
     plain = [transforms.ToTensor(), transforms.Normalize((MEAN,), (STD,))]
@@ -81,7 +81,7 @@ def accuracy(model: nn.Module, test: DataLoader[tuple[Tensor, int]]) -> float:
     return hits / sum(len(labels) for _, labels in test)
 
 
-def plain(store: Store, target: float, epochs: int) -> dict[str, float]:
+def plain(store: PreparedDataset, target: float, epochs: int) -> dict[str, float]:
     """Train the example until it is there."""
     train, test = loaders(store, 64)
     model = Example()
@@ -100,7 +100,7 @@ def plain(store: Store, target: float, epochs: int) -> dict[str, float]:
     return {"seconds": time.perf_counter() - began, "accuracy": found, "epochs": epoch}
 
 
-def naive(store: Store, steps: int, batch: int) -> dict[str, float]:
+def naive(store: PreparedDataset, steps: int, batch: int) -> dict[str, float]:
     """Train ResNet-18 for some steps."""
     augmentation = transforms.RandomAffine(ROTATE_DEGREES, translate=(TRANSLATE, TRANSLATE))
     train, _ = loaders(store, batch, augmentation, workers=LOADER_WORKERS)
@@ -121,7 +121,7 @@ def naive(store: Store, steps: int, batch: int) -> dict[str, float]:
 def main() -> None:
     """Be one peer."""
     asked = json.loads(sys.argv[1])
-    store = open_store(Path(asked["store"]))
+    store = open_dataset(Path(asked["store"]))
     torch.manual_seed(asked["seed"])
     match asked["peer"]:
         case "plain":

@@ -9,10 +9,10 @@ augmentation. Ours: the plan that calibration chooses. Fresh processes in turns.
 from dataclasses import replace
 from typing import Final
 
-from bench.calibration.common import mnist, plan_in_words
+from bench.calibration.common import format_plan, mnist
+from bench.record import judged, samples, start
 from bench.speed import peers
-from bench.speed.common import Asked, as_json, ask, calibrated
-from bench.tables import head, judged, row, spread
+from bench.speed.common import BenchOptions, as_json, ask, calibrated
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
 
@@ -23,18 +23,20 @@ BATCHES: Final = {128: None, 256: 2.8}
 """Effective batch of both sides -> bound: 90 samples/s, against which 253 were called reachable (2.8x), had 256."""
 
 
-def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
+    record = start("resnet", "python -m bench.speed resnet", "process starts, imports, calibration and validation")
     augmentation = Augmentation(rotate_degrees=peers.ROTATE_DEGREES, translate=peers.TRANSLATE)
-    head("resnet18, samples/s", "batch", "naive loop", "here", "ratio, round by round", "bound", "")
+    record.head("resnet18, samples/s", "batch", "naive loop", "here", "ratio, round by round", "bound", "")
     for batch, bound in BATCHES.items():
         spec = replace(DEFAULTS, model="resnet18", batch_size=batch, augmentation=augmentation)
         plan = calibrated(spec).plan
         ours, theirs = measured(spec, plan)
         ratios = [fast / slow for fast, slow in zip(ours, theirs, strict=True)]
         judgement = ("", "") if bound is None else (f"{bound:g}x", judged(sorted(ratios)[ROUNDS // 2] >= bound))
-        figures = (spread(theirs, ",.0f"), spread(ours, ",.0f"), spread(ratios, ".2f"))
-        row(plan_in_words(plan), str(batch), *figures, *judgement)
+        figures = (samples(theirs, ",.0f"), samples(ours, ",.0f"), samples(ratios, ".2f"))
+        record.row(format_plan(plan), str(batch), *figures, *judgement)
+    record.write()
 
 
 def measured(spec: TrainSpec, plan: Plan) -> tuple[list[float], list[float]]:

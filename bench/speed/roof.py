@@ -1,4 +1,4 @@
-"""How near training comes to what the machine can compute.
+"""Roofline: training beside the fastest convolution of the machine.
 
     python -m bench.speed roof
 
@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.calibration.common import mnist
-from bench.speed.common import Asked, as_json, ask, quick_plan
-from bench.tables import head, judged, row, spread
+from bench.record import judged, samples, start
+from bench.speed.common import BenchOptions, as_json, ask, fast_plan
 from training.config.spec import DEFAULTS
 
 SHAPES: Final = ((64, 28), (128, 14), (256, 7), (512, 4))
@@ -44,23 +44,25 @@ ROUNDS: Final = 7
 BOUND: Final = 0.75
 
 
-def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
+    record = start("roof", "python -m bench.speed roof", "validation")
     spec = replace(DEFAULTS, batch_size=BATCH)
-    plan = quick_plan(spec)
+    plan = fast_plan(spec)
     found = ask("bench.speed.roof", {**as_json(spec, plan), "store": str(mnist().path)}, plan)
     names = sorted({name.rpartition("/")[0] for name in found})
     series = {name: [found[f"{name}/{number}"] for number in range(ROUNDS)] for name in names}
     convolutions = [name for name in names if name.startswith("convolution")]
     roof = max(convolutions, key=lambda name: statistics.median(series[name]))
-    head(f"in {plan.precision}", "GFLOP/s", f"of the roof ({roof}), round by round", "bound", "")
+    record.head(f"in {plan.precision}", "GFLOP/s", f"of the roof ({roof}), round by round", "bound", "")
     series["resnet18's convolutions, nothing between"] = [
         _alone({name: series[name][number] for name in convolutions}) for number in range(ROUNDS)
     ]
     for name in series:
         shares = [value / top for value, top in zip(series[name], series[roof], strict=True)]
         bound = (f"{BOUND:.0%}", judged(statistics.median(shares) >= BOUND)) if name == BOUNDED else ("", "")
-        row(name, spread(series[name], ",.0f"), spread(shares, ".0%"), *bound)
+        record.row(name, samples(series[name], ",.0f"), samples(shares, ".0%"), *bound)
+    record.write()
 
 
 def _alone(rates: dict[str, float]) -> float:
@@ -105,8 +107,8 @@ def measure() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from bench.speed.common import PLAN, SPEC, from_json
-    from calibration.measure.benchmark import Contender
-    from training.data.dataset_store import open_store
+    from calibration.measure.candidate import Candidate
+    from training.data.dataset_store import open_dataset
     from training.loop.train_step import DTYPES, prepare_process
 
     asked = json.loads(sys.argv[1])
@@ -135,12 +137,12 @@ def measure() -> None:
         work[f"{name}, as a matrix product"] = operations, partial(_product, images, results, stride)
     left, right = (torch.randn(MATRIX, MATRIX).to(dtype) for _ in range(2))
     work[f"matrix product, {MATRIX}"] = 2 * MATRIX**3, partial(torch.mm, left, right)
-    store = open_store(Path(asked["store"]))
+    store = open_dataset(Path(asked["store"]))
     for model, batch in TRAININGS:
-        contender = Contender(replace(spec, model=model, batch_size=batch), replace(plan, micro_batch=batch), store)
+        candidate = Candidate(replace(spec, model=model, batch_size=batch), replace(plan, micro_batch=batch), store)
         with FlopCounterMode(display=False) as counter:
-            contender.step.gradients(*contender.next_batch())
-        work[f"training {model}, batch {batch}"] = counter.get_total_flops(), partial(contender.run, 1)
+            candidate.step.gradients(*candidate.next_batch())
+        work[f"training {model}, batch {batch}"] = counter.get_total_flops(), partial(candidate.run, 1)
     found: dict[str, float] = {}
     for number in range(-1, ROUNDS):  # the first warms up
         for name, (each, do) in work.items():

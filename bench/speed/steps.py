@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.speed.common import PLAN, SPEC, from_json
-from calibration.measure.benchmark import Contender
-from training.data.dataset_store import open_store
+from calibration.measure.candidate import Candidate
+from training.data.dataset_store import open_dataset
 from training.loop.train_step import prepare_process
 
 WARM_UP: Final = 3
@@ -19,9 +19,9 @@ def main() -> None:
     spec = from_json(asked["spec"], SPEC)
     plan = from_json(asked["plan"], PLAN)
     prepare_process(plan)
-    contender = Contender(spec, plan, open_store(Path(asked["store"])))
-    contender.run(WARM_UP)
-    seconds = contender.run(asked["steps"])
+    candidate = Candidate(spec, plan, open_dataset(Path(asked["store"])))
+    candidate.run(WARM_UP)
+    seconds = candidate.run(asked["steps"])
     print(json.dumps({"samples_per_s": len(seconds) * spec.batch_size / sum(seconds)}))
 
 

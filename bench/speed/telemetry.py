@@ -1,4 +1,4 @@
-"""What telling costs: progress, epochs and figures from the training into Redis.
+"""Cost of telemetry: progress, epochs and metrics from the training into Redis.
 
     python -m bench.speed telemetry
 
@@ -21,8 +21,8 @@ from typing import Final
 import psutil
 
 from bench.calibration.common import mnist
-from bench.speed.common import Asked, quick_precision
-from bench.tables import head, judged, row, spread
+from bench.record import judged, samples, start
+from bench.speed.common import BenchOptions, fast_precision
 from training.loop import child as training_child
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client
@@ -37,8 +37,9 @@ IDLE_SECONDS: Final = 5.0
 BOUND: Final = 0.005
 
 
-def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
+def main(asked: BenchOptions) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
+    record = start("telemetry", "python -m bench.speed telemetry")
     mnist()
     shares, inside, outside, events = [], [], [], []
     for seed in range(ROUNDS):
@@ -50,15 +51,16 @@ def main(asked: Asked) -> None:  # noqa: ARG001 - every part is called alike
         outside.append(share)
         shares.append(inside[-1] + outside[-1])
         events.append(count)
-    head(f"{EPOCHS} epochs of cnn", "in the training", "beside it", "together", "events", "bound", "")
-    figures = [spread(each, ".2%") for each in (inside, outside, shares)]
-    row("share of the time", *figures, spread(events, ".0f"), f"{BOUND:.1%}",
+    record.head(f"{EPOCHS} epochs of cnn", "in the training", "beside it", "together", "events", "bound", "")
+    figures = [samples(each, ".2%") for each in (inside, outside, shares)]
+    record.row("share of the time", *figures, samples(events, ".0f"), f"{BOUND:.1%}",
         judged(sorted(shares)[ROUNDS // 2] <= BOUND))  # fmt: skip
+    record.write()
 
 
 def _job(seed: int) -> tuple[TrainResult, float, int]:
     """Run a job; return its result, the share of the processors that others took beside it, and its progress events."""
-    plan = OwnPlan(precision=quick_precision(), memory_format="channels_last", allocator="tuned")
+    plan = OwnPlan(precision=fast_precision(), memory_format="channels_last", allocator="tuned")
     job = TrainJob(
         type=JOB_TYPE, dataset="mnist", epochs=EPOCHS, seed=seed, calibrate=False, profile=True, plan=plan
     )  # fmt: skip

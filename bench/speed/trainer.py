@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from bench.speed.peers import accuracy, loaders
 from training.config.recipes import RECIPES
-from training.data.dataset_store import Store
-from training.models.cnn import build
+from training.data.dataset_store import PreparedDataset
+from training.models.factory import build
 from training.optim.schedule import learning_rate
 
 
@@ -42,7 +42,7 @@ class Module(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
-def trainer(store: Store, target: float, epochs: int) -> dict[str, float]:
+def trainer(store: PreparedDataset, target: float, epochs: int) -> dict[str, float]:
     """Train for one epoch, and if that is not enough anew for two, and so on; seconds of the training that got there.
 
     The schedule falls to 0 at the end, so that each length is a training of its own.

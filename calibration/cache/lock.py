@@ -17,7 +17,7 @@ LOOK_EVERY: Final = 0.05
 def calibration_lock(directory: Path, tick: Callable[[], None], patience_s: float) -> Iterator[bool]:
     """Hold the lock of `directory`, waiting at most `patience_s` seconds for it; yields whether it was had.
 
-    It is no reason to fail a job: where it is not free in time, or cannot be at all, the work goes on without it.
+    A lock that is not free in time, or not available, fails no job: the work continues without it.
     `tick` is called at each look while it waits; what that raises (a cancellation) is raised on.
     """
     file = _opened(directory / NAME)

@@ -9,7 +9,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.signature import Signature
-from calibration.result import Finding
+from calibration.result import CalibrationResult
 from training.config.spec import STRICT
 from training.system.atomic_files import read_text, write_atomically
 
@@ -38,7 +38,7 @@ class CachedPlan:
     """Seconds since the epoch."""
     what: dict[str, JsonValue]
     """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB."""
-    finding: Finding
+    finding: CalibrationResult
 
     @property
     def age_s(self) -> float:
@@ -72,7 +72,7 @@ class Listed:
 
 
 class _Unfit(Exception):
-    """An entry that cannot serve; the message goes on from the name of its file."""
+    """An unusable entry; the message continues the name of its file."""
 
 
 class PlanCache:
@@ -89,10 +89,10 @@ class PlanCache:
         except FileNotFoundError:
             return None, None
         except _Unfit as error:
-            return None, f"the plan cache {path} {error}; measuring anew"
+            return None, f"the plan cache {path} {error}; measuring again"
         return (None, None) if entry.expired else (entry, None)
 
-    def put(self, signature: Signature, finding: Finding) -> str | None:
+    def put(self, signature: Signature, finding: CalibrationResult) -> str | None:
         """Keep what was found; returns a warning when the directory cannot be written."""
         entry = CachedPlan(
             schema=SCHEMA, signature=signature.key, created=time.time(), what=_what(signature), finding=finding
@@ -105,7 +105,7 @@ class PlanCache:
             return f"the plan could not be kept in {path}: {error.strerror}; the next job will measure again"
         return None
 
-    def ledger(self, signature: Signature) -> Path:
+    def trial_log(self, signature: Signature) -> Path:
         """Return where the single measurements for `signature` are kept (calibration/cache/trial_log.py)."""
         return self._path(TRIALS, signature.trials_key)
 

@@ -12,11 +12,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from calibration.result import Knob
-from calibration.search.mutations import KNOBS
+from calibration.search.search_space import KNOBS
 from training.config.plan import Plan
 from training.config.registry import MODELS
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.process.launch import find_tcmalloc
 from training.system.resources import Resources
 
@@ -53,7 +53,7 @@ def _digest(fields: dict[str, JsonValue]) -> str:
 
 
 def signature(
-    spec: TrainSpec, baseline: Plan, resources: Resources, info: StoreInfo, *,
+    spec: TrainSpec, baseline: Plan, resources: Resources, info: DatasetInfo, *,
     knobs: Collection[Knob] = KNOBS, root: Path = Path("/"),
 ) -> Signature:  # fmt: skip
     """Return the signature of training `spec` on the data set `info` in a container with `resources`.

@@ -24,8 +24,8 @@ from training.config.spec import STRICT
 from training.process.journal import JournalWriter, Record, decode
 from training.system.atomic_files import read_text
 
-LARGEST: Final = 4 << 20
-"""Bytes; a larger file is begun anew."""
+MAX_BYTES: Final = 4 << 20
+"""Bytes; a larger file is deleted."""
 DECIDED: Final = ("won", "level", "lost", "dropped", "rejected")
 """Verdicts that stand when the same two plans meet again."""
 
@@ -43,11 +43,11 @@ class Raced:
 RACED = TypeAdapter(Raced)
 
 
-class Ledger:
-    """Reads what earlier calibrations left, and goes on writing. Use as a context: leaving it ends this one."""
+class TrialLog:
+    """Trials of earlier calibrations and of this one, which ends with the context."""
 
     def __init__(self, path: Path, *, reuse: bool = True) -> None:
-        """Go on with the file at `path`; with `reuse` false, measure everything anew."""
+        """Read and continue the file at `path`; without `reuse`, earlier trials are measured again."""
         self._reuse = reuse
         self._suspects: set[Plan] = set()
         self._raced: dict[tuple[Plan, Plan], Trial] = {}
@@ -58,11 +58,11 @@ class Ledger:
             self._writer = JournalWriter(path, f"{os.getpid()}-{time.time_ns()}")
             self._writer.write("begin", {})
 
-    def suspect(self, plan: Plan) -> bool:
-        """Whether an earlier calibration began this plan and was never heard of again."""
+    def crashed_before(self, plan: Plan) -> bool:
+        """Whether an earlier calibration began this plan and did not end it."""
         return plan in self._suspects
 
-    def raced(self, best: Plan, plan: Plan) -> Trial | None:
+    def lookup(self, best: Plan, plan: Plan) -> Trial | None:
         """Return how the plan did against the best one, where that was decided undisturbed."""
         return self._raced.get((best, plan)) if self._reuse else None
 
@@ -70,13 +70,13 @@ class Ledger:
         """Note that the plan is about to run; on disk before this returns."""
         self._write("attempt", {"plan": asdict(plan)}, durable=True)
 
-    def survived(self, plan: Plan) -> None:
+    def mark_ok(self, plan: Plan) -> None:
         """Note that it ran, or that its process alone was lost."""
         self._write("survived", {"plan": asdict(plan)})
 
-    def ended(self, trial: Trial, best: Plan | None) -> None:
+    def record(self, trial: Trial, best: Plan | None) -> None:
         """Note what came of a plan."""
-        self.survived(trial.plan)
+        self.mark_ok(trial.plan)
         if best is not None and trial.verdict in DECIDED and not trial.disturbed:
             self._write("trial", RACED.dump_python(Raced(trial=trial, best=best), mode="json"))
 
@@ -87,7 +87,7 @@ class Ledger:
 
     def _read(self, path: Path) -> None:
         try:
-            lines = read_text(path, LARGEST).split(b"\n")
+            lines = read_text(path, MAX_BYTES).split(b"\n")
         except (OSError, ValueError):
             with suppress(OSError):
                 path.unlink()
@@ -110,8 +110,8 @@ class Ledger:
                 pending.discard(_plan(record))
                 self._suspects.discard(_plan(record))
             case "trial":
-                raced = RACED.validate_json(json.dumps(record.payload))
-                self._raced[raced.best, raced.trial.plan] = raced.trial
+                lookup = RACED.validate_json(json.dumps(record.payload))
+                self._raced[lookup.best, lookup.trial.plan] = lookup.trial
             case "begin":  # the one before did not end in order
                 self._suspects |= pending
                 pending.clear()

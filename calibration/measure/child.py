@@ -1,4 +1,4 @@
-"""A measuring process: `python -m calibration.measure.child REQUEST` does what it is told, line by line.
+"""A measuring process: `python -m calibration.measure.child REQUEST` answers requests, line by line.
 
 It decides nothing. Where the search stands is known by its parent alone, so that a kill costs one measurement.
 """
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
-from calibration.measure.protocol import BENCH, ORDER, Bench, Check, Clear, Gauge, Measure, Order, Probe, Validate
-from training.process.child import StopFlag, out_of_memory, run_child
+from calibration.measure.protocol import BENCH, REQUEST, Bench, Check, Clear, Gauge, Measure, Probe, Request, Validate
+from training.process.child_main import StopFlag, out_of_memory, serve_request
 from training.process.journal import JournalWriter
 
 if TYPE_CHECKING:
-    from calibration.measure.benchmark import Workbench
+    from calibration.measure.benchmark import Benchmarker
 
 MODULE: Final = "calibration.measure.child"
 
@@ -23,19 +23,19 @@ MODULE: Final = "calibration.measure.child"
 def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> None:
     """Answer every order: `start` once, then an `answer` (or, for a plan that does not run, a `broken`) each."""
     began = time.perf_counter()
-    from calibration.measure.benchmark import Workbench
-    from training.data.dataset_store import open_store
+    from calibration.measure.benchmark import Benchmarker
+    from training.data.dataset_store import open_dataset
     from training.loop.train_step import prepare_process
 
     prepare_process(request.plan)
-    bench = Workbench(request.spec, open_store(request.store))
+    bench = Benchmarker(request.spec, open_dataset(request.store))
     # Durable: where the disk is full, an end with that reason instead of a silence that the parent waits for.
     journal.write("start", {"import_seconds": time.perf_counter() - began}, durable=True)
     for line in sys.stdin.buffer:
         if should_stop():
             break
         try:
-            journal.write("answer", carry_out(ORDER.validate_json(line), bench))
+            journal.write("answer", carry_out(REQUEST.validate_json(line), bench))
         except (RuntimeError, ValueError) as error:
             if out_of_memory(error) is not None:
                 raise
@@ -44,7 +44,7 @@ def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> No
     journal.write("done", {})
 
 
-def carry_out(order: Order, bench: "Workbench") -> dict[str, JsonValue]:
+def carry_out(order: Request, bench: "Benchmarker") -> dict[str, JsonValue]:
     """Return the answer to one order, as the fields of its record."""
     match order:
         case Measure():
@@ -63,4 +63,4 @@ def carry_out(order: Order, bench: "Workbench") -> dict[str, JsonValue]:
 
 
 if __name__ == "__main__":
-    run_child(BENCH, measure)
+    serve_request(BENCH, measure)

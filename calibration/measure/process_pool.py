@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.child import MODULE
 from calibration.measure.protocol import (
     BENCH,
-    ORDER,
+    REQUEST,
     Bench,
     Check,
     Checked,
@@ -25,18 +26,19 @@ from calibration.measure.protocol import (
     Gauged,
     Measure,
     Measured,
-    Order,
     Probe,
     Probed,
+    Request,
     Validate,
     Validated,
 )
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.errors import ChildFailed, OutOfMemory
-from training.process.child import KILL_AFTER, TICK_SECONDS, Child, raise_failure
+from training.process.child import KILL_TIMEOUT, Child
 from training.process.journal import Record
-from training.process.launch import Setting, environment_for, setting_of
+from training.process.launch import ProcessConfig, environment_for, process_config
+from training.process.runner import TICK_SECONDS, raise_failure
 
 START_LIMIT: Final = 120.0
 """Seconds after which a process that has not begun is given up; importing torch from a cold disk takes a while."""
@@ -47,63 +49,7 @@ VALIDATED, CHECKED, GAUGED = TypeAdapter(Validated), TypeAdapter(Checked), TypeA
 NOTHING = TypeAdapter(dict[str, str])
 
 
-class Lost(Exception):
-    """The process that measured is gone."""
-
-    def __init__(self, message: str, *, memory: bool = False) -> None:
-        super().__init__(message)
-        self.memory = memory
-        """Whether it was killed for memory, or could not get any."""
-
-
-class Broken(Exception):
-    """A plan does not run; its process goes on."""
-
-
-class Laboratory(Protocol):
-    """Where plans are measured. Every method that asks raises `Lost` or `Broken`."""
-
-    import_seconds: float
-    """Spent starting processes and importing torch."""
-
-    def now(self) -> float:
-        """Return the seconds since the calibration began, the starting of processes apart."""
-        ...
-
-    def limit(self, deadline: float) -> None:
-        """Have whatever is still asked for at `deadline` (as `now` counts) lose its process."""
-        ...
-
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-        """Time steps of `samples` samples under a plan; None: whole ones."""
-        ...
-
-    def probe(self, plan: Plan) -> Probed:
-        """Look at the memory of a micro-batch."""
-        ...
-
-    def validate(self, plan: Plan, samples: int) -> Validated:
-        """Time an evaluation."""
-        ...
-
-    def check(self, plan: Plan, reference: Plan) -> Checked:
-        """Compare gradients."""
-        ...
-
-    def gauge(self, plan: Plan) -> Gauged:
-        """Time a piece of work that is the same on any machine and under any plan."""
-        ...
-
-    def alone(self, plan: Plan) -> None:
-        """Forget what is warm beside this plan, and end the processes of other settings."""
-        ...
-
-    def renew(self, plan: Plan) -> None:
-        """End the process of the plan's setting, so that its next measurement is made in a new one."""
-        ...
-
-
-class Lab:
+class ProcessPool:
     """Measures in processes of this machine. Use as a context: leaving it ends them."""
 
     def __init__(
@@ -117,7 +63,7 @@ class Lab:
         self._environment = environment
         self._tick = tick
         self._numbers = itertools.count(1)
-        self._children: dict[Setting, tuple[Child, ExitStack]] = {}
+        self._children: dict[ProcessConfig, tuple[Child, ExitStack]] = {}
         self._began = time.monotonic()
         self._deadline = float("inf")
 
@@ -135,7 +81,7 @@ class Lab:
         measured = self._ask(plan, order, MEASURED)
         self.import_seconds += measured.start_s
         if len(measured.seconds) != steps:  # a tuner that tests nothing finds anything
-            raise Broken(f"{len(measured.seconds)} steps were measured, where {steps} were asked for")
+            raise PlanFailed(f"{len(measured.seconds)} steps were measured, where {steps} were asked for")
         return measured
 
     def probe(self, plan: Plan) -> Probed:
@@ -154,35 +100,35 @@ class Lab:
         """Time the fixed piece of work on the plan's threads."""
         return self._ask(plan, Gauge(plan=plan), GAUGED)
 
-    def alone(self, plan: Plan) -> None:
+    def isolate(self, plan: Plan) -> None:
         """Forget what is warm beside this plan, and end the processes of other settings."""
-        for setting in [setting for setting in self._children if setting != setting_of(plan)]:
+        for setting in [setting for setting in self._children if setting != process_config(plan)]:
             self._end(setting)
-        if setting_of(plan) in self._children:
+        if process_config(plan) in self._children:
             self._ask(plan, Clear(), NOTHING)
 
-    def renew(self, plan: Plan) -> None:
+    def restart(self, plan: Plan) -> None:
         """End the process of the plan's setting."""
-        self._end(setting_of(plan))
+        self._end(process_config(plan))
 
-    def _ask(self, plan: Plan, order: Order, reply: TypeAdapter[Reply]) -> Reply:
-        setting = setting_of(plan)
+    def _ask(self, plan: Plan, order: Request, reply: TypeAdapter[Reply]) -> Reply:
+        setting = process_config(plan)
         try:
             child = self._child(setting, plan)
-            child.send(ORDER.dump_json(order))
+            child.send(REQUEST.dump_json(order))
             record = self._hear(child, lambda: self.now() >= self._deadline)
         except (ChildFailed, OutOfMemory, OSError) as error:
             self._end(setting)
-            raise Lost(str(error), memory=isinstance(error, OutOfMemory)) from error
+            raise WorkerLost(str(error), memory=isinstance(error, OutOfMemory)) from error
         if record.kind == "broken":
-            raise Broken(str(record.payload.get("message")))
+            raise PlanFailed(str(record.payload.get("message")))
         try:
             return reply.validate_python(record.payload, strict=False)
         except ValidationError as error:
             self._end(setting)
-            raise Lost(f"the {MODULE} process gave an answer that cannot be read") from error
+            raise WorkerLost("the calibration process gave an answer that cannot be read") from error
 
-    def _child(self, setting: Setting, plan: Plan) -> Child:
+    def _child(self, setting: ProcessConfig, plan: Plan) -> Child:
         """Return the process of a setting, started and ready."""
         if setting not in self._children:
             began = time.monotonic()
@@ -190,7 +136,9 @@ class Lab:
             name = f"calibration-{next(self._numbers)}"
             with ExitStack() as stack:
                 environment = environment_for(plan, self._environment)
-                child = stack.enter_context(Child(MODULE, body, self._directory, environment, name=name, listens=True))
+                child = stack.enter_context(
+                    Child(MODULE, body, self._directory, environment, task="calibration", name=name, listens=True)
+                )
                 self._children[setting] = child, stack.pop_all()
             self._hear(child, lambda: time.monotonic() - began >= START_LIMIT)
             self.import_seconds += time.monotonic() - began
@@ -210,14 +158,14 @@ class Lab:
                     raise_failure(record)
                 return record
             if ended:
-                raise child.ending().error(child.module)
+                raise child.exit_status().error(child.task)
             self._tick()
             if overdue():
-                child.end(KILL_AFTER)
-                raise ChildFailed(f"the {child.module} process did not answer in time and was ended")
+                child.end(KILL_TIMEOUT)
+                raise ChildFailed(f"the {child.task} process did not answer in time and was ended")
             child.wait(TICK_SECONDS)
 
-    def _end(self, setting: Setting) -> None:
+    def _end(self, setting: ProcessConfig) -> None:
         if setting in self._children:
             child, stack = self._children.pop(setting)
             child.end(0)  # it has nothing to save

@@ -81,7 +81,7 @@ class Clear:
     do: Literal["clear"] = "clear"
 
 
-Order = Annotated[Measure | Probe | Validate | Check | Gauge | Clear, Field(discriminator="do")]
+Request = Annotated[Measure | Probe | Validate | Check | Gauge | Clear, Field(discriminator="do")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -148,4 +148,4 @@ class Gauged:
 Answer = Measured | Probed | Validated | Checked | Gauged
 
 BENCH = TypeAdapter(Bench)
-ORDER: TypeAdapter[Order] = TypeAdapter(Order)
+REQUEST: TypeAdapter[Request] = TypeAdapter(Request)

@@ -1,29 +1,20 @@
-"""Which plans are worth a measurement: one knob after the other, in the order of expected gain.
-
-The order follows the size of the effects on the machines measured so far: precision with memory format, the allocator,
-threads, the micro-batch, the way to the data; then what rarely pays. Each knob says, for the best plan so far and what
-is known of it, which plans to try and why others are not.
-"""
+"""Mutations: the plans that each knob tries from the best plan so far, and reasons to skip others."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from calibration.result import Knob
+from calibration.search.search_space import COMPILE_SECONDS, SearchState, Skipped, Space, Turned
 from training.config.plan import Plan
-from training.system.resources import Resources
 
-DEFAULT_SECONDS: Final = 45.0
-"""Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
-LEAST_MICRO: Final = 16
+MIN_MICRO_BATCH: Final = 16
 """Smaller micro-batches are not tried for speed: every layer is called that often more."""
 FETCH_SHARE: Final = 0.05
 """Share of a step spent on its batch below which no loader can gain more than noise."""
 VALIDATION_SHARE: Final = 0.05
 """Share of an epoch spent validating below which the evaluation batch cannot gain more than noise."""
-COMPILE_SECONDS: Final = 20.0
-"""What torch.compile takes for a training step; 8 to 21 s were measured."""
 COMPILE_GAIN: Final = 1.2
 """The most that compiling has ever gained here; a shorter training than pays for itself at that is not compiled."""
 FORMAT_GAIN: Final = 1.5
@@ -35,68 +26,8 @@ PROCESS_SECONDS: Final = 3.0
 PREFETCH: Final = 2
 """Batches that each loader worker keeps ready."""
 
-MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
-"""Without these a search is not complete."""
-KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "eval_batch", "affinity", "interop", "compile")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
-    """What this container offers to choose from."""
-
-    threads: tuple[int, ...]
-    """Counts worth trying, whole cores first."""
-    processors: int
-    """That the process may run on."""
-    bfloat16: bool
-    """Whether the processor has instructions for it; measurement decides whether they pay."""
-    tcmalloc: bool
-    compiler: bool
-    """Whether there is a C++ compiler, without which torch.compile cannot work."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What is known of the best plan when a knob is turned."""
-
-    batch_size: int
-    batch_statistics: bool
-    """Whether the model has batch norms."""
-    fetch_share: float
-    validation_share: float
-    """Of an epoch."""
-    training_s: float
-    """Predicted for the whole training."""
-    room_bytes: float
-    """Memory left beside the training process."""
-    process_bytes: float
-    """What a process takes that has torch loaded."""
-    most_samples: int
-    """Samples that are sure to fit at once."""
-    gained: Mapping[Plan, float]
-    """Plans that won: how much faster each was than the best one before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A plan that is not worth a measurement, and why."""
-
-    plan: Plan
-    why: str
-
-
-Turned = list[Plan | Skipped]
-
-
-def thread_counts(resources: Resources) -> tuple[int, ...]:
-    """Return the thread counts worth trying: whole cores, the quota rounded up, half the cores, one."""
-    available = max(1, len(resources.affinity))
-    ceiling = available if resources.quota is None else min(available, math.ceil(resources.quota))
-    counts = (resources.cores, ceiling, resources.cores // 2, 1)
-    return tuple(dict.fromkeys(count for count in counts if count >= 1))
-
-
-def allocators(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001 - every knob is called alike
+def allocators(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001 - one signature for all knobs
     """Try glibc tuned, and tcmalloc where it is installed."""
     tuned = replace(best, allocator="tuned")
     other = replace(best, allocator="tcmalloc")
@@ -105,7 +36,7 @@ def allocators(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG00
     return [other] if best.allocator == "tuned" and space.tcmalloc else []
 
 
-def precisions(best: Plan, space: Space, known: Known) -> Turned:
+def precisions(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try bfloat16 with channels_last first: it is the larger effect, and a slow model may get no further."""
     both = replace(best, precision="bfloat16", memory_format="channels_last")
     plans = [
@@ -131,22 +62,22 @@ def _unless_slow(plan: Plan, space: Space) -> Plan | Skipped:
     return plan
 
 
-def threads(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001
+def threads(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try the other thread counts."""
     return [replace(best, threads=count) for count in space.threads if count != best.threads]
 
 
-def micro_batches(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001
+def micro_batches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try the whole batch at once where the user takes less, and half of what is taken: that saves memory."""
     half = replace(best, micro_batch=math.ceil(best.micro_batch / 2))
     if known.batch_statistics:
-        return [Skipped(half, "the model has batch norms, so that the micro-batch is a matter of learning")]
+        return [Skipped(half, "the model has batch norms: changing the micro-batch would change the result")]
     whole = replace(best, micro_batch=known.batch_size)
     larger = [whole] if best.micro_batch < known.batch_size <= known.most_samples else []
-    return [*larger, *([half] if half.micro_batch >= LEAST_MICRO else [])]
+    return [*larger, *([half] if half.micro_batch >= MIN_MICRO_BATCH else [])]
 
 
-def eval_batches(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG001
+def eval_batches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try smaller and larger evaluation batches, where validation takes long enough to matter."""
     sizes = [size for size in (128, 256, 512, 1024) if size <= known.most_samples and size != best.eval_batch]
     plans = [replace(best, eval_batch=size) for size in sizes]
@@ -156,7 +87,7 @@ def eval_batches(best: Plan, space: Space, known: Known) -> Turned:  # noqa: ARG
     return [*plans]
 
 
-def loaders(best: Plan, space: Space, known: Known) -> Turned:
+def loaders(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try gathering in the process itself where there are loader workers, and workers where fetching takes long."""
     if best.loader_workers:
         return [replace(best, loader_workers=0, prefetch_factor=None)]
@@ -175,26 +106,26 @@ def loaders(best: Plan, space: Space, known: Known) -> Turned:
     ]
 
 
-def affinities(best: Plan, space: Space, known: Known) -> Turned:
+def affinities(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try staying on as many processors as there are threads, where there are more."""
     if best.affinity == "pinned" or space.processors <= best.threads:
         return []
     return [_if_worth_a_process(replace(best, affinity="pinned"), known)]
 
 
-def interops(best: Plan, space: Space, known: Known) -> Turned:
+def interops(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try a second inter-operation thread."""
     return [_if_worth_a_process(replace(best, interop=2), known)] if best.interop == 1 and space.threads[0] > 1 else []
 
 
-def _if_worth_a_process(plan: Plan, known: Known) -> Plan | Skipped:
+def _if_worth_a_process(plan: Plan, known: SearchState) -> Plan | Skipped:
     gained = known.training_s * (1 - 1 / MINOR_GAIN)
     if gained >= PROCESS_SECONDS:
         return plan
-    return Skipped(plan, f"it takes a process of its own, some {PROCESS_SECONDS:.0f} s, and could gain {gained:.1f} s")
+    return Skipped(plan, f"testing it costs about {PROCESS_SECONDS:.0f} s and could save at most {gained:.1f} s")
 
 
-def compiles(best: Plan, space: Space, known: Known) -> Turned:
+def compiles(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try torch.compile, where the training is long enough to pay for it at the best that it has ever gained."""
     if best.compile:
         return [replace(best, compile=False)]
@@ -203,12 +134,12 @@ def compiles(best: Plan, space: Space, known: Known) -> Turned:
         return [Skipped(plan, "torch.compile needs a C++ compiler, and there is none")]
     gained = known.training_s * (1 - 1 / COMPILE_GAIN)
     if gained < COMPILE_SECONDS:
-        return [Skipped(plan, f"compiling takes about {COMPILE_SECONDS:.0f} s and could gain {gained:.0f} s at best")]
+        return [Skipped(plan, f"compiling takes about {COMPILE_SECONDS:.0f} s and could save at most {gained:.0f} s")]
     return [plan]
 
 
-TURNS: Final[Mapping[Knob, Callable[[Plan, Space, Known], Turned]]] = {
+MUTATIONS: Final[Mapping[Knob, Callable[[Plan, Space, SearchState], Turned]]] = {
     "allocator": allocators, "precision": precisions, "threads": threads, "micro_batch": micro_batches,
     "eval_batch": eval_batches, "loader": loaders, "affinity": affinities, "interop": interops, "compile": compiles,
 }  # fmt: skip
-"""How each knob is turned."""
+"""Knob -> its mutations; a new knob is one entry here and one in `Knob`."""

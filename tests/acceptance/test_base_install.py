@@ -1,36 +1,27 @@
-"""The wheel, installed without torch, in an environment of its own and far from the source."""
+"""The wheel without extras, in a new virtual environment away from the source."""
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from services import ROOT, StartWorker, new_environment, wait_for
+from services import StartWorker, new_environment, wait_for
 
 from worker.client import Client
 from worker.config.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment in which the base install of the built wheel is all there is."""
-    directory = tmp_path_factory.mktemp("base")
-    built = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if built.returncode != 0:
-        pytest.skip(f"the wheel cannot be built: {built.stderr.strip()[-200:]}")
-    (wheel,) = directory.glob("*.whl")
-    return new_environment(directory / "venv", str(wheel))
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a virtual environment with the built wheel and its base dependencies."""
+    return new_environment(tmp_path_factory.mktemp("base"), str(wheel))
 
 
 def test_it_brings_no_torch(environment: Path) -> None:
-    """Neither torch nor numpy, and the packages are typed."""
+    """Only what a producer needs, and the packages are typed."""
     program = (
         "import importlib.util as u, pathlib, worker, training, calibration;"
-        "print([u.find_spec(n) is None for n in ('torch', 'numpy', 'safetensors', 'torchvision')],"
+        "print([u.find_spec(n) is None for n in ('torch', 'numpy', 'safetensors', 'psutil')],"
         "[(pathlib.Path(p.__file__).parent / 'py.typed').exists() for p in (worker, training, calibration)])"
     )
     done = subprocess.run([str(environment), "-I", "-c", program], capture_output=True, text=True, check=True)
@@ -40,7 +31,7 @@ def test_it_brings_no_torch(environment: Path) -> None:
 def test_it_enqueues_and_watches(
     environment: Path, settings: Settings, client: Client, tmp_path: Path, start_worker: StartWorker
 ) -> None:
-    """Another service enqueues with it, and a worker with torch trains the job."""
+    """A producer enqueues, a worker with torch trains, the producer watches."""
     preflight = str(environment.parent / "preflight")
     variables = {"PREFLIGHT_REDIS_URL": settings.redis_url, "HOME": str(tmp_path)}
     job = ["--dataset", "digits", "--batch-size", "32", "--job-id", "from-afar", "--no-calibrate"]
@@ -54,7 +45,7 @@ def test_it_enqueues_and_watches(
 
 
 def test_it_says_what_training_needs(environment: Path, settings: Settings, tmp_path: Path) -> None:
-    """`train` fails in one sentence that names what to install; `doctor` says the same before it is tried."""
+    """`train` and `doctor` name the extra to install, in one sentence."""
     preflight = str(environment.parent / "preflight")
     variables = {"PREFLIGHT_REDIS_URL": settings.redis_url, "HOME": str(tmp_path)}
     trained = subprocess.run([preflight, "train", "--dataset", "digits"], env=variables, capture_output=True, text=True)

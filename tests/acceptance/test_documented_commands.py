@@ -1,4 +1,4 @@
-"""Every command in README and docs/ is run here as it stands there, on small data, or by the test that is named."""
+"""Every command in README and docs/ is run here on small data, or by another test."""
 
 import re
 import shlex
@@ -25,14 +25,16 @@ BIN = Path(sys.executable).parent
 COMMAND = re.compile(r'(?:eval "\$\()?((?:[A-Z_]+=\S+ )*(?:preflight|make) [^")]+)(?:\)")?')
 WORKER = ("preflight worker", "REDIS_URL=redis://localhost:6379/0 preflight worker")
 ENQUEUE = "preflight enqueue --epochs 3 --wait"
-"""What trains the job `first`, which the others look at."""
+"""Trains the job `first` for the other commands."""
 SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
-"""What makes a training one of about a second."""
+"""Options for a training of about a second."""
 
+TRAINED_TEST = "tests/integration/training/artifacts/test_trained.py"
+CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
 EXPORTED = (
     "tests/integration/worker/exporters/test_exports.py",
-    "test_a_model_is_sent_whatever_happens_meanwhile",
+    "test_a_model_is_exported_by_a_later_attempt",
     "needs services",
 )
 PROVEN = {
@@ -47,24 +49,21 @@ PROVEN = {
     "PREFLIGHT_MLFLOW_URI=http://mlflow:5000 PREFLIGHT_MLFLOW_EXPERIMENT=digits preflight worker": EXPORTED,
     "PREFLIGHT_TENSORBOARD_DIR=/runs preflight worker": EXPORTED,
     "preflight train --json": (COMMANDS_TEST, "test_train_reaches_98_9_percent_on_mnist", "trains MNIST"),
-    "preflight train --profile": (COMMANDS_TEST, "test_a_profile_says_where_the_time_went", "a training more"),
+    "preflight train --profile": (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more"),
     "preflight train --dataset digits --epochs 3 --json":
-        (COMMANDS_TEST, "test_a_profile_says_where_the_time_went", "a training more"),
+        (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more"),
     "preflight predict MODEL IMAGE...":
-        ("tests/integration/training/artifacts/test_trained.py",
-         "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
+        (TRAINED_TEST, "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
     "preflight export ARTIFACT":
-        ("tests/integration/training/artifacts/test_trained.py",
-         "test_an_export_that_says_something_else_is_refused", "takes seconds"),
+        (TRAINED_TEST, "test_an_export_that_says_something_else_is_refused", "takes seconds"),
     "preflight calibrate --explain":
-        ("tests/unit/worker/cli/commands/test_calibrate_command.py",
-         "test_explain_tells_how_it_came_to_that", "a calibration more"),
+        (CALIBRATE_TEST, "test_explain_prints_everything", "a calibration more"),
 }  # fmt: skip
-"""Command -> file and name of the test that runs it, and why it is not run here."""
+"""Command -> file and name of the test that runs it, and the reason why it is not run here."""
 
 
 def documented() -> list[str]:
-    """Return each command that stands in a fenced or indented block, once."""
+    """Return the commands in fenced or indented blocks without repetitions."""
     return list(dict.fromkeys(command for page in PAGES for command in commands(page.read_text())))
 
 
@@ -79,14 +78,14 @@ def commands(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Redis, a worker that listens there, a finished job `first`, and something in quarantine."""
+    """A Redis with a worker, a finished job `first`, and an entry in quarantine."""
 
     settings: Settings
     client: Client
     environment: dict[str, str]
     worker: "subprocess.Popen[bytes]"
     waited: Result
-    """Of the command that enqueued it and watched it to its end."""
+    """Result of `enqueue --wait`."""
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +112,11 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.mark.parametrize("command", documented())
 def test_a_documented_command_works(command: str, service: Service) -> None:
-    """It ends with exit code 0 where it stands for itself; a name for a job is one, MNIST is scikit-learn's digits."""
+    """Exit code 0; JOB is replaced by `first`, MNIST by scikit-learn's digits."""
     if command in PROVEN:
         file, test, _ = PROVEN[command]
         assert f"def {test}(" in (ROOT / file).read_text()
-        see_that_it_parses([word for word in shlex.split(command) if not re.match("[A-Z_]+=", word)])
+        assert_parses([word for word in shlex.split(command) if not re.match("[A-Z_]+=", word)])
     elif command in WORKER:
         assert service.worker.poll() is None
     elif command == ENQUEUE:
@@ -128,7 +127,7 @@ def test_a_documented_command_works(command: str, service: Service) -> None:
 
 
 def run(arguments: list[str], service: Service) -> None:
-    """Run `preflight` with these arguments, in this process where torch is not needed."""
+    """Run `preflight`, in this process where torch is not needed."""
     arguments = ["digits" if word == "mnist" else word for word in arguments]
     environment = service.environment
     match arguments:
@@ -150,8 +149,8 @@ def run(arguments: list[str], service: Service) -> None:
     assert result.exit_code == 0, result.output
 
 
-def see_that_it_parses(words: list[str]) -> None:
-    """See that the options of a command that is not run here exist, or the target of make."""
+def assert_parses(words: list[str]) -> None:
+    """Assert that the options of the command, or the target of make, exist."""
     if words[0] == "make":
         dry = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True)  # noqa: S607 - as documented
         assert dry.returncode == 0, dry.stderr
@@ -162,41 +161,42 @@ def see_that_it_parses(words: list[str]) -> None:
         pass
 
 
-def test_every_proof_is_asked_for() -> None:
-    """No entry stands for a command that is documented no more."""
+def test_the_table_has_documented_commands_only() -> None:
+    """A command that is no longer documented must leave the table."""
     assert set(PROVEN) <= set(documented())
     assert set(WORKER) <= set(documented())
 
 
 def test_documented_python_enqueues(service: Service) -> None:
-    """The lines of the quick start as they stand there."""
+    """The lines of the quick start."""
     done = python("docs/quickstart.md", 'job_id="second"', 'dataset="digits", calibrate=False', service)
     assert done == "second\n"
-    assert service.client.status("second").status in ("queued", "running", "finished")
+    state = service.client.status("second")
+    assert state.status in ("queued", "running", "finished"), state
 
 
 def test_documented_python_watches(service: Service) -> None:
-    """The lines of the README; the job that they enqueue is there already, under the same id."""
+    """The lines of the README, with the id of the existing job."""
     done = python("README.md", "client.events", 'dataset="digits", job_id="first"', service)
     assert done.startswith("job_started\n")
     assert "test_accuracy" in done
 
 
 def python(page: str, marker: str, fields: str, service: Service) -> str:
-    """Run the lines with `marker` in a page, on another Redis and with other `fields`; return what they print."""
+    """Run a page's Python block with `marker`, on the test's Redis and with `fields`; return its output."""
     blocks: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     (lines,) = [block for block in blocks if marker in block]
     program = lines.replace("redis://localhost:6379/0", service.settings.redis_url)
     program = program.replace('dataset="mnist"', fields)
-    return subprocess.run(
-        [sys.executable, "-P", "-c", program], env=service.environment, capture_output=True, text=True, check=True
-    ).stdout
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], env=service.environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_documented_requests_are_answered(service: Service) -> None:
-    """The lines for curl as they stand there, at another port, for the job that is there: accepted, shown and told."""
-    if "serve" not in main.commands:
-        pytest.skip("`preflight serve` is not there yet")
+    """The lines for curl, at another port and for the existing job."""
     (lines,) = re.findall(r"```sh\n(curl.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

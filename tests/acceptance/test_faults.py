@@ -8,16 +8,20 @@ from random import Random
 import pytest
 from faults import report, rounds
 from faults.catalogue import CATALOGUE
+from faults.event_checks import lost_seconds, sequence_problems
 from faults.hostile import hostile
-from faults.preflight import Preflight, PreflightScene, lost_seconds, sequence_problems
+from faults.jobs import Moment, Verdict
+from faults.preflight import Preflight, PreflightScene
 from faults.report import Row
 from faults.rounds import Ended, Round
-from faults.stage import Moment, Verdict
-from faults.strikes.redis_server import Run
-from faults.trials.messages import alone, hostile_hashes
+from faults.strikes.runs import Run
+from faults.trials.messages import hostile_hashes
+from faults.trials.runs import alone
 
 from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
 
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results" / "faults.jsonl"
 SHORT = (
     "kill -9 of the supervisor",
     "kill -9 of the whole tree",
@@ -155,6 +159,14 @@ def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
     assert "`python -m faults --rounds 2`" in written
     assert f"{fault.name} | 2 | 1 | 1.0 / 1.5 s | 0 | 1 of 1 |" in written
     assert "old" not in written
+
+
+def test_the_page_shows_the_rounds_that_were_kept() -> None:
+    """docs/faults.md has the tables of the last version in the file of rounds."""
+    ended = rounds.read(RESULTS)
+    last = [one.round for one in ended if one.round.service == "preflight"][-1]
+    kept = rounds.of_run(ended, last.seed, last.version)
+    assert report.tables(report.rows(CATALOGUE, kept)) in (ROOT / "docs" / "faults.md").read_text()
 
 
 def test_a_page_without_markers_is_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The contract where it counts: a client in TypeScript, a producer without RQ, and the standards' own schemas."""
+"""The contract in use: a TypeScript client, a producer without RQ, and the standards' schemas."""
 
 import hashlib
 import json
@@ -22,21 +22,21 @@ from worker.config.settings import Settings
 
 EXAMPLE = ROOT / "deploy" / "examples" / "typescript"
 BUILD = ROOT / "build"
-OUR_FAULT = re.compile(r"EUSAGE|EINTEGRITY|EJSONPARSE")
-"""What npm says of a lock file that does not fit; anything else, as no network, is no fault of the example."""
+OUR_ERROR = re.compile(r"EUSAGE|EINTEGRITY|EJSONPARSE")
+"""Errors of npm for a bad lock file; others, such as no network, are not the example's."""
 TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
 CALLS = """
 import { Preflight, Refused } from "./build/client.js";
 const preflight = new Preflight(process.env.PREFLIGHT_URL + "/", process.env.PREFLIGHT_API_TOKEN);
 const job = { type: "preflight.train.v1", job_id: "later", dataset: "digits" };
-const said = [await preflight.enqueue(job), await preflight.enqueue(job)];
-said.push((await preflight.list({ status: ["queued", "running"], limit: 5 })).map((state) => state.job_id));
-said.push(await preflight.cancel("later"), (await preflight.get("later")).status);
+const results = [await preflight.enqueue(job), await preflight.enqueue(job)];
+results.push((await preflight.list({ status: ["queued", "running"], limit: 5 })).map((state) => state.job_id));
+results.push(await preflight.cancel("later"), (await preflight.get("later")).status);
 const refused = (call) => call.catch((error) => [error instanceof Refused, error.status, error.problem.field]);
-said.push(await refused(preflight.enqueue({ ...job, epochs: 0 })), await refused(preflight.get("a/b")));
-said.push(await refused(preflight.cancel("later")));
-said.push(await refused(new Preflight(process.env.PREFLIGHT_URL, "wrong").list()));
-console.log(JSON.stringify(said));
+results.push(await refused(preflight.enqueue({ ...job, epochs: 0 })), await refused(preflight.get("a/b")));
+results.push(await refused(preflight.cancel("later")));
+results.push(await refused(new Preflight(process.env.PREFLIGHT_URL, "wrong").list()));
+console.log(JSON.stringify(results));
 """
 TEXTS = TypeAdapter(dict[str, str])
 RECORDS = TypeAdapter(list[tuple[str, dict[str, str]]])
@@ -44,15 +44,15 @@ RECORDS = TypeAdapter(list[tuple[str, dict[str, str]]])
 
 @pytest.fixture(scope="module")
 def node() -> None:
-    """Skip what needs Node where there is none."""
+    """Skip without Node."""
     if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed: nothing was tried with them")
+        pytest.skip("node and npm are not installed: skipped")
 
 
 def npm(*arguments: str, directory: Path) -> str:
-    """Run npm and return what it prints; skips the test where it cannot do its work, as without a network."""
+    """Run npm and return its output; skip the test where npm cannot work, as without a network."""
     done = subprocess.run(["npm", *arguments], cwd=directory, capture_output=True, text=True)  # noqa: S607 - the user's
-    if done.returncode != 0 and not OUR_FAULT.search(done.stderr):
+    if done.returncode != 0 and not OUR_ERROR.search(done.stderr):
         pytest.skip(f"npm {arguments[0]} cannot be done here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,7 +60,7 @@ def npm(*arguments: str, directory: Path) -> str:
 
 @pytest.fixture(scope="module")
 def example(node: None) -> Path:  # noqa: ARG001 - it skips
-    """The example as it is now, its packages installed; they are kept until the lock file changes."""
+    """The current example with its packages, which are kept until the lock file changes."""
     lock = (EXAMPLE / "package-lock.json").read_bytes()
     directory = BUILD / "typescript" / hashlib.sha256(lock).hexdigest()[:16]  # as deep as the example: ../../../docs
     shutil.rmtree(directory / "src", ignore_errors=True)
@@ -71,30 +71,30 @@ def example(node: None) -> Path:  # noqa: ARG001 - it skips
 
 
 def tool(example: Path, name: str, *arguments: str) -> None:
-    """Run a program of the example's packages."""
+    """Run a program from the example's packages."""
     done = subprocess.run([str(example / "node_modules" / ".bin" / name), *arguments], cwd=example, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    """Whoever installs uses their own."""
+    """Users have their own."""
     text = (EXAMPLE / "package-lock.json").read_text()
     assert '"integrity"' in text and '"resolved"' not in text
 
 
-def test_its_types_are_those_of_the_service(example: Path) -> None:
+def test_its_types_are_up_to_date(example: Path) -> None:
     """src/api.ts is what `npm run types` writes from docs/schemas/openapi.json."""
     package = json.loads((example / "package.json").read_text())
     tool(example, *package["scripts"]["types"].split())
     assert (example / "src" / "api.ts").read_text() == (EXAMPLE / "src" / "api.ts").read_text()
 
 
-def test_a_job_from_typescript_is_trained_and_followed(
+def test_a_job_from_typescript_is_trained_and_watched(
     example: Path, settings: Settings, client: Client, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    """Every event arrives once and in order, though the service restarts on the way; the exit code is the job's.
+    """Every event arrives once and in order across a restart of the service; the exit code is the job's.
 
-    The same worker takes a job that no RQ has written, and hears that it was cancelled by nothing but a key.
+    The same worker takes a job that was written without RQ, and cancelled by a key.
     """
     tool(example, "tsc")
     redis, port = Redis.from_url(settings.redis_url, decode_responses=True), free_port()
@@ -111,7 +111,7 @@ def test_a_job_from_typescript_is_trained_and_followed(
         first = next(process.stdout)
         assert "job_started: attempt 1" in first
     with serving(settings, tmp_path, port=port, PREFLIGHT_API_TOKEN=TOKEN):
-        *told, last = process.stdout
+        *lines, last = process.stdout
         assert process.wait(20) == 0
         assert worker.wait() == 0
         called = subprocess.run(
@@ -119,7 +119,7 @@ def test_a_job_from_typescript_is_trained_and_followed(
         )  # fmt: skip
     assert last.startswith("finished: test accuracy 9")
     records = RECORDS.validate_python(redis.xrange(keys.events(job_id)))
-    assert [line.partition(":")[0] for line in (first, *told)] == [f"{place} {one['type']}" for place, one in records]
+    assert [line.partition(":")[0] for line in (first, *lines)] == [f"{place} {one['type']}" for place, one in records]
     assert client.status("by-hand").status == "cancelled"
     assert called.returncode == 0, called.stderr
     assert json.loads(called.stdout) == [
@@ -130,7 +130,7 @@ def test_a_job_from_typescript_is_trained_and_followed(
 
 
 def enqueue_by_hand(redis: Redis, job_id: str) -> None:
-    """Do what docs/schemas/asyncapi.json says of the queue."""
+    """Enqueue as docs/schemas/asyncapi.json describes."""
     for name, value in TEXTS.validate_json((ROOT / "tests" / "wire" / "rq_job.json").read_text()).items():
         redis.hset(f"rq:job:{job_id}", name, value)
     redis.rpush("rq:queue:preflight", job_id)
@@ -144,10 +144,10 @@ def enqueue_by_hand(redis: Redis, job_id: str) -> None:
         ("asyncapi.json", "@asyncapi/specs@6.11.1", "schemas/3.0.0-without-$id.json", Draft7Validator),
     ],
 )
-def test_the_descriptions_are_as_their_standards_ask(
+def test_the_descriptions_are_valid(
     description: str, package: str, file: str, validator: type[Draft7Validator]
 ) -> None:
-    """OpenAPI 3.1 and AsyncAPI 3.0 by the official schema of each, from a package that ships it."""
+    """By the official schemas of OpenAPI 3.1 and AsyncAPI 3.0."""
     directory = BUILD / "standards" / re.sub(r"\W+", "-", package).strip("-")
     schema = directory / "schema.json"
     if not schema.exists():

@@ -1,4 +1,4 @@
-"""A package of a user's own, installed beside the worker: its data set and model are used like the built-in ones."""
+"""A user's package beside the worker: its data set and model work like the built-in ones."""
 
 import json
 import os
@@ -12,25 +12,13 @@ import pytest
 from services import ROOT
 
 PREFLIGHT = str(Path(sys.executable).parent / "preflight")
-PATIENCE = 120
-JOB = [
-    PREFLIGHT,
-    "train",
-    "--dataset",
-    "shapes",
-    "--model",
-    "shapes-net",
-    "--epochs",
-    "6",
-    "--job-id",
-    "mine",
-    "--json",
-]
+TIMEOUT = 120
+JOB = [PREFLIGHT, "train", "--dataset", "shapes", "--model", "shapes-net", "--epochs=6", "--job-id=mine", "--json"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the example package, for PYTHONPATH: as good as installed, and gone afterwards."""
+    """A directory with the installed example package, for PYTHONPATH."""
     directory = tmp_path_factory.mktemp("own") / "site"
     example = str(ROOT / "deploy/examples/own_task")
     built = subprocess.run(
@@ -44,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.usefixtures("signals_heard")
 def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path: Path) -> None:
-    """From an interruption it goes on where its checkpoint is, and ends with a model and its manifest."""
+    """After an interruption it resumes from its checkpoint, and ends with a model and its manifest."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(site),
@@ -55,15 +43,15 @@ def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path
     log = tmp_path / "log"
     with log.open("wb") as errors:
         first = subprocess.Popen(JOB, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while "checkpoint_saved" not in log.read_text() and time.monotonic() < deadline and first.poll() is None:
             time.sleep(0.02)
         first.send_signal(signal.SIGINT)
-        assert first.wait(PATIENCE) == 130, log.read_text()[-2000:]
-    second = subprocess.run(JOB, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert first.wait(TIMEOUT) == 130, log.read_text()[-2000:]
+    second = subprocess.run(JOB, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     assert second.returncode == 0, second.stderr[-2000:]
-    said = [json.loads(line) for line in (log.read_text() + second.stderr).splitlines() if line.startswith("{")]
-    events = {str(record.get("type", record.get("message"))) for record in said}
+    records = [json.loads(line) for line in (log.read_text() + second.stderr).splitlines() if line.startswith("{")]
+    events = {str(record.get("type", record.get("message"))) for record in records}
     assert {"calibration_trial", "calibration_winner", "checkpoint_saved", "job_resumed"} <= events
     result = json.loads(second.stdout)
     assert result["test_accuracy"] > 0.9

@@ -1,4 +1,4 @@
-"""A producer that knows nothing but RQ: the lines of the README, in an environment of their own."""
+"""A producer with plain RQ: the lines of the README in a separate environment."""
 
 import re
 import subprocess
@@ -12,20 +12,20 @@ from worker.config.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment in which only rq and redis are installed; its Python."""
-    return new_environment(tmp_path_factory.mktemp("stranger"), "rq", "redis")
+def producer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a virtual environment with only rq and redis."""
+    return new_environment(tmp_path_factory.mktemp("producer"), "rq", "redis")
 
 
 def test_six_lines_of_plain_rq_are_trained(
-    stranger: Path, settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
+    producer: Path, settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
 ) -> None:
-    """Exactly the README's lines, with nothing but the address of Redis changed."""
+    """Exactly the README's lines, but for the address of Redis."""
     (lines,) = re.findall(r"```python\n(from redis.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(lines.split("\n")) - lines.count("\n\n") - 1 == 6
     program = lines.replace("redis://localhost:6379/0", settings.redis_url)
     assert program != lines
-    produced = subprocess.run([str(stranger), "-I", "-c", program], capture_output=True, text=True, check=True)
+    produced = subprocess.run([str(producer), "-I", "-c", program], capture_output=True, text=True, check=True)
     job_id = produced.stdout.strip()
     worker = start_worker("--burst", environment={"PREFLIGHT_DATA_DIR": str(mnist_dir)})
     state = wait_for(client, job_id)
@@ -35,7 +35,7 @@ def test_six_lines_of_plain_rq_are_trained(
     assert worker.wait() == 0
 
 
-def test_the_stranger_has_no_preflight(stranger: Path) -> None:
-    """Its environment really lacks this package and torch."""
+def test_the_producer_has_no_preflight(producer: Path) -> None:
+    """Its environment lacks this package, torch and pydantic."""
     for name in ("worker", "torch", "pydantic"):
-        assert subprocess.run([str(stranger), "-I", "-c", f"import {name}"], capture_output=True).returncode == 1
+        assert subprocess.run([str(producer), "-I", "-c", f"import {name}"], capture_output=True).returncode == 1

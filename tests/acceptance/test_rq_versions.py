@@ -1,4 +1,4 @@
-"""The oldest and the newest RQ 2 in the place of the one that is installed: records, and a job from end to end."""
+"""The oldest and the newest RQ 2 instead of the installed one: its records, and a job from end to end."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ TESTS = (
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_another_version_of_rq_serves(version: str, tmp_path: Path) -> None:
-    """Producer, worker and reader of results, each with that version."""
+def test_another_version_of_rq_works(version: str, tmp_path: Path) -> None:
+    """For producer, worker and reader of results."""
     target = tmp_path / "rq"
     installed = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), f"rq=={version}"],

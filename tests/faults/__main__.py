@@ -20,12 +20,12 @@ from typing import Final, Literal
 
 from faults import report, rounds
 from faults.catalogue import CATALOGUE, Fault
+from faults.jobs import Verdict
 from faults.preflight import Preflight, PreflightScene
-from faults.report import Row
 from faults.rounds import Ended, Round
-from faults.stage import S, Service, Verdict
+from faults.service import S, Service
 from faults.stock import Stock, StockScene
-from faults.strikes.redis_server import Run
+from faults.strikes.runs import Run
 
 LONE_AT_ONCE: Final = 3
 """Scenes of stock RQ at the same time: mostly they wait for what does not come."""
@@ -52,8 +52,8 @@ def main() -> int:
     _try_ours(faults, options, root)
     if options.stock:
         _stock_in_its_environment(options)
-    ended = _of_this_run(rounds.read(options.results), options.seed)
-    rows = _rows(faults, ended)
+    ended = rounds.of_run(rounds.read(options.results), options.seed, _version("preflight"))
+    rows = report.rows(faults, ended)
     print(f"\n{report.tables(rows)}\n")
     if options.write:
         report.write(options.write, report.page(rows, ended, options.seed, _command(options)))
@@ -138,21 +138,6 @@ def _outstanding(
 
 def _version(name: Name) -> str:
     return version("preflight-worker" if name == "preflight" else "rq")
-
-
-def _of_this_run(ended: Sequence[Ended], seed: int) -> list[Ended]:
-    """Return the rounds of this seed: those of this version, and those of the newest RQ that was tried beside it."""
-    of_seed = [one for one in ended if one.round.seed == seed]
-    ours = [one for one in of_seed if one.round.service == "preflight" and one.round.version == _version("preflight")]
-    stock = [one for one in of_seed if one.round.service == "stock RQ"]
-    return ours + [one for one in stock if one.round.version == stock[-1].round.version]
-
-
-def _rows(faults: Sequence[Fault], ended: Sequence[Ended]) -> list[Row]:
-    def verdicts(fault: Fault, name: Name) -> list[Verdict]:
-        return [one.verdict for one in ended if (one.round.fault, one.round.service) == (fault.name, name)]
-
-    return [Row(fault, verdicts(fault, "preflight"), verdicts(fault, "stock RQ")) for fault in faults]
 
 
 def _try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Namespace, parallel: int) -> None:

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
+from faults.jobs import Moment
 from faults.preflight import PreflightScene
-from faults.stage import Moment, Scene
+from faults.scene import Scene
 from faults.stock import StockScene
-from faults.strikes import redis_server as strikes
-from faults.strikes.redis_server import Run, Strike, at, damage
-from faults.trials import messages as trials
-from faults.trials.messages import Trial, alone
+from faults.strikes import checkpoints, processes, redis_server
+from faults.strikes.checkpoints import damage
+from faults.strikes.runs import Run, Strike, at
+from faults.trials import enqueueing, hosts, messages, resources
+from faults.trials.runs import Trial, alone
 
 FINISHED: Final = "finished once, no double or missing event, weights as undisturbed, no orphan"
 WITHIN: Final = f"{FINISHED}, at most one checkpoint interval lost"
@@ -43,7 +45,7 @@ def struck(
 
 
 def tried(name: str, does: str, trial: Trial[Scene], survival: str = FINISHED, *, times: int = 1) -> Fault:
-    """Return a fault that has a scene of its own on either service."""
+    """Return a fault with a separate scene on either service."""
     return Fault(name, does, survival, alone(trial), alone(trial), times)
 
 
@@ -53,67 +55,69 @@ SAVING: Final = (Moment.MID_EPOCH, Moment.CHECKPOINT)
 NO_CHECKPOINTS: Final = "has no checkpoints"
 
 CATALOGUE: Final = (
-    struck("kill -9 of the training child", "SIGKILL of the child that calibrates or trains", strikes.kill_training,
+    struck("kill -9 of the training child", "SIGKILL of the child that calibrates or trains", processes.kill_training,
            moments=RUNNING, stock="has none: the work-horse trains"),
-    struck("kill -9 of the supervisor", "SIGKILL of RQ's work-horse", strikes.kill_supervisor),
-    struck("kill -9 of the worker", "SIGKILL of the worker alone; it is started again", strikes.kill_worker),
+    struck("kill -9 of the supervisor", "SIGKILL of RQ's work-horse", processes.kill_supervisor),
+    struck("kill -9 of the worker", "SIGKILL of the worker alone; it is started again", processes.kill_worker),
     struck("kill -9 of the whole tree", "SIGKILL of the worker and all below it; it is started again",
-           strikes.kill_tree),
+           processes.kill_tree),
     struck("kill -9 of Redis, its AOF kept", "SIGKILL of redis-server, restart up to 2 s later",
-           strikes.restart_redis),
+           redis_server.restart_redis),
     struck("kill -9 of Redis, its data lost", "the same, but it comes back empty; the producer looks at its outbox",
-           strikes.empty_redis),
-    struck("SIGTERM", "stop with 10 s of grace, then start again", strikes.stop,
-           f"{WITHIN}; exit code 0 within {strikes.STOPS_WITHIN:.0f} s"),
-    struck("SIGTERM twice", "the second within half a second", strikes.stop_twice),
-    struck("SIGTERM without grace", "SIGKILL of the whole tree at once after it", strikes.stop_without_grace),
-    struck("Redis cut off for 5 s", "connections break and are refused", strikes.cut(5)),
-    struck("Redis silent for 5 s", "SIGSTOP of redis-server: connections stay, no answer comes", strikes.hang(5)),
+           redis_server.empty_redis),
+    struck("SIGTERM", "stop with 10 s of grace, then start again", processes.stop,
+           f"{WITHIN}; exit code 0 within {processes.STOPS_WITHIN:.0f} s"),
+    struck("SIGTERM twice", "the second within half a second", processes.stop_twice),
+    struck("SIGTERM without grace", "SIGKILL of the whole tree at once after it", processes.stop_without_grace),
+    struck("Redis cut off for 5 s", "connections break and are refused", redis_server.cut(5)),
+    struck("Redis silent for 5 s", "SIGSTOP of redis-server: connections stay, no answer comes", redis_server.hang(5)),
     Fault("checkpoint truncated", "kill -9 of the whole tree, the newest checkpoint cut off at random",
-          f"{FINISHED}, at most two intervals lost", at(damage(strikes.truncate), *SAVING), NO_CHECKPOINTS, drawn=True),
+          f"{FINISHED}, at most two intervals lost", at(damage(checkpoints.truncate), *SAVING), NO_CHECKPOINTS,
+          drawn=True),
     Fault("checkpoint bit-flipped", "the same with one bit turned over",
-          f"{FINISHED}, at most two intervals lost", at(damage(strikes.flip_bit), *SAVING), NO_CHECKPOINTS, drawn=True),
+          f"{FINISHED}, at most two intervals lost", at(damage(checkpoints.flip_bit), *SAVING), NO_CHECKPOINTS,
+          drawn=True),
     Fault("checkpoint a pickle bomb", "the same with a pickle in its place",
-          f"{FINISHED}, nothing executed", at(damage(strikes.plant_bomb), *SAVING), NO_CHECKPOINTS, drawn=True),
-    tried("host dies", "SIGKILL of the whole tree, never started again; an idle worker elsewhere", trials.host_dies,
-          f"{WITHIN}; taken over within {trials.TAKEOVER_S:.0f} s", times=3),
+          f"{FINISHED}, nothing executed", at(damage(checkpoints.plant_bomb), *SAVING), NO_CHECKPOINTS, drawn=True),
+    tried("host dies", "SIGKILL of the whole tree, never started again; an idle worker elsewhere", hosts.host_dies,
+          f"{WITHIN}; taken over within {hosts.TAKEOVER_S:.0f} s", times=3),
     tried("host frozen beyond its lease", "SIGSTOP of the whole tree, takeover by another, SIGCONT",
-          trials.host_freezes, f"{FINISHED}; the late one says nothing", times=2),
-    tried("Redis cut off for 60 s mid job", "connections break and are refused", trials.cut_for_long),
-    struck("Redis cut off for 60 s across the end", "connections break and are refused", strikes.cut(60),
+          hosts.host_freezes, f"{FINISHED}; the late one says nothing", times=2),
+    tried("Redis cut off for 60 s mid job", "connections break and are refused", hosts.cut_for_long),
+    struck("Redis cut off for 60 s across the end", "connections break and are refused", redis_server.cut(60),
            moments=(Moment.MID_EPOCH,), drawn=False),
     struck("WatchError at success", "another client changes, without a pause, the key that RQ watches",
-           strikes.touch_dependents, moments=(Moment.MID_EPOCH,), times=2, drawn=False),
+           redis_server.touch_dependents, moments=(Moment.MID_EPOCH,), times=2, drawn=False),
     tried("out of memory in calibration", "a real cgroup too small for the user's plan, calibration on",
-          trials.memory_runs_out(model="hungry-in-training", calibrate=True, force_calibration=True)),
+          resources.memory_runs_out(model="hungry-in-training", calibrate=True, force_calibration=True)),
     tried("out of memory in training", "a real cgroup too small for the batch",
-          trials.memory_runs_out(model="hungry-in-training")),
+          resources.memory_runs_out(model="hungry-in-training")),
     tried("out of memory in evaluation", "a real cgroup too small for the evaluation",
-          trials.memory_runs_out(model="hungry-in-evaluation", validation_samples=50)),
-    tried("out of memory for good", "a real cgroup too small for an eighth of the batch", trials.memory_is_never_enough,
-          "failed: out_of_memory, the worker lives"),
-    tried("artifact directory full", "a real file system without a free byte", trials.artifacts_full,
+          resources.memory_runs_out(model="hungry-in-evaluation", validation_samples=50)),
+    tried("out of memory for good", "a real cgroup too small for an eighth of the batch",
+          resources.memory_is_never_enough, "failed: out_of_memory, the worker lives"),
+    tried("artifact directory full", "a real file system without a free byte", resources.artifacts_full,
           "failed: artifact_error before training; the next job finishes"),
-    tried("artifact directory read-only", "a real file system mounted read-only", trials.artifacts_read_only,
+    tried("artifact directory read-only", "a real file system mounted read-only", resources.artifacts_read_only,
           "failed: artifact_error before training; the next job finishes"),
     Fault("checkpoint directory full", "a real file system fills up during the training, then kill -9 of the child",
-          f"{FINISHED}; gone on from the old checkpoint", alone(trials.checkpoints_full), NO_CHECKPOINTS),
-    tried("system clock set back and forth", "by hours, for two workers and Redis", trials.clock_steps,
+          f"{FINISHED}; gone on from the old checkpoint", alone(resources.checkpoints_full), NO_CHECKPOINTS),
+    tried("system clock set back and forth", "by hours, for two workers and Redis", hosts.clock_steps,
           times=2),
     tried("one id enqueued twice", "by the client and by RQ itself, before and while it runs; two workers",
-          trials.enqueued_twice, f"{FINISHED}, trained once"),
-    tried("one id enqueued by 20 at once", "by client and by RQ itself; two workers", trials.enqueued_by_many,
+          enqueueing.enqueued_twice, f"{FINISHED}, trained once"),
+    tried("one id enqueued by 20 at once", "by client and by RQ itself; two workers", enqueueing.enqueued_by_many,
           f"{FINISHED}, trained once"),
-    tried("1,000 hostile job hashes", "made by hypothesis, between 20 good jobs", trials.hostile_hashes(20),
+    tried("1,000 hostile job hashes", "made by hypothesis, between 20 good jobs", messages.hostile_hashes(20),
           "20 of 20 finished, nothing executed, the worker never restarted"),
-    tried("os.system as function", "enqueued by name", trials.os_system, "not executed; the next job finishes"),
+    tried("os.system as function", "enqueued by name", messages.os_system, "not executed; the next job finishes"),
     tried("os.system as callback", "of jobs that finish and that fail; also a module that does harm when imported",
-          trials.callbacks, "not executed, not imported; the job finishes"),
-    tried("os.system as instance", "an object whose method is the function, pickled and as JSON", trials.instances,
+          messages.callbacks, "not executed, not imported; the job finishes"),
+    tried("os.system as instance", "an object whose method is the function, pickled and as JSON", messages.instances,
           "not executed; the next job finishes"),
-    tried("webhook URL", "a real HTTP server that must not hear anything", trials.webhooks,
+    tried("webhook URL", "a real HTTP server that must not be called", messages.webhooks,
           "never contacted; the job finishes"),
-    tried("standard output closed", "from the start", trials.stdout_closed, f"{FINISHED}, the worker lives"),
-    tried("standard output broken", "a pipe whose reader goes away", trials.stdout_broken,
+    tried("standard output closed", "from the start", hosts.stdout_closed, f"{FINISHED}, the worker lives"),
+    tried("standard output broken", "a pipe whose reader goes away", hosts.stdout_broken,
           f"{FINISHED}, the worker lives"),
 )  # fmt: skip

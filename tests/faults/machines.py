@@ -152,6 +152,6 @@ class Proxy:
 
 
 def _shut(end: socket.socket) -> None:
-    """End both directions; whoever waits on the socket wakes up."""
+    """End both directions; waiting threads wake up."""
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)

@@ -6,9 +6,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -21,20 +20,12 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from calibration.measure import child as calibration_child
-from faults.stage import (
-    CALIBRATION_S,
-    FIRST_REPORT_S,
-    Fields,
-    Job,
-    Moment,
-    Pace,
-    Scene,
-    Service,
-    Undisturbed,
-    Verdict,
-    clean_environment,
-)
-from training.artifacts.publish import MANIFEST, MODEL
+from faults.container import clean_environment
+from faults.event_checks import lost_seconds, sequence_problems
+from faults.jobs import CALIBRATION_S, FIRST_REPORT_S, Fields, Job, Moment, Pace, Undisturbed, Verdict
+from faults.scene import Scene
+from faults.service import Service
+from training.artifacts.model_dir import MANIFEST, MODEL
 from training.config.plan import Plan
 from training.loop import child as training_child
 from worker.broker import keys
@@ -43,8 +34,6 @@ from worker.config.settings import Settings, service_environment
 from worker.wire import (
     FUNCTION,
     AnyEvent,
-    EpochDone,
-    JobResumed,
     JobStarted,
     LoaderConfig,
     Progress,
@@ -56,6 +45,7 @@ from worker.wire import (
 BEYOND: Final = 120.0
 """Seconds beyond its undisturbed duration after which a job counts as lost."""
 CHECKPOINT_SECONDS: Final = 1.0
+
 SLACK_SECONDS: Final = 0.5
 """Allowed beyond a checkpoint interval: a step, the write, and what this measurement cannot tell apart."""
 SETTLED_SECONDS: Final = 30.0
@@ -157,7 +147,7 @@ class PreflightScene(Scene):
         return self.settings.artifact_dir / job.id
 
     def events(self, job: Job) -> list[AnyEvent]:
-        """Return what has been said about a job, in the order of the stream."""
+        """Return the events of a job, in the order of the stream."""
         return [unflatten(record) for record in self._records(job)]
 
     def kinds(self, job: Job) -> list[str]:
@@ -285,71 +275,3 @@ class Preflight(Service[PreflightScene]):
 def request(job: Job) -> TrainJob:
     """Return the job as it is sent."""
     return TrainJob.model_validate({**job.fields, "job_id": job.id})
-
-
-def sequence_problems(events: Sequence[AnyEvent], *, whole: bool) -> list[str]:
-    """Return what is wrong with the order of the events: each attempt counts from 1 by one, and none speaks late.
-
-    Args:
-        events: in the order of the stream.
-        whole: whether the stream holds all of them; an emptied Redis lost the first ones.
-    """
-    problems = []
-    if any(late.attempt < early.attempt for early, late in pairwise(events)):
-        problems.append("an earlier attempt spoke after a later one")
-    for attempt in dict.fromkeys(event.attempt for event in events):
-        found = [event.seq for event in events if event.attempt == attempt]
-        first = 1 if whole else found[0]
-        if found != list(range(first, first + len(found))):
-            problems.append(f"events of attempt {attempt} are numbered {found}")
-    return problems
-
-
-def lost_seconds(events: Sequence[AnyEvent], struck: float, first_step_s: float) -> float:
-    """Return how many seconds of training before `struck` were done again after it.
-
-    Args:
-        events: of the job, in order.
-        struck: when the fault came.
-        first_step_s: from the start of a training process to its first step.
-    """
-    steps = next((event.steps for event in events if isinstance(event, Progress)), 1)
-    again = _resumption([event for event in events if event.ts > struck], steps)
-    before = [event for event in events if event.ts <= struck]
-    begun = next((at for at, event in reversed(list(enumerate(before))) if isinstance(event, LoaderConfig)), None)
-    if again is None or begun is None:
-        return 0.0
-    # Where the run that was struck stood, and when; it began at 0 or at a checkpoint.
-    stood = [(at, event.ts) for event in before[begun:] if (at := _position(event, steps)) is not None]
-    if not any(isinstance(event, JobResumed) for event in before[begun:]):
-        stood.insert(0, (0, stood[0][1] - FIRST_REPORT_S if stood else before[begun].ts + first_step_s))
-    return max(0.0, struck - _when(stood, again))
-
-
-def _resumption(events: Sequence[AnyEvent], steps: int) -> int | None:
-    """Return the step from which a training went on; None where none was begun again."""
-    begun = False
-    for event in events:
-        if isinstance(event, JobResumed):
-            return _position(event, steps)
-        if isinstance(event, Progress | EpochDone):
-            return 0 if begun else None
-        begun = begun or isinstance(event, LoaderConfig)
-    return None
-
-
-def _position(event: AnyEvent, steps: int) -> int | None:
-    """Return how many steps of a training were done when it said this."""
-    if isinstance(event, Progress):
-        return (event.epoch - 1) * steps + event.step
-    if isinstance(event, JobResumed):
-        return event.epochs_done * steps + event.steps_done
-    return None
-
-
-def _when(stood: Sequence[tuple[int, float]], position: int) -> float:
-    """Return when a run that was at these positions at these times was at `position`."""
-    for (low, early), (high, late) in pairwise(stood):
-        if low <= position <= high and high > low:
-            return early + (late - early) * (position - low) / (high - low)
-    return stood[-1][1] if position >= stood[-1][0] else stood[0][1]

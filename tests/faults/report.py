@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from faults.catalogue import Fault
+from faults.jobs import Moment, Verdict
 from faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
 from faults.rounds import Ended
-from faults.stage import Moment, Verdict
 from faults.stock import BEYOND
 
 BEGIN: Final = "<!-- python -m faults writes what follows -->"
@@ -26,8 +26,17 @@ class Row:
     stock: list[Verdict] = field(default_factory=list)
 
 
+def rows(faults: Sequence[Fault], ended: Sequence[Ended]) -> list[Row]:
+    """Return a row for each fault."""
+
+    def verdicts(fault: Fault, service: str) -> list[Verdict]:
+        return [one.verdict for one in ended if (one.round.fault, one.round.service) == (fault.name, service)]
+
+    return [Row(fault, verdicts(fault, "preflight"), verdicts(fault, "stock RQ")) for fault in faults]
+
+
 def tables(rows: Sequence[Row]) -> str:
-    """Return everything that is said of the rounds."""
+    """Return all tables of the rounds."""
     stock = any(row.stock for row in rows)
     beside = (
         f"\n\nstock RQ: {sums(rows, lambda row: row.stock)}; "

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from faults.stage import Verdict
+from faults.jobs import Verdict
 from worker.broker.embedded_redis import executable
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
@@ -70,6 +70,14 @@ def outstanding(wanted: Sequence[Round], ended: Iterable[Ended]) -> list[Round]:
     """Return the rounds that have not ended yet."""
     over = {one.round for one in ended}
     return [one for one in wanted if one not in over]
+
+
+def of_run(ended: Sequence[Ended], seed: int, version: str) -> list[Ended]:
+    """Return the rounds of a seed: those of this version, and those of the newest RQ that was tried beside it."""
+    of_seed = [one for one in ended if one.round.seed == seed]
+    ours = [one for one in of_seed if one.round.service == "preflight" and one.round.version == version]
+    stock = [one for one in of_seed if one.round.service == "stock RQ"]
+    return ours + [one for one in stock if one.round.version == stock[-1].round.version]
 
 
 def today() -> str:

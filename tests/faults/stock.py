@@ -17,18 +17,10 @@ from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.job import Job as RqJob
 
-from faults.stage import (
-    FIELDS,
-    FIRST_REPORT_S,
-    Job,
-    Moment,
-    Pace,
-    Scene,
-    Service,
-    Undisturbed,
-    Verdict,
-    clean_environment,
-)
+from faults.container import clean_environment
+from faults.jobs import FIELDS, FIRST_REPORT_S, Job, Moment, Pace, Undisturbed, Verdict
+from faults.scene import Scene
+from faults.service import Service
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.prepare import prepare
@@ -83,15 +75,15 @@ def train(spec: str, plan: str, store: str, traces: str, model: str) -> str:
     trace.write("begin")
     from safetensors.torch import save
 
-    from training.checkpoints.checkpointer import Keeper
-    from training.data.dataset_store import open_store
+    from training.checkpoints.checkpointer import Checkpointer
+    from training.data.dataset_store import open_dataset
     from training.loop.train_step import TrainStep, prepare_process
     from training.loop.trainer import fit
 
-    some_plan, data = PLAN.validate_json(plan), open_store(Path(store))
+    some_plan, data = PLAN.validate_json(plan), open_dataset(Path(store))
     prepare_process(some_plan)
     step = TrainStep(SPEC.validate_json(spec), some_plan, data.info.shape, data.info.classes)
-    with Keeper(step, data.info, trace) as keeps_nothing:
+    with Checkpointer(step, data.info, trace) as keeps_nothing:
         fit(step, data, trace, lambda: False, keeps_nothing.resume(()), keeps_nothing)
     weights = save({name: value.contiguous() for name, value in step.model.state_dict().items()})
     trace.write("saving")

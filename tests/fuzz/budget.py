@@ -1,7 +1,4 @@
-"""How long the fuzzers take, and from which seed: FUZZ_SECONDS (60), FUZZ_SEED (random, printed), FUZZ_WITHOUT.
-
-FUZZ_WITHOUT names rules that are left out, to look behind a known defect.
-"""
+"""Budget of the fuzzers: FUZZ_SECONDS (60), FUZZ_SEED (random, printed), FUZZ_WITHOUT (steps to leave out)."""
 
 import os
 import time

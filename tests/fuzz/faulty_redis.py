@@ -1,6 +1,6 @@
-"""A Redis connection that fails at a chosen command: the process is killed or stopped, or request or answer is lost.
+"""Faulty Redis connection: at a chosen command the process is killed or stopped, or request or answer is lost.
 
-The traps lie in memory that a worker shares with its supervisors and with the test, which can set them at any moment.
+The traps lie in memory that a worker shares with its supervisors and the test.
 """
 
 import mmap
@@ -22,7 +22,7 @@ TIMEOUT: Final = 5
 
 
 class Fault(IntEnum):
-    """What happens at a command."""
+    """A fault at a command."""
 
     NONE = 0
     KILL_BEFORE = 1
@@ -43,7 +43,7 @@ BEFORE: Final = (Fault.KILL_BEFORE, Fault.LOSE_REQUEST, Fault.STOP_BEFORE)
 
 
 class Shared:
-    """Whole numbers in memory that forked processes share."""
+    """Integers in memory shared with forked processes."""
 
     def __init__(self, size: int) -> None:
         self._numbers = memoryview(mmap.mmap(-1, 8 * size)).cast("q")
@@ -56,7 +56,7 @@ class Shared:
 
 
 class Traps:
-    """The faults that wait for one worker and its supervisors."""
+    """Pending faults of one worker and its supervisors."""
 
     def __init__(self) -> None:
         self._shared = Shared(8)
@@ -64,25 +64,24 @@ class Traps:
         """Set in the worker; its forks have another pid and are supervisors."""
 
     def set(self, role: Role, fault: Fault, commands: int) -> None:
-        """Let `fault` happen at the next but `commands` command of `role`."""
+        """Trigger `fault` at a later command of `role`, after `commands` others."""
         self._shared[SLOTS[role]] = commands
         self._shared[SLOTS[role] + 1] = fault
 
     def clear(self) -> None:
-        """Let nothing happen any more."""
         for first in SLOTS.values():
             self._shared[first + 1] = Fault.NONE
 
     def sent(self, role: Role) -> int:
-        """Return how many commands a role has sent."""
+        """Return the number of commands sent by a role."""
         return self._shared[SLOTS[role] + 2]
 
     def came(self, role: Role) -> int:
-        """Return how many faults have happened to a role."""
+        """Return the number of faults triggered for a role."""
         return self._shared[SLOTS[role] + 3]
 
     def next(self) -> Fault:
-        """Count a command, and return what happens at it."""
+        """Count a command; returns its fault."""
         first = SLOTS["worker" if os.getpid() == self.worker_pid else "supervisor"]
         self._shared[first + 2] += 1
         fault = Fault(self._shared[first + 1])
@@ -97,7 +96,7 @@ class Traps:
 
 
 class FaultyConnection(UnixDomainSocketConnection):
-    """A connection whose commands are counted; a pipeline and a script are one command each."""
+    """A connection that counts commands; a pipeline or a script counts as one."""
 
     def __init__(self, *, traps: Traps, path: str, **options: object) -> None:
         UnixDomainSocketConnection.__init__(self, path=path, **options)
@@ -106,7 +105,7 @@ class FaultyConnection(UnixDomainSocketConnection):
         self._fault = Fault.NONE
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Set the connection up without counting what that takes."""
+        """Set the connection up without counting its commands."""
         self._setting_up = True
         try:
             UnixDomainSocketConnection.on_connect_check_health(self, check_health)
@@ -114,7 +113,6 @@ class FaultyConnection(UnixDomainSocketConnection):
             self._setting_up = False
 
     def send_packed_command(self, command: object, check_health: bool = True) -> None:
-        """Send what one command is, unless the fault comes before it."""
         if not self._setting_up:
             fault = self._traps.next()
             if fault in BEFORE:
@@ -124,7 +122,6 @@ class FaultyConnection(UnixDomainSocketConnection):
         UnixDomainSocketConnection.send_packed_command(self, command, check_health)
 
     def read_response(self, *arguments: object, **options: object) -> object:
-        """Read the answer, unless it is lost."""
         try:
             return super().read_response(*arguments, **options)
         finally:
@@ -143,7 +140,7 @@ class FaultyConnection(UnixDomainSocketConnection):
 
 
 def faulty_redis(path: str, traps: Traps) -> Redis:
-    """Return a connection as the worker makes its own, but for the traps."""
+    """Return a connection like the worker's own, with traps."""
     pool = ConnectionPool(
         connection_class=FaultyConnection, path=path, traps=traps, socket_timeout=TIMEOUT,
         socket_connect_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0),

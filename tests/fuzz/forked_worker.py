@@ -1,6 +1,6 @@
-"""A real `preflight worker`, forked from the test process instead of started afresh: 20 ms instead of a second.
+"""A `preflight worker` forked from the test process: it starts in 20 ms instead of a second.
 
-The process runs `worker.queue.worker.serve`; only its stages, its waits and the connection it is given are the test's.
+It runs `worker.queue.service.serve`; stages, waits and connection are the test's.
 """
 
 import gc
@@ -21,14 +21,15 @@ from redis import Redis
 from rq import Queue
 
 from worker.config.settings import Settings
-from worker.queue import worker as service
+from worker.queue import service
+from worker.queue.worker import PreflightWorker
 
 STARTS_WITHIN: Final = 10.0
 PATH_OF_URL: Final = len("unix://")
 
 
 class ForkedWorker:
-    """One worker process, and what has been done to it."""
+    """A worker process forked from the test."""
 
     def __init__(
         self, settings: Settings, shared: Shared, directory: Path, number: int, *, traps: Traps, scaled: bool
@@ -55,10 +56,9 @@ class ForkedWorker:
         gc.freeze()
         self.pid = os.fork()
         if self.pid == 0:
-            _be_worker(settings, shared, self.traps, self.log, directory / "runs", scaled=scaled)
+            _run_worker(settings, shared, self.traps, self.log, directory / "runs", scaled=scaled)
 
     def alive(self) -> bool:
-        """Whether it still runs or stands still."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -66,7 +66,7 @@ class ForkedWorker:
         return self.status is None
 
     def family(self) -> Sequence[psutil.Process]:
-        """Return the worker and its supervisor, while they are there."""
+        """Return the processes of worker and supervisor that still exist."""
         if not self.alive():
             return ()
         try:
@@ -76,7 +76,6 @@ class ForkedWorker:
             return ()
 
     def supervisors(self) -> Sequence[psutil.Process]:
-        """Return the supervisor, while there is one."""
         return self.family()[1:]
 
     def kill(self) -> None:
@@ -85,27 +84,26 @@ class ForkedWorker:
             self.killed = True
             os.kill(self.pid, signal.SIGKILL)
 
-    def tell_to_stop(self) -> None:
-        """SIGTERM."""
+    def terminate(self) -> None:
         if self.alive():
             self.told += 1
             os.kill(self.pid, signal.SIGTERM)
 
-    def go_on(self) -> None:
-        """Wake up what stands still."""
+    def resume(self) -> None:
+        """Resume all suspended processes."""
         for process in self.family():
             with suppress(psutil.Error):
                 process.resume()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; returns whether it came."""
+        """Wait for the exit; returns whether it came in time."""
         deadline = time.monotonic() + seconds
         while self.alive() and time.monotonic() < deadline:
             time.sleep(0.005)
         return not self.alive()
 
-    def complaint(self) -> str | None:
-        """Return how it ended where nobody asked for it; None where all is well."""
+    def unexpected_exit(self) -> str | None:
+        """Return a description of an unexpected exit."""
         if self.alive() or self.status is None:
             return None
         if os.WIFSIGNALED(self.status):
@@ -117,22 +115,20 @@ class ForkedWorker:
         allowed = {0, 1} if self.told > 1 else {0} if self.told else set()
         return None if code in allowed else f"worker {self.number} ended by itself with exit code {code}"
 
-    def last_words(self, lines: int = 30) -> str:
-        """Return the end of its log."""
+    def log_tail(self, lines: int = 30) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(
             line if len(line) < 700 else f"{line[:150]} ... {line[-450:]}" for line in text.splitlines()[-lines:]
         )
 
     def end(self) -> None:
-        """Kill whatever is left of it."""
         self.kill()
-        self.go_on()
+        self.resume()
         if not self.wait(STARTS_WITHIN):
             raise RuntimeError(f"worker {self.number} cannot be killed")
 
 
-def _be_worker(
+def _run_worker(
     settings: Settings, shared: Shared, traps: Traps, log: Path, runs: Path, *, scaled: bool
 ) -> NoReturn:  # fmt: skip
     code = 70
@@ -148,7 +144,7 @@ def _be_worker(
             stages.scale()
             _monitor_in_whole_seconds()
             stages.set_clock_by(shared)
-        stages.put_in_place(shared, runs, obedient=scaled)
+        stages.install(shared, runs, obedient=scaled)
         traps.worker_pid = os.getpid()
 
         def connect(_: Settings) -> Redis:
@@ -167,11 +163,11 @@ def _be_worker(
 
 
 def _monitor_in_whole_seconds() -> None:
-    """Keep RQ's own interval as it is: Redis takes no fractions of seconds for a time to live."""
-    begin = service.PreflightWorker.__init__
+    """Keep RQ's own interval: Redis accepts only whole seconds as a time to live."""
+    begin = PreflightWorker.__init__
 
-    def begin_so(self: service.PreflightWorker, queue: Queue, connection: Redis, settings: Settings) -> None:
+    def begin_so(self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings) -> None:
         begin(self, queue, connection, settings)
         self.job_monitoring_interval = 2
 
-    setattr(service.PreflightWorker, "__init__", begin_so)  # noqa: B010 - mypy refuses the plain assignment
+    setattr(PreflightWorker, "__init__", begin_so)  # noqa: B010 - mypy refuses the plain assignment

@@ -1,4 +1,4 @@
-"""What somebody who can write to Redis may leave in a key: another type, or the right type with the wrong content."""
+"""Garbage in Redis keys: another type, or the right type with invalid content."""
 
 from contextlib import suppress
 from typing import Final
@@ -21,12 +21,11 @@ RAW = TypeAdapter(list[bytes])
 
 
 def all_keys(connection: Redis, pattern: str = "*") -> list[bytes]:
-    """Return the keys that there are, in order."""
     return sorted(RAW.validate_python(connection.keys(pattern)))
 
 
-def spoil(connection: Redis, key: bytes, how: int) -> str:
-    """Put garbage into a key, chosen by a number; returns what was done."""
+def corrupt(connection: Redis, key: bytes, how: int) -> str:
+    """Corrupt a key, in a way chosen by a number; returns a description."""
     kind = connection.type(key)
     kind = kind.decode() if isinstance(kind, bytes) else str(kind)
     alter = how % 2 == 0 and kind != "none"
@@ -64,7 +63,7 @@ def _replaced(connection: Redis, key: bytes, kind: str, how: int) -> str:
 
 
 def _altered(connection: Redis, key: bytes, kind: str, how: int) -> str:
-    """Put wrong content into a key of the right type."""
+    """Put invalid content into a key of the right type."""
     value = VALUES[how % len(VALUES)]
     how //= len(VALUES)
     match kind:

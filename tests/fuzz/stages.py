@@ -1,7 +1,4 @@
-"""What stands in for the training: stages that take milliseconds, so that the protocol around them can be tried often.
-
-Everything else of a worker is real: `serve`, its supervisors, the fence, the spool, `run_job`, `publish`, the manifest.
-"""
+"""Fake training stages that take milliseconds; supervisors, fence, spool, pipeline, `publish` and manifest are real."""
 
 import hashlib
 import os
@@ -16,10 +13,16 @@ from typing import Final, Literal, get_args
 from faulty_redis import Shared
 from pydantic import JsonValue
 
-from training.artifacts.publish import publish, save
+from calibration.choose import PlanChoice
+from training.artifacts.model_dir import save
+from training.artifacts.publish import publish
+from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.errors import ArtifactError, DatasetError
-from worker.jobs.pipeline import Run
+from worker.jobs import pipeline
+from worker.jobs.context import JobContext
+from worker.jobs.stages.publishing import finish
+from worker.jobs.stages.training import TrainingRun
 from worker.wire import TrainJob, TrainResult
 
 Behaviour = Literal["finish", "finish late", "fail", "fail late", "fail for retry", "break", "wait", "die", "die once"]
@@ -34,19 +37,18 @@ CLOCK: Final = 1
 """Place in the shared numbers: seconds by which the system clock is set wrong."""
 
 SCALED: Final[Mapping[str, float]] = {
-    "LEASE_MS": 600, "DEAD_AFTER": 0.6, "UNCLAIMED_AFTER": 0.25, "LOOK_EVERY": 0.1, "LOST_SIGHT": 0.3,
-    "MONITOR_EVERY": 0.1, "TAKE_WITHIN": 0.05, "HARD_TIMEOUT": 1, "FIRST_PAUSE": 0.005, "LONGEST_PAUSE": 0.1,
-    "BEAT_EVERY": 0.05, "LAST_WORDS": 0.05, "BUSY_PAUSE": 0.05, "FAREWELL": 0.1, "RETRY_EVERY": 0.05,
+    "LEASE_MS": 600, "LEASE_TIMEOUT": 0.6, "CLAIM_TIMEOUT": 0.25, "CHECK_INTERVAL": 0.1, "MAX_CHECK_GAP": 0.3,
+    "MONITOR_INTERVAL": 0.1, "BLMOVE_TIMEOUT": 0.05, "HARD_TIMEOUT": 1, "BASE_PAUSE_SECONDS": 0.005,
+    "MAX_PAUSE_SECONDS": 0.1, "HEARTBEAT_INTERVAL": 0.05, "FLUSH_TIMEOUT": 0.05, "BUSY_PAUSE": 0.05,
+    "REQUEUE_TIMEOUT": 0.1, "RETRY_INTERVAL": 0.05,
 }  # fmt: skip
 """Constants of `worker` and what they are here: a twentieth of themselves, so that a takeover takes half a second."""
 
 
 def scale() -> None:
-    """Shorten the waits in every module of `worker` that this process has loaded."""
+    """Shorten the waits in all loaded modules of `worker`."""
     found: set[str] = set()
-    modules = [
-        module for name, module in sys.modules.items() if name.startswith("worker.") and name != "worker.client.client"
-    ]
+    modules = [module for name, module in sys.modules.items() if name.startswith("worker.") and name != "worker.client"]
     for module in modules:
         for name in SCALED.keys() & vars(module).keys():
             setattr(module, name, SCALED[name] if name != "LEASE_MS" else int(SCALED[name]))
@@ -57,7 +59,7 @@ def scale() -> None:
 
 
 def set_clock_by(shared: Shared) -> None:
-    """Let `time.time` be wrong by what the test says; monotonic clocks stay right."""
+    """Shift `time.time` by the test's offset; monotonic clocks stay right."""
     true_time = time.time
 
     def wrong_time() -> float:
@@ -66,8 +68,8 @@ def set_clock_by(shared: Shared) -> None:
     setattr(time, "time", wrong_time)  # noqa: B010 - mypy refuses the plain assignment
 
 
-def put_in_place(shared: Shared, runs: Path, *, obedient: bool) -> None:
-    """Replace the stages of `Run`.
+def install(shared: Shared, runs: Path, *, obedient: bool) -> None:
+    """Replace the stages of the pipeline.
 
     Args:
         shared: numbers that the test sets.
@@ -78,40 +80,47 @@ def put_in_place(shared: Shared, runs: Path, *, obedient: bool) -> None:
     def nothing(*_: object) -> None:
         return
 
-    def training(run: Run, job: TrainJob, spec: TrainSpec, *_: object) -> TrainResult:
+    def select_plan(context: JobContext, job: TrainJob, spec: TrainSpec, *_: object) -> PlanChoice:  # noqa: ARG001
+        return PlanChoice(plan=job.plan.complete(spec, 1), source="kept", why="the test asks for none")
+
+    def train_and_publish(training: TrainingRun) -> TrainResult:
+        run = training.context
         _note(runs, f"{run.job_id} {run.attempt} {os.getpid()}")
-        behaviour: Behaviour = BEHAVIOURS[spec.seed % len(BEHAVIOURS)] if obedient else "finish"
+        behaviour: Behaviour = BEHAVIOURS[training.spec.seed % len(BEHAVIOURS)] if obedient else "finish"
         _train(run, behaviour, shared)
-        return _published(run, job, spec)
+        return _published(run, training.plan, training.spec)
 
-    for name in ("resources", "dataset", "plan"):
-        setattr(Run, name, nothing)
-    setattr(Run, "training", training)  # noqa: B010 - mypy refuses the plain assignment
+    stages = {
+        "detect_resources": nothing, "prepare_dataset": nothing, "select_plan": select_plan,
+        "train_and_publish": train_and_publish,
+    }  # fmt: skip
+    for name, stage in stages.items():
+        setattr(pipeline, name, stage)
 
 
-def _train(run: Run, behaviour: Behaviour, shared: Shared) -> None:
-    """Behave as a training does towards its `Run`."""
+def _train(run: JobContext, behaviour: Behaviour, shared: Shared) -> None:
+    """Behave as a training does towards its context."""
     steps = LATE_STEPS if behaviour in ("finish late", "fail late") else 4
     for step in range(1, steps + 1):
         _step(run, step, steps)
         if step == steps // 2:
             _misbehave(run, behaviour)
-            run.watch.further()
-            run.say("checkpoint_saved", {"epochs_done": 0, "steps_done": step, "seconds": 0.0, "bytes": 1})
+            run.control.mark_progress()
+            run.emit("checkpoint_saved", {"epochs_done": 0, "steps_done": step, "seconds": 0.0, "bytes": 1})
     deadline = time.monotonic() + WAIT_S
     while behaviour == "wait" and not shared[DRAINING] and time.monotonic() < deadline:
         time.sleep(STEP_S)
-        run.watch.look()
+        run.control.check()
 
 
-def _step(run: Run, step: int, steps: int) -> None:
+def _step(run: JobContext, step: int, steps: int) -> None:
     time.sleep(STEP_S)
-    run.say("progress", {"epoch": 1, "epochs": 1, "step": step, "steps": steps, "loss": 1.0, "accuracy": 0.5,
+    run.emit("progress", {"epoch": 1, "epochs": 1, "step": step, "steps": steps, "loss": 1.0, "accuracy": 0.5,
                          "samples_per_s": 1.0, "eta_s": 0.0})  # fmt: skip
-    run.watch.look()
+    run.control.check()
 
 
-def _misbehave(run: Run, behaviour: Behaviour) -> None:
+def _misbehave(run: JobContext, behaviour: Behaviour) -> None:
     match behaviour:
         case "fail" | "fail late":
             raise DatasetError("the data set is damaged, as the test asks")
@@ -125,9 +134,8 @@ def _misbehave(run: Run, behaviour: Behaviour) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _published(run: Run, job: TrainJob, spec: TrainSpec) -> TrainResult:
-    """Leave a model, as the training child and the supervisor do, and say so."""
-    plan = job.plan.complete(spec, 1)
+def _published(run: JobContext, plan: Plan, spec: TrainSpec) -> TrainResult:
+    """Publish a model as the training child and the supervisor do."""
     metrics: dict[str, JsonValue] = {
         "test_accuracy": 0.5, "test_loss": 1.0, "epochs": 1, "best_epoch": 1, "stopped_early": False,
         "train_seconds": 0.1, "samples_per_s": 1.0, "measured_epoch_s": 0.1,
@@ -137,14 +145,14 @@ def _published(run: Run, job: TrainJob, spec: TrainSpec) -> TrainResult:
         "job_id": run.job_id, "attempt": run.attempt, "spec": asdict(spec), "plan": asdict(plan), "metrics": metrics,
         "predicted_epoch_s": None,
     }  # fmt: skip
-    save(run.places.staged, model, facts)
-    run.watch.certain()
-    publish(run.places.staged, run.places.artifact)
+    save(run.paths.staged, model, facts)
+    run.control.assert_current()
+    publish(run.paths.staged, run.paths.artifact)
     digest = hashlib.sha256(model).hexdigest()
     figures: dict[str, JsonValue] = {
-        **metrics, "artifact": str(run.places.artifact), "model_sha256": digest, "predicted_epoch_s": None,
+        **metrics, "artifact": str(run.paths.artifact), "model_sha256": digest, "predicted_epoch_s": None,
     }  # fmt: skip
-    return run._finished(figures, plan)
+    return finish(run, figures, plan)
 
 
 def _note(path: Path, line: str) -> None:

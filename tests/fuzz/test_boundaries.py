@@ -1,6 +1,6 @@
-"""Every boundary between two commands of one job: a worker or its supervisor is killed, stopped or cut off there.
+"""Fuzzer of boundaries: a fault between any two commands of one job, in random order, as long as `budget` allows.
 
-In random order, with a random kind of job, for as long as `budget` allows: an hour is enough for all of them.
+An hour is enough for all of them.
 """
 
 import time
@@ -35,21 +35,21 @@ NewWorld = Callable[[], World]
 
 @pytest.fixture
 def new_world(tmp_path: Path) -> Iterator[NewWorld]:
-    """A function that makes an empty world."""
+    """Makes empty worlds."""
     made = iter(range(10**6))
     with redis_server() as url:
         yield lambda: World(url, tmp_path / str(next(made)))
 
 
 def cases(random: Random) -> Iterator[tuple[Boundary, Behaviour]]:
-    """Yield every boundary with some job, again and again."""
+    """Yield all boundaries in random order, each with a random job, without end."""
     while True:
         for boundary in random.sample(BOUNDARIES, len(BOUNDARIES)):
             yield boundary, random.choice(JOBS)
 
 
 def problems_at(world: World, boundary: Boundary, behaviour: Behaviour) -> str:
-    """Return what is wrong after a fault at a boundary; empty where all is well."""
+    """Return the problems after a fault at a boundary."""
     role, fault, commands = boundary
     try:
         world.enqueue(behaviour, ensure=False)
@@ -69,7 +69,7 @@ def problems_at(world: World, boundary: Boundary, behaviour: Behaviour) -> str:
 
 @pytest.mark.timeout(TIMEOUT_S)
 def test_a_fault_at_any_command_harms_no_job(new_world: NewWorld, capsys: pytest.CaptureFixture[str]) -> None:
-    """One worker begins the jobs, the fault comes, and others end what it has left."""
+    """One worker begins the jobs, the fault strikes, and other workers end them."""
     deadline, tried = time.monotonic() + BOUNDARIES_S, set()
     for boundary, behaviour in cases(Random(SEED)):  # noqa: S311 - dice
         problems = problems_at(new_world(), boundary, behaviour)

@@ -1,4 +1,4 @@
-"""What the fuzzers have found, each by what it is; smallest first."""
+"""Defects that the fuzzers have found, smallest first."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,14 +34,12 @@ def test_a_job_without_failure_ttl_fails_once(world: World, retries: int) -> Non
     assert world.drain() == []
 
 
-def test_what_is_kept_of_a_failure_has_a_time_to_live(world: World) -> None:
-    """`rq:results` of a failed job was kept for ever."""
+def test_results_of_a_failed_job_have_a_time_to_live(world: World) -> None:
     world.enqueue_by_rq("fail", Options())
     assert world.drain() == []
 
 
-def test_what_is_kept_of_a_job_cancelled_in_the_queue_has_a_time_to_live(world: World) -> None:
-    """RQ's hash was kept for ever."""
+def test_a_job_cancelled_in_the_queue_has_a_time_to_live(world: World) -> None:
     world.enqueue("finish", ensure=False)
     world.cancel(0)
     assert world.drain() == []
@@ -49,15 +47,15 @@ def test_what_is_kept_of_a_job_cancelled_in_the_queue_has_a_time_to_live(world: 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER])
 @pytest.mark.parametrize("commands", range(10))
-def test_no_lost_answer_ends_a_worker_that_signs_on(world: World, fault: Fault, commands: int) -> None:
-    """RQ's constructor asks Redis who is connected, and gave up when the connection broke there."""
+def test_no_lost_answer_ends_a_starting_worker(world: World, fault: Fault, commands: int) -> None:
+    """RQ's constructor asks Redis for its clients, and raised when the connection broke there."""
     world.start_worker("worker", fault, commands)
     wait_until(lambda: world.workers[0].traps.came("worker") > 0)
     assert world.drain() == []
 
 
-def test_a_job_that_kills_its_workers_is_put_away_once(world: World) -> None:
-    """The reaper took one taking for the next, and a worker went on with a job that was in quarantine already."""
+def test_a_job_that_kills_its_workers_is_quarantined_once(world: World) -> None:
+    """The reaper mistook one execution for the next, and a worker continued a quarantined job."""
     for _ in range(4):
         world.enqueue("die", ensure=False)
     for _ in range(3):
@@ -66,8 +64,8 @@ def test_a_job_that_kills_its_workers_is_put_away_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("commands", range(6))
-def test_a_worker_that_slept_runs_no_job_that_has_failed_meanwhile(world: World, commands: int) -> None:
-    """It stood still before its claim; nothing asked again whether the job had ended."""
+def test_a_suspended_worker_runs_no_job_that_has_failed_meanwhile(world: World, commands: int) -> None:
+    """It was suspended before its claim."""
     world.enqueue("fail", ensure=False)
     world.start_worker("supervisor", Fault.STOP_BEFORE, commands)
     wait_until(lambda: world.workers[0].traps.came("supervisor") > 0)
@@ -78,17 +76,17 @@ def test_a_worker_that_slept_runs_no_job_that_has_failed_meanwhile(world: World,
     assert len(world.runs()) == 2  # the plain job's is one
 
 
-def spoil_by_string(connection: Redis, key: str) -> None:
+def corrupt_by_string(connection: Redis, key: str) -> None:
     connection.delete(key)
     connection.set(key, "x", ex=1000)
 
 
-def spoil_by_hash(connection: Redis, key: str) -> None:
+def corrupt_by_hash(connection: Redis, key: str) -> None:
     connection.delete(key)
     connection.hset(key, "x", "x")
 
 
-@pytest.mark.parametrize("spoil", [spoil_by_string, spoil_by_hash])
+@pytest.mark.parametrize("corrupt", [corrupt_by_string, corrupt_by_hash])
 @pytest.mark.parametrize(
     "key",
     ["rq:queue:preflight", "rq:queue:preflight:intermediate", "rq:wip:preflight", "rq:finished:preflight",
@@ -96,23 +94,21 @@ def spoil_by_hash(connection: Redis, key: str) -> None:
      "preflight:quarantine", "preflight:totals"],
 )  # fmt: skip
 def test_no_shared_key_of_a_wrong_type_stops_the_queue(
-    world: World, key: str, spoil: Callable[[Redis, str], None]
+    world: World, key: str, corrupt: Callable[[Redis, str], None]
 ) -> None:
     """Worker processes ended, healthy jobs went to quarantine, or all jobs waited."""
-    spoil(world.connection, key)
+    corrupt(world.connection, key)
     assert world.drain() == []
 
 
 @pytest.mark.parametrize("behaviour", ["finish late", "fail late"])
-def test_a_registry_that_is_spoiled_while_a_job_runs_takes_its_end_nevertheless(
-    world: World, behaviour: Behaviour
-) -> None:
-    """The script stopped half way, and what was tried again said that all was done: no time to live, no registry."""
+def test_a_registry_broken_while_a_job_runs_gets_its_end_nevertheless(world: World, behaviour: Behaviour) -> None:
+    """The script stopped half-way, and its repetition found nothing to do: no time to live, no registry."""
     world.enqueue(behaviour, ensure=False)
     world.start_worker()
     wait_until(lambda: len(world.runs()) == 1)
     for registry in ("finished", "failed"):
-        spoil_by_string(world.connection, f"rq:{registry}:preflight")
+        corrupt_by_string(world.connection, f"rq:{registry}:preflight")
     assert world.drain() == []
     assert world.connection.type("rq:finished:preflight") == b"zset"
 
@@ -123,5 +119,5 @@ def test_no_key_of_a_wrong_type_of_one_job_ends_a_worker(world: World, key: str)
     world.enqueue("finish", ensure=False)
     (job,) = world.jobs.values()
     world.connection.set(key.format(job.id), "x", ex=1000)
-    job.spoiled = True
+    job.corrupted = True
     assert world.drain() == []

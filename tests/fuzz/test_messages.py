@@ -1,7 +1,6 @@
-"""The fuzzer of messages: job hashes grown from valid ones, and every field of RQ's at its edges, before a real worker.
+"""Fuzzer of messages: mutated job hashes, and every field of RQ's at its bounds, before a real worker.
 
-The worker's waits are its own here; only the stages of a training are not (`stages`), so that a message which turns out
-valid takes milliseconds. `budget` says for how long.
+Waits are real; the training is not (`stages`), so that a valid message takes milliseconds.
 """
 
 import time
@@ -38,7 +37,7 @@ OVER: Final = (b"finished", b"failed", b"canceled", b"stopped")
 
 
 class Bench:
-    """A worker, and who puts messages before it."""
+    """A worker and a producer of hostile messages."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.settings = Settings(
@@ -58,7 +57,7 @@ class Bench:
         return ForkedWorker(self.settings, Shared(8), self._directory, self._good, traps=Traps(), scaled=False)
 
     def alone(self, entry: Hostile) -> list[str]:
-        """Return what is wrong with one message before a new worker on an empty Redis."""
+        """Return the problems of one message with a new worker and an empty Redis."""
         self.worker.end()
         self.connection.flushall()
         self.worker = self._new_worker()
@@ -69,7 +68,7 @@ class Bench:
         self.connection.close()
 
     def problems(self, batch: list[Hostile]) -> list[str]:
-        """Put a batch before the worker, a plain job behind it, and return what is wrong then."""
+        """Enqueue a batch and a plain job behind it, and return the problems."""
         for entry in batch:
             entry.put(self.connection, self.queue.key)
         self._good += 1
@@ -78,14 +77,14 @@ class Bench:
         state, began = keys.state(job_id), time.monotonic()
         while self.connection.hget(state, "status") != b"finished":
             if not self.worker.alive():
-                return [f"the worker ended: {self.worker.complaint()}\n{self.worker.last_words()}"]
+                return [f"the worker ended: {self.worker.unexpected_exit()}\n{self.worker.log_tail()}"]
             if time.monotonic() - began > DELAY_S + EACH_S * len(batch):
-                return [f"the next job waits for {time.monotonic() - began:.1f} s\n{self.worker.last_words()}"]
+                return [f"the next job waits for {time.monotonic() - began:.1f} s\n{self.worker.log_tail()}"]
             time.sleep(0.005)
         return ["what came from Redis was executed"] if self.tripwire.exists() else self._endless(batch)
 
     def left_behind(self) -> list[str]:
-        """Return what still waits or runs, long after the last message."""
+        """Return messages that still wait or run long after the last one."""
         deadline = time.monotonic() + SETTLED_S
         while found := self._waiting():
             if time.monotonic() > deadline:
@@ -94,7 +93,7 @@ class Bench:
         return []
 
     def _endless(self, batch: list[Hostile]) -> list[str]:
-        """Return the keys of a batch that are kept for ever."""
+        """Return the keys of a batch without a time to live."""
         keys_without_end = [key for key in all_keys(self.connection, "preflight:{*") if self.connection.ttl(key) == -1]
         hashes = [b"rq:job:" + entry.id for entry in batch if entry.kind == "hash" and not _kept_on_request(entry)]
         keys_without_end += [key for key in hashes if self.connection.ttl(key) == -1]
@@ -108,7 +107,7 @@ class Bench:
 
 
 def _kept_on_request(entry: Hostile) -> bool:
-    """Whether it is its producer who wants the hash kept: for ever, or by saying that the job has ended already."""
+    """Whether the producer asked for a hash without a time to live, or marked the job as ended."""
     kept = b"-1" in (entry.fields.get(b"result_ttl"), entry.fields.get(b"failure_ttl"))
     return kept or entry.fields.get(b"status") in OVER
 
@@ -123,7 +122,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.timeout(TIMEOUT_S)
 def test_no_message_ends_a_worker_or_delays_the_next_job(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """As many of ten thousand as the budget allows: all of them where it is an hour."""
+    """As many of ten thousand as the budget allows."""
     grow = Grower(Random(SEED), bench.tripwire)  # noqa: S311 - dice
     deadline, count = time.monotonic() + MESSAGES_S, 0
     while count < MESSAGES and time.monotonic() < deadline:

@@ -1,10 +1,8 @@
-"""The protocol fuzzer: producers, workers, kills, lost answers, lost data, garbage and wrong clocks in any order.
+"""Fuzzer of the protocol: producers, workers, kills, lost answers, lost data, garbage and wrong clocks in any order.
 
-What is tried is the protocol between them: Redis, worker processes, supervisors, signals and files are real, the
-training is not (`stages`), and waits are a twentieth of themselves. `world` says what must hold after each storm.
-
-`budget` says for how long. A failure names the seed that begins with the storm that failed; the same seed again takes
-the same steps, at other moments.
+Redis, worker processes, supervisors, signals and files are real; the training is not (`stages`), and waits are a
+twentieth of the real ones. `world` says what must hold after each storm. A failure names the seed of its storm; the
+same seed takes the same steps, at other moments.
 """
 
 import time
@@ -39,21 +37,29 @@ options = some.builds(
 )  # fmt: skip
 
 
-def allowed(name: str) -> Callable[[object], bool]:
-    """Return a function that says whether a rule is to be used."""
-    return lambda _: name not in WITHOUT
+Step = Callable[..., None]
+
+
+def step(name: str, as_rule: Callable[[Step], Step]) -> Step:
+    """Return the rule that calls the method `name` of the world, unless the budget leaves it out."""
+
+    def call(storm: "Storm", **drawn: object) -> None:
+        getattr(storm.world, name)(**drawn)
+
+    call.__name__ = name
+    return precondition(lambda _: name not in WITHOUT)(as_rule(call))
 
 
 class OutOfTime(BaseException):
-    """The budget is used up; not an Exception, so that hypothesis lets it through."""
+    """The budget is used up; no Exception, so that hypothesis lets it through."""
 
 
 class Broken(BaseException):
-    """A promise was broken; not an Exception, because the same storm again may take another course."""
+    """A guarantee was broken; no Exception, because a repeated storm may take another course."""
 
 
 class Storm(RuleBasedStateMachine):
-    """One storm, and the calm after it."""
+    """One storm, and the recovery after it."""
 
     make: ClassVar[Callable[[], World]]
     deadline: ClassVar[float]
@@ -71,89 +77,26 @@ class Storm(RuleBasedStateMachine):
         for _ in range(workers):
             self.world.start_worker()
 
-    @rule(behaviour=behaviours, ensure=some.booleans())
-    def enqueue(self, behaviour: Behaviour, ensure: bool) -> None:
-        self.world.enqueue(behaviour, ensure=ensure)
-
-    @rule()
-    def start_worker(self) -> None:
-        self.world.start_worker()
-
-    @rule(behaviour=behaviours, options=options)
-    def enqueue_by_rq(self, behaviour: Behaviour, options: Options) -> None:
-        self.world.enqueue_by_rq(behaviour, options)
-
-    @rule(number=numbers)
-    def enqueue_again(self, number: int) -> None:
-        self.world.enqueue_again(number)
-
-    @rule(number=numbers)
-    def cancel(self, number: int) -> None:
-        self.world.cancel(number)
-
-    @rule(number=numbers)
-    def stop_command(self, number: int) -> None:
-        self.world.stop(number)
-
-    @rule(command=some.sampled_from(COMMANDS))
-    def odd_command(self, command: bytes) -> None:
-        self.world.command(command)
-
-    @rule(number=numbers, role=roles, fault=faults, commands=some.integers(0, 40))
-    def trap(self, number: int, role: Role, fault: Fault, commands: int) -> None:
-        self.world.trap(number, role, fault, commands)
-
-    @rule(number=numbers, role=roles)
-    def kill(self, number: int, role: Role) -> None:
-        self.world.kill(number, role)
-
-    @rule(number=numbers, role=roles)
-    def freeze(self, number: int, role: Role) -> None:
-        self.world.freeze(number, role)
-
-    @rule(number=numbers)
-    def go_on(self, number: int) -> None:
-        self.world.go_on(number)
-
-    @rule(number=numbers)
-    def tell_to_stop(self, number: int) -> None:
-        self.world.tell_to_stop(number)
-
-    @rule(seconds=some.sampled_from((0.005, 0.02, 0.05, 0.1, 0.3, 0.8)))
-    def let_time_pass(self, seconds: float) -> None:
-        self.world.sleep(seconds)
-
-    @rule(seconds=some.sampled_from((-86_400, -3600, 3600, 86_400, 0)))
-    def set_clock(self, seconds: int) -> None:
-        self.world.set_clock(seconds)
-
-    @precondition(allowed("empty"))
-    @rule()
-    def empty(self) -> None:
-        self.world.empty()
-
-    @precondition(allowed("roll_back"))
-    @rule()
-    def take_snapshot(self) -> None:
-        self.world.take_snapshot()
-
-    @precondition(allowed("roll_back"))
-    @rule()
-    def roll_back(self) -> None:
-        self.world.roll_back()
-
-    @rule()
-    def cut(self) -> None:
-        self.world.cut()
-
-    @rule(full=some.booleans())
-    def fill(self, full: bool) -> None:
-        self.world.fill(full=full)
-
-    @precondition(allowed("garbage"))
-    @rule(which=numbers, how=numbers)
-    def garbage(self, which: int, how: int) -> None:
-        self.world.garbage(which, how)
+    enqueue = step("enqueue", rule(behaviour=behaviours, ensure=some.booleans()))
+    start_worker = step("start_worker", rule())
+    enqueue_by_rq = step("enqueue_by_rq", rule(behaviour=behaviours, options=options))
+    enqueue_again = step("enqueue_again", rule(number=numbers))
+    cancel = step("cancel", rule(number=numbers))
+    stop = step("stop", rule(number=numbers))
+    command = step("command", rule(command=some.sampled_from(COMMANDS)))
+    trap = step("trap", rule(number=numbers, role=roles, fault=faults, commands=some.integers(0, 40)))
+    kill = step("kill", rule(number=numbers, role=roles))
+    freeze = step("freeze", rule(number=numbers, role=roles))
+    resume = step("resume", rule(number=numbers))
+    terminate = step("terminate", rule(number=numbers))
+    sleep = step("sleep", rule(seconds=some.sampled_from((0.005, 0.02, 0.05, 0.1, 0.3, 0.8))))
+    set_clock = step("set_clock", rule(seconds=some.sampled_from((-86_400, -3600, 3600, 86_400, 0))))
+    empty = step("empty", rule())
+    take_snapshot = step("take_snapshot", rule())
+    roll_back = step("roll_back", rule())
+    cut = step("cut", rule())
+    fill = step("fill", rule(full=some.booleans()))
+    garbage = step("garbage", rule(which=numbers, how=numbers))
 
     def teardown(self) -> None:
         world = self.world
@@ -170,7 +113,7 @@ class Storm(RuleBasedStateMachine):
 
 @pytest.fixture
 def storms(tmp_path: Path) -> Iterator[type[Storm]]:
-    """The machine, on a Redis of its own."""
+    """The state machine with its own Redis."""
     with redis_server() as url:
 
         class Storms(Storm):

@@ -1,25 +1,23 @@
-"""One Redis, its producers and workers, what is done to them, and the judge of what became of the jobs.
+"""One Redis, its producers and workers, the faults, and the check of every job's outcome.
 
 **Every accepted job** (`enqueue` returned, or the outbox enqueued it again) **ends exactly once, with a reason**:
 
 - its last lifecycle event is `training_done`, `job_failed` with a reason, or `job_cancelled`; RQ's hash is gone or
   says finished, failed, canceled or stopped; the state agrees;
-- it is told `training_done` at most once, and nothing follows a `training_done` but what a further submission of
-  the same id brings about; failures that are not retried are told at most once for each submission, and where
-  something was killed or cut off at most once by each attempt: one that dies between telling and booking its failure
-  is followed by another;
-- RQ holds at most one result for each submission;
+- `training_done` is published at most once, and only a further submission of the id adds events after it; failures that
+  are not retried are published at most once per submission, and where a process was killed or cut off, once per
+  attempt: one that dies between publishing and recording its failure is followed by another;
+- RQ holds at most one result per submission;
 - the model on disk is that of the result;
 - it is in none of: queue, intermediate queue, started registry, executions.
 
-**The weaker rule** holds for a job whose data a Redis that was emptied or rolled back has lost, and for one of whose
-keys was overwritten: it may end in any way, more than once or never be heard of again, but it must not stay in the
-queue, the intermediate queue or the started registry. Overwriting one of these three loses what stood in it: all jobs
-come under the weaker rule then. A job that was enqueued with `ensure=True` and lost its data to an emptied Redis must
-still end.
+**The weaker rule** holds for jobs that an emptied or restored Redis may have lost, and for those with a corrupted key:
+they may end in any way, more than once or never, but must not stay in queue, intermediate queue or started registry.
+Where one of these three was corrupted, it holds for all jobs. A job enqueued with `ensure=True` and lost by an emptied
+Redis must still end.
 
-**At any time**: no worker ends unless it was told to or killed. **After the storm**: the next plain job finishes, and
-every key of a job that has ended has a time to live.
+**At any time**: no worker exits unless it was terminated or killed. **After the storm**: the next plain job finishes,
+and every key of an ended job has a time to live.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ import psutil
 import stages
 from faulty_redis import Fault, Role, Shared, Traps
 from forked_worker import ForkedWorker
-from garbage import RAW, all_keys, spoil
+from garbage import RAW, all_keys, corrupt
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from rq import Queue, Retry
@@ -44,7 +42,7 @@ from rq.command import send_stop_job_command
 from rq.serializers import JSONSerializer
 from stages import BEHAVIOURS, Behaviour
 
-from training.artifacts.publish import MODEL
+from training.artifacts.model_dir import MODEL
 from worker.broker import keys
 from worker.broker.replies import text
 from worker.client import Client
@@ -67,7 +65,7 @@ PARTS: Final = re.compile(r"[:{}]+")
 
 @dataclass(slots=True)
 class Submitted:
-    """A job that was accepted."""
+    """An accepted job."""
 
     id: str
     behaviour: Behaviour
@@ -75,7 +73,7 @@ class Submitted:
     submissions: int = 1
     lost: bool = False
     """Whether Redis may have lost data of it."""
-    spoiled: bool = False
+    corrupted: bool = False
     """Whether one of its keys was overwritten."""
     endless: bool = False
     """Whether its producer asked for a result without a time to live."""
@@ -83,7 +81,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a producer that uses RQ itself may ask for."""
+    """RQ's options of a job."""
 
     result_ttl: int | None = None
     failure_ttl: int | None = None
@@ -94,10 +92,9 @@ class Options:
 
 
 class World:
-    """Everything that one example consists of."""
+    """Redis, producers and workers of one example."""
 
     def __init__(self, url: str, directory: Path) -> None:
-        """Begin with an empty Redis and no worker."""
         self.directory = directory
         directory.mkdir(parents=True)
         self.settings = Settings(
@@ -126,7 +123,6 @@ class World:
     # --- producers
 
     def enqueue(self, behaviour: Behaviour, *, ensure: bool) -> None:
-        """Enqueue by the client."""
         job = self._new(behaviour, ensure=ensure)
         self.note(f"client enqueues {job.id}: {behaviour}{', ensured' if ensure else ''}")
         try:
@@ -138,13 +134,12 @@ class World:
             self.jobs[job.id] = job
 
     def enqueue_by_rq(self, behaviour: Behaviour, options: Options) -> None:
-        """Enqueue by RQ's own means."""
         job = self._new(behaviour, ensure=False)
         self.note(f"RQ enqueues {job.id}: {behaviour}, {options}")
         self._enqueue_by_rq(job, options)
 
     def enqueue_again(self, number: int) -> None:
-        """Enqueue an id again by RQ's own means, which do not ask whether it is there."""
+        """Enqueue an id again with RQ, which does not check whether it exists."""
         if (job := self._some(number)) is not None:
             self.note(f"RQ enqueues {job.id} again")
             self._enqueue_by_rq(job, Options())
@@ -179,14 +174,13 @@ class World:
         return jobs[number % len(jobs)] if jobs else None
 
     def cancel(self, number: int) -> None:
-        """Cancel some job by the client."""
         if (job := self._some(number)) is not None:
             self.note(f"client cancels {job.id}")
             with suppress(RedisError, ResponseError):
                 self.client.cancel(job.id)
 
     def stop(self, number: int) -> None:
-        """Stop some job by RQ's own command."""
+        """Send RQ's stop command."""
         if (job := self._some(number)) is not None:
             self.note(f"RQ's stop command for {job.id}")
             with suppress(Exception):  # it does not run, or is no job any more
@@ -201,7 +195,7 @@ class World:
     # --- workers
 
     def start_worker(self, role: Role = "worker", fault: Fault = Fault.NONE, commands: int = 0) -> None:
-        """Start one more, unless there are enough; with a fault that waits for it."""
+        """Start a worker with a trap, unless there are enough."""
         if sum(worker.alive() for worker in self.workers) < MOST_WORKERS:
             self.note(f"worker {len(self.workers)} starts; {fault.name} for the {role} in {commands} commands")
             self.disturbed = self.disturbed or fault is not Fault.NONE
@@ -218,7 +212,6 @@ class World:
         return alive[number % len(alive)] if alive else None
 
     def trap(self, number: int, role: Role, fault: Fault, commands: int) -> None:
-        """Set a trap for some worker."""
         if (worker := self._worker(number)) is not None:
             sent = worker.traps.sent(role)
             self.disturbed = True
@@ -226,7 +219,6 @@ class World:
             worker.traps.set(role, fault, commands)
 
     def kill(self, number: int, role: Role) -> None:
-        """SIGKILL a worker or a supervisor."""
         if (worker := self._worker(number)) is None:
             return
         self.disturbed = True
@@ -247,20 +239,18 @@ class World:
                 with suppress(psutil.Error):
                     process.suspend()
 
-    def go_on(self, number: int) -> None:
-        """SIGCONT whatever stands still of a worker."""
+    def resume(self, number: int) -> None:
+        """SIGCONT a worker and its supervisor."""
         if (worker := self._worker(number)) is not None:
             self.note(f"SIGCONT of worker {worker.number}")
-            worker.go_on()
+            worker.resume()
 
-    def tell_to_stop(self, number: int) -> None:
-        """SIGTERM a worker."""
+    def terminate(self, number: int) -> None:
         if (worker := self._worker(number)) is not None:
             self.note(f"SIGTERM of worker {worker.number}")
-            worker.tell_to_stop()
+            worker.terminate()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         self.note(f"{seconds:g} s pass")
         time.sleep(seconds)
 
@@ -272,14 +262,12 @@ class World:
     # --- Redis
 
     def empty(self) -> None:
-        """Lose everything."""
         self.disturbed = True
         self.note("Redis is emptied")
         self.connection.flushall()
         self._lose()
 
     def take_snapshot(self) -> None:
-        """Remember everything."""
         self.note("snapshot of Redis")
         self.connection.config_set("maxmemory", 0)
         self._snapshot = []
@@ -292,7 +280,7 @@ class World:
                 self._snapshot.append((key, max(0, ttl), dump))
 
     def roll_back(self) -> None:
-        """Come back with what was remembered."""
+        """Restore the snapshot."""
         self.disturbed = True
         self.note(f"Redis is rolled back to {len(self._snapshot)} keys")
         self.connection.config_set("maxmemory", 0)
@@ -315,20 +303,20 @@ class World:
             self.connection.client_kill_filter(_type=kind, skipme=True)
 
     def fill(self, *, full: bool) -> None:
-        """Let Redis have no memory left, or enough again."""
+        """Let Redis run out of memory, or recover."""
         self.disturbed = self.disturbed or full
         self.note("Redis is full" if full else "Redis has room")
         self.connection.config_set("maxmemory", 1 if full else 0)
 
     def garbage(self, which: int, how: int) -> None:
-        """Put garbage into a key that is there, or could be."""
+        """Corrupt a key that exists, or could."""
         names = sorted({*all_keys(self.connection), *self._names()})
         key = names[which % len(names)]
-        self.note(f"garbage in {key.decode()}: {spoil(self.connection, key, how)}")
+        self.note(f"garbage in {key.decode()}: {corrupt(self.connection, key, how)}")
         self._blame(key.decode(errors="replace"))
 
     def _names(self) -> list[bytes]:
-        """Return keys of jobs and of the queue that may not be there yet."""
+        """Return keys of jobs and of the queue that may not exist yet."""
         of_job = (keys.events, keys.lifecycle, keys.state, keys.fence, keys.lease, keys.cancel, keys.result, keys.plan)
         names = [name(job) for job in list(self.jobs)[-2:] for name in of_job]
         names += [f"rq:{part}:{job}" for job in list(self.jobs)[-2:] for part in ("job", "executions", "results")]
@@ -344,25 +332,25 @@ class World:
         ]  # fmt: skip
 
     def _blame(self, key: str) -> None:
-        """Note whose key was overwritten."""
+        """Note whose key was corrupted."""
         queue = self.queue
         everybody = key in (queue.key, queue.intermediate_queue_key, queue.started_job_registry.key)
         for job in self.jobs.values():
             if everybody or f"{{{job.id}}}" in key or job.id in key.split(":"):
-                job.spoiled = True
+                job.corrupted = True
 
     # --- judgement
 
-    def complaints(self) -> list[str]:
-        """Return which workers ended by themselves so far."""
+    def unexpected_exits(self) -> list[str]:
+        """Return the unexpected exits so far."""
         return [
-            f"{complaint}\n{worker.last_words()}"
+            f"{unexpected_exit}\n{worker.log_tail()}"
             for worker in self.workers
-            if (complaint := worker.complaint()) is not None
+            if (unexpected_exit := worker.unexpected_exit()) is not None
         ]
 
     def drain(self) -> list[str]:
-        """Let the storm pass, have healthy workers do what is left, and return what is wrong then."""
+        """End the storm, let healthy workers finish, and return the problems."""
         self.note("--- the storm is over")
         self.fill(full=False)
         self.shared[stages.CLOCK] = 0
@@ -376,28 +364,28 @@ class World:
         problems = [] if settled else self._problems()
         problems += self._plain_job()
         problems += self._stop_all()
-        return problems + self.complaints()
+        return problems + self.unexpected_exits()
 
     def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        while not (held := holds()) and time.monotonic() < deadline and not self.complaints():
+        while not (held := holds()) and time.monotonic() < deadline and not self.unexpected_exits():
             self._wake_all()
             self._resubmit()
             time.sleep(0.02)
         return held or holds()
 
     def _wake_all(self) -> None:
-        """Wake up what stands still; a trap that was met before it was taken away may close only now."""
+        """Resume suspended processes; a trap that was met may suspend one late."""
         for worker in self.workers:
-            worker.go_on()
+            worker.resume()
 
     def _resubmit(self) -> None:
-        """Do what a producer does for the jobs that it ensured."""
+        """Resubmit the ensured jobs."""
         with suppress(RedisError, ResponseError):
             self.client.resubmit()
 
     def _plain_job(self) -> list[str]:
-        """Return what is wrong with the next plain job."""
+        """Return the problems of the next plain job."""
         self.note("the next plain job")
         job = self._new("finish", ensure=False)
         try:
@@ -411,18 +399,18 @@ class World:
         return [f"the next plain job is not finished after {PLAIN_WITHIN:g} s: {found}"]
 
     def _stop_all(self) -> list[str]:
-        """Tell every worker to stop, and return which do not."""
+        """Terminate every worker; returns those that do not exit."""
         self._wake_all()
         for worker in self.workers:
-            worker.tell_to_stop()
+            worker.terminate()
         return [
-            f"worker {worker.number} did not stop within {STOPS_WITHIN:g} s\n{worker.last_words()}"
+            f"worker {worker.number} did not stop within {STOPS_WITHIN:g} s\n{worker.log_tail()}"
             for worker in self.workers
             if not worker.wait(STOPS_WITHIN)
         ]
 
     def _problems(self) -> list[str]:
-        """Return what is not as it must be once nothing is left to be done."""
+        """Return violations of the rules above once all work is done."""
         try:
             busy = [
                 f"{name} holds {found}" for name, found in (("the queue", self._entries(self.queue.key)),
@@ -447,12 +435,12 @@ class World:
         return [b"something else"]
 
     def _job_problems(self, job: Submitted) -> list[str]:
-        if job.spoiled or (job.lost and not job.ensured):
+        if job.corrupted or (job.lost and not job.ensured):
             return []
         if job.lost:
             ended = self.client.status(job.id).status in ("finished", "failed", "cancelled")
             return [] if ended else [f"ensured, but {self.client.status(job.id).status}"]
-        events = self.client.turning_points(job.id)
+        events = self.client.lifecycle_events(job.id)
         kinds = [event.type for event in events]
         last = next((event for event in reversed(events) if event.type != "warning"), None)
         problems = []
@@ -494,8 +482,8 @@ class World:
         return [] if digest == result.model_sha256 else ["the model on disk is another attempt's than the result"]
 
     def _endless(self) -> list[str]:
-        """Return the keys of jobs that have no time to live though their jobs are over."""
-        ours = {job.id for job in self.jobs.values() if not (job.endless or job.spoiled)}
+        """Return keys of ended jobs without a time to live."""
+        ours = {job.id for job in self.jobs.values() if not (job.endless or job.corrupted)}
         of_jobs = [key.decode(errors="replace") for key in all_keys(self.connection) if key.startswith(OF_JOBS)]
         return [
             f"{name} has no time to live"
@@ -504,13 +492,13 @@ class World:
         ]
 
     def report(self, problems: Sequence[str]) -> str:
-        """Return everything that is needed to understand a failure."""
+        """Return history, jobs, runs and logs for a failure."""
         jobs = [
-            f"{job.id}: {job.behaviour}{', lost' * job.lost}{', spoiled' * job.spoiled}, "
+            f"{job.id}: {job.behaviour}{', lost' * job.lost}{', corrupted' * job.corrupted}, "
             f"{[event.type + ':' + str(event.attempt) for event in self._told(job)]}"
             for job in self.jobs.values()
         ]
-        logs = [f"--- worker {worker.number}\n{worker.last_words()}" for worker in self.workers]
+        logs = [f"--- worker {worker.number}\n{worker.log_tail()}" for worker in self.workers]
         return "\n".join([*problems, "--- history", *self.history, "--- jobs", *jobs, "--- runs", *self.runs(), *logs])
 
     def runs(self) -> list[str]:
@@ -520,12 +508,11 @@ class World:
 
     def _told(self, job: Submitted) -> list[AnyEvent]:
         try:
-            return self.client.turning_points(job.id)
+            return self.client.lifecycle_events(job.id)
         except (RedisError, ResponseError):
             return []
 
     def close(self) -> None:
-        """End every process and remove the directory."""
         for worker in self.workers:
             worker.end()
         self.connection.close()

@@ -2,28 +2,22 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markdown_pages import anchors
 
 from training.errors import PreflightError
-from worker.config import docs as settings_doc
+from worker.config import docs
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("worker", "calibration", "training")
 FOUND = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("tests/**/*.md")]
 PAGES = sorted(page for page in FOUND if "node_modules" not in page.parts)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-ANCHOR = re.compile(r'<a id="([^"]+)">')
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-
-
-def anchors(page: Path) -> set[str]:
-    """Return what a link may name behind `#`: explicit anchors, and headings as GitHub spells them."""
-    text = page.read_text()
-    headings = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
-    return headings | set(ANCHOR.findall(text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -38,17 +32,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_the_house_names_every_module() -> None:
-    """README's list of files has each module of the three rooms, and none that is gone."""
-    house = (ROOT / "README.md").read_text().partition("## The house")[2]
-    named = set(re.findall(r"\b(\w+\.py)\b", house))
-    there = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-    assert named - {"__init__.py"} == there - {"__init__.py"}
-
-
 def test_the_settings_are_documented_as_they_are() -> None:
     """`make docs` writes the page; it was forgotten where this fails."""
-    assert (ROOT / "docs" / "configuration.md").read_text() == settings_doc.page()
+    assert (ROOT / "docs" / "configuration.md").read_text() == docs.page()
 
 
 def test_the_runbook_has_every_reason() -> None:
@@ -71,3 +57,21 @@ def test_the_readme_leads_to_every_page() -> None:
     """A page that nothing links to is not found."""
     readme = (ROOT / "README.md").read_text()
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme] == []
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    """`make figures` writes them from bench/results/; it was forgotten where this fails."""
+    command = [sys.executable, "-m", "bench.figures", "--check"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("page", ["test_documented_commands.py", "test_rq_versions.py"])
+def test_tests_named_by_other_tests_exist(page: str) -> None:
+    """The acceptance tests run or cite tests by name."""
+    names = set(re.findall(r'(?:::|[,(]\s*")(test_\w+)"', (ROOT / "tests" / "acceptance" / page).read_text()))
+    defined = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert names
+    assert names <= defined

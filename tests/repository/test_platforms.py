@@ -14,14 +14,14 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from markdown_pages import anchors
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import JsonValue, TypeAdapter
-from test_docs import anchors
 
 from worker.cli import main
 from worker.config.settings import Settings
-from worker.events import counters as totals
-from worker.web.auth import PRIVATE
+from worker.events import counters
+from worker.web.auth import PROTECTED_PATHS
 from worker.web.overview import Overview
 from worker.web.prometheus import Snapshot, exposition
 
@@ -153,9 +153,9 @@ def test_a_worker_is_asked_for_a_sign_of_life(probe: str) -> None:
 def test_a_worker_has_the_same_time_to_save_everywhere() -> None:
     """That of docker-compose.yml, and SIGTERM to begin with."""
     compose = documents(ROOT / "docker-compose.yml")[0]
-    told = at(compose, "services", "worker", "stop_grace_period")
-    assert isinstance(told, str)
-    seconds = int(told.removesuffix("s"))
+    grace = at(compose, "services", "worker", "stop_grace_period")
+    assert isinstance(grace, str)
+    seconds = int(grace.removesuffix("s"))
     assert at(railway("worker"), "deploy", "drainingSeconds") == seconds
     assert (fly()["kill_signal"], fly()["kill_timeout"]) == ("SIGTERM", seconds)
     assert at(workloads()["worker"], "spec", "terminationGracePeriodSeconds") == seconds
@@ -178,14 +178,14 @@ def test_platforms_ask_for_paths_that_need_no_token() -> None:
     for path in health_paths():
         assert isinstance(path, str)
         assert path in routes
-        assert not path.startswith(PRIVATE)
+        assert not path.startswith(PROTECTED_PATHS)
 
 
 # --- Railway and Fly
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_railway_is_told_in_its_own_words(role: str) -> None:
+def test_railway_files_use_its_fields(role: str) -> None:
     """Every field is one of its reference and of the type that its parser takes; it is restarted when it fails."""
     config = railway(role)
     assert set(config) == {"$schema", "build", "deploy"}
@@ -199,7 +199,7 @@ def test_railway_is_told_in_its_own_words(role: str) -> None:
     assert ("healthcheckPath" in deploy) == (role == "web"), "a worker answers no requests"
 
 
-def test_fly_is_told_in_its_own_words() -> None:
+def test_fly_file_uses_its_fields() -> None:
     """Every name is one of its reference, every process is one that is there, and the Dockerfile is found."""
     config = fly()
     for section, names in FLY.items():
@@ -269,11 +269,11 @@ def test_a_pod_has_no_right_that_it_does_not_need(role: str) -> None:
     pod = workloads()[role]
     (container,) = items(pod, "spec", "containers")
     (uid,) = re.findall(r"^USER (\d+):", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    said = at(pod, "spec", "securityContext")
-    assert isinstance(said, dict)
-    assert said["runAsNonRoot"] is True
-    assert said["runAsUser"] == int(uid)
-    assert said["seccompProfile"] == {"type": "RuntimeDefault"}
+    context = at(pod, "spec", "securityContext")
+    assert isinstance(context, dict)
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] == int(uid)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
     assert at(pod, "spec", "automountServiceAccountToken") is False
     assert at(pod, "spec", "enableServiceLinks") is False
     assert at(container, "securityContext") == {
@@ -321,7 +321,7 @@ def test_every_selector_finds_the_pods_it_means() -> None:
 @pytest.fixture(scope="module")
 def exported() -> Mapping[str, frozenset[str]]:
     """Return name -> labels of every series that a scrape may show, by the code that writes it."""
-    counts = {f"{totals.ENDED}failed:diverged": 1.0}
+    counts = {f"{counters.ENDED}failed:diverged": 1.0}
     snapshot = Snapshot(Overview(queue="q", depth=1, running=0, workers=()), counts, running=(), viewers=0)
     families = text_string_to_metric_families(exposition(snapshot).decode())
     return {sample.name: frozenset(sample.labels) for family in families for sample in family.samples}
@@ -428,8 +428,7 @@ def test_the_dashboard_fits_on_a_page() -> None:
 
 
 def test_the_documentation_names_what_lies_in_deploy() -> None:
-    """deploy/README.md each file and directory, the README each directory."""
-    page, house = (DEPLOY / "README.md").read_text(), (ROOT / "README.md").read_text().partition("## The house")[2]
+    """deploy/README.md names each file and directory."""
+    page = (DEPLOY / "README.md").read_text()
     for path in DEPLOY.iterdir():
         assert path.name == "README.md" or path.name in page, path.name
-        assert path.is_file() or f"{path.name}/" in house, path.name

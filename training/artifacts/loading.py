@@ -1,4 +1,4 @@
-"""A trained model, from its artifact: what it reads, and the model itself."""
+"""Loading of a trained model from its artifact."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 from training.artifacts.preprocess import Filled
-from training.artifacts.publish import MANIFEST, MODEL, read_manifest
 from training.config.spec import STRICT, Name
 from training.errors import InvalidConfig
 
@@ -23,7 +23,7 @@ INPUT: Final = "input"
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ModelInput:
-    """What a model reads."""
+    """Input of a model."""
 
     shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
     """Channels, height and width of an image."""
@@ -33,29 +33,29 @@ class ModelInput:
     std: Annotated[float, Field(gt=0)]
     """Of the training pixels, on the scale 0..255; divided by then."""
     filled: Filled
-    """Share of the image's side that the longer side of what is drawn has, in the middle one of its training images."""
+    """Share of the image's side that the drawing fills, in the median training image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Trained:
-    """A whole artifact, as far as its model is needed again."""
+class ModelArtifact:
+    """A whole artifact."""
 
     directory: Path
     name: Name
-    """Of the model, as it is registered."""
+    """Registered name of the model."""
     dataset: Name
     reads: ModelInput
 
 
 _INPUT = TypeAdapter(ModelInput)
-_TRAINED = TypeAdapter(Trained)
+_TRAINED = TypeAdapter(ModelArtifact)
 
 
-def find(path: Path) -> Trained:
+def find(path: Path) -> ModelArtifact:
     """Return the artifact that is at `path`, a directory or the `model.safetensors` in it; without torch.
 
     Raises:
-        InvalidConfig: there is none, it is damaged, or of a version that did not say what the model reads.
+        InvalidConfig: there is none, it is damaged, or its manifest has no input.
     """
     directory = path.parent if path.name == MODEL else path
     manifest = read_manifest(directory)
@@ -72,13 +72,10 @@ def find(path: Path) -> Trained:
                 return _TRAINED.validate_json(json.dumps(found))
             except ValidationError:
                 pass
-    raise InvalidConfig(
-        f"{directory / MANIFEST} does not say what the model reads, as versions before 0.6 did not; train it again",
-        field="model",
-    )
+    raise InvalidConfig(f"{directory / MANIFEST} does not describe the input of a model; train it again", field="model")
 
 
-def load(trained: Trained) -> nn.Module:
+def load(trained: ModelArtifact) -> nn.Module:
     """Return a module that takes images uint8 [B, C, H, W] to probabilities float32 [B, classes].
 
     Raises:
@@ -88,10 +85,10 @@ def load(trained: Trained) -> nn.Module:
     from safetensors.torch import load_file
     from torch import Tensor, nn
 
-    from training.models.cnn import build
+    from training.models.factory import build
 
-    class Whole(nn.Module):
-        """A model with what comes before and after it."""
+    class InferenceModel(nn.Module):
+        """The model between normalization and softmax."""
 
         def __init__(self, model: nn.Module) -> None:
             super().__init__()
@@ -111,4 +108,4 @@ def load(trained: Trained) -> nn.Module:
             "install the package it was trained with",
             field="model",
         ) from error
-    return Whole(model).eval()
+    return InferenceModel(model).eval()

@@ -1,4 +1,4 @@
-"""How good a model is, from what it says of each test sample: who is taken for whom, and how sure it is of that."""
+"""Evaluation metrics: confusion matrix, precision, recall and calibration of the confidence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 WORST: Final = 25
-"""Mistakes that are shown."""
+"""Errors that are shown."""
 BINS: Final = 15
 """As many as in Guo et al. 2017."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A test sample that was taken for another class."""
+    """A misclassified test sample."""
 
     sample: int
     truth: int
@@ -28,22 +28,22 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassScore:
-    """How one class was recognized."""
+    """Figures of one class."""
 
     label: int
     samples: int
     right: int
     predicted: int
-    """Samples that were taken for it, rightly or not."""
+    """Samples predicted as this class."""
 
     @property
     def recall(self) -> float | None:
-        """Share of its samples that were recognized: the accuracy of the class. None without samples."""
+        """Share of its samples that are correct; None without samples."""
         return self.right / self.samples if self.samples else None
 
     @property
     def precision(self) -> float | None:
-        """Share of what was taken for it that is of it. None where nothing was."""
+        """Share of the predictions of this class that are correct; None without predictions."""
         return self.right / self.predicted if self.predicted else None
 
 
@@ -60,8 +60,8 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a test set shows of a model."""
+class EvaluationMetrics:
+    """Metrics of a model on a test set."""
 
     samples: int
     right: int
@@ -69,14 +69,14 @@ class Outcome:
     """Samples by true class, then by predicted one."""
     classes: tuple[ClassScore, ...]
     mistakes: tuple[Mistake, ...]
-    """The surest first, at most `WORST`."""
+    """Most confident errors first, at most `WORST`."""
     bins: tuple[Bin, ...]
     calibration_error: float
     """Expected calibration error: the mean of |accuracy - confidence| over the bins, weighted by their samples."""
 
 
-def outcome(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8]) -> Outcome:
-    """Return what probabilities [N, classes] say beside the true labels [N], N >= 1.
+def evaluation_metrics(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8]) -> EvaluationMetrics:
+    """Return the metrics of probabilities [N, classes] for true labels [N], N >= 1.
 
     The calibration error is ECE, equation 3 of Guo et al. 2017, "On Calibration of Modern Neural Networks"
     (arXiv:1706.04599), over bins of equal width.
@@ -89,7 +89,7 @@ def outcome(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8
     wrong = np.flatnonzero(predicted != truth)
     worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:WORST]
     bins = _bins(confidence, predicted == truth)
-    return Outcome(
+    return EvaluationMetrics(
         samples=len(truth),
         right=int(confusion.trace()),
         confusion=tuple(tuple(map(int, row)) for row in confusion),

@@ -1,4 +1,4 @@
-"""The exporting child: leaves a trained model as ONNX, once it says the same as the model on the whole test set."""
+"""ONNX export child: exports a model, and compares both on the whole test set."""
 
 import tempfile
 from pathlib import Path
@@ -8,9 +8,9 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from training.artifacts.loading import find, load
-from training.data.dataset_store import open_store
+from training.data.dataset_store import open_dataset
 from training.errors import ArtifactError, PreflightError
-from training.process.child import StopFlag, run_child
+from training.process.child_main import StopFlag, serve_request
 from training.process.journal import JournalWriter
 from training.system.atomic_files import sync_directory
 
@@ -38,7 +38,7 @@ class OnnxRequest:
     target: Path
     """The file; its directory exists."""
     store: Path
-    """The prepared data set whose test samples both are held against each other on."""
+    """The prepared data set on whose test samples both are compared."""
     threads: int
 
 
@@ -51,7 +51,7 @@ def run(request: OnnxRequest, journal: JournalWriter, should_stop: StopFlag) -> 
     import torch
 
     torch.set_num_threads(request.threads)
-    store, model, target = open_store(request.store), load(trained), request.target
+    store, model, target = open_dataset(request.store), load(trained), request.target
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
             written = Path(directory) / target.name
@@ -121,4 +121,4 @@ def largest_difference(model: "nn.Module", path: Path, images: "Tensor", threads
 
 
 if __name__ == "__main__":
-    run_child(REQUEST, run)
+    serve_request(REQUEST, run)

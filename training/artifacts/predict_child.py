@@ -1,4 +1,4 @@
-"""The predicting child: what a trained model sees in pictures, which may come from anywhere."""
+"""Prediction child: a trained model classifies pictures, which are untrusted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from training.artifacts.loading import find, load
 from training.artifacts.onnx_child import FILLED, IMAGES, PROBABILITIES
 from training.artifacts.preprocess import read_picture
 from training.errors import InvalidConfig
-from training.process.child import StopFlag, run_child
+from training.process.child_main import StopFlag, serve_request
 from training.process.journal import JournalWriter
 
 if TYPE_CHECKING:
@@ -122,4 +122,4 @@ def _size(path: Path, shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    run_child(REQUEST, run)
+    serve_request(REQUEST, run)

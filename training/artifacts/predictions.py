@@ -1,4 +1,4 @@
-"""What a model says of each test sample, kept beside it: `predictions.safetensors`."""
+"""Probabilities of each test sample, stored beside the model in `predictions.safetensors`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def prediction_bytes(samples: int, classes: int) -> int:
     return samples * (4 * classes + 1) if samples * classes <= MOST else 0
 
 
-def room(samples: int, classes: int) -> Tensor | None:
+def allocate_probabilities(samples: int, classes: int) -> Tensor | None:
     """Return float32 [samples, classes] to be filled; None where that would be more than `MOST`."""
     import torch
 
     return torch.zeros(samples, classes) if samples * classes <= MOST else None
 
 
-def serialized(probabilities: Tensor, labels: Tensor) -> bytes:
+def serialize(probabilities: Tensor, labels: Tensor) -> bytes:
     """Return the file of probabilities float32 [N, classes] and true labels uint8 [N]."""
     from safetensors.torch import save
 

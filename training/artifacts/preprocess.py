@@ -1,8 +1,7 @@
-"""A picture as the images of a data set are: white ink on black, of their size, and centred as MNIST's are.
+"""Preprocessing of a picture: white ink on black, of the size of the training images, centred like MNIST.
 
-MNIST's digits were made to fit into 20x20 pixels, anti-aliased and with their proportions kept, and then put into 28x28
-with their centre of mass in the middle (LeCun, Cortes and Burges, "The MNIST database of handwritten digits"). In other
-data sets what is drawn fills more of the image; how much is measured.
+MNIST's digits fit into 20x20 pixels, anti-aliased, in 28x28 with their centre of mass in the middle (LeCun, Cortes and
+Burges, "The MNIST database of handwritten digits"). In other data sets the drawing fills more; how much is measured.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ MOST_PIXELS: Final = 20_000_000
 WORKING: Final = 1000
 """Pixels; of a picture whose longer side has twice as many, several are taken as one first."""
 LEAST_CONTRAST: Final = 16
-"""Of 255, between the darkest and the brightest pixel; below it there is nothing to see."""
+"""Of 255, between the darkest and the brightest pixel; below it the picture is empty."""
 LONGEST_CAUSE: Final = 200
 """Characters of what Pillow says of a damaged file."""
 NOISE: Final = 0.15
 """Share of the contrast up to which a pixel is paper."""
 Filled = Annotated[float, Field(gt=0, le=1)]
-"""Share of the image's side that the longer side of what is drawn has: 20/28 in MNIST."""
+"""Share of the image's side that the longer side of the drawing has: 20/28 in MNIST."""
 
 
-def filled(images: npt.NDArray[np.uint8]) -> float:
-    """Return how much of them is filled, in the median of images [N, C, H, W]; 1 where nothing is drawn in any."""
+def measure_fill(images: npt.NDArray[np.uint8]) -> float:
+    """Return the median share that a drawing fills in images [N, C, H, W]; 1 where all are empty."""
     import numpy as np
 
     ink = images.max(1) > NOISE * 255
@@ -55,12 +54,12 @@ def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 
 def read_picture(path: Path, height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
-    """Return what is drawn in the picture at `path` as uint8 [height, width], 0 for paper and 255 for ink.
+    """Return the drawing in the picture at `path` as uint8 [height, width], 0 for paper and 255 for ink.
 
     Raises:
         InvalidConfig: it cannot be read, is no picture of a kind that is read here, or shows nothing.
     """
-    image = centred(_ink(_grey(path), path), height, width, filled)
+    image = center_digit(_ink(_grey(path), path), height, width, filled)
     if not image.any():
         raise InvalidConfig(
             f"{path} shows only specks, of which nothing is left in {height} x {width} pixels; draw larger",
@@ -69,7 +68,7 @@ def read_picture(path: Path, height: int, width: int, filled: float) -> npt.NDAr
     return image
 
 
-def centred(ink: npt.NDArray[np.float32], height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
+def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
     """Return ink [H, W], 0..1 and somewhere above 0, as uint8 [height, width], so much of it filled."""
     import numpy as np
     from PIL import Image
@@ -98,7 +97,7 @@ def _grey(path: Path) -> npt.NDArray[np.uint8]:
     data = _read(path)
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
-            _see_that_one(image, path)
+            _require_single_image(image, path)
             return _brightness(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
         kinds = " or ".join(FORMATS)
@@ -126,7 +125,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _see_that_one(image: Image.Image, path: Path) -> None:
+def _require_single_image(image: Image.Image, path: Path) -> None:
     """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
     if image.width * image.height > MOST_PIXELS:
         raise InvalidConfig(

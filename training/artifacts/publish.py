@@ -1,71 +1,21 @@
-"""The trained model on disk: `model.safetensors` and, last, the `manifest.json` that vouches for it."""
+"""Publication of a model: an attempt's staged directory takes the place of the job's artifact."""
 
-import hashlib
-import json
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue
 
+from training.artifacts.model_dir import MANIFEST, attempt_of, encode_manifest, manifest_in
 from training.errors import ArtifactError
-from training.system.atomic_files import read_text, sha256_of, silent, staged, sync_directory, write_atomically
+from training.system.atomic_files import silent, sync_directory, write_atomically
 from training.system.locks import exclusive
 
-MODEL: Final = "model.safetensors"
-MANIFEST: Final = "manifest.json"
-MANIFEST_VERSION: Final = 1
 PUBLISHING: Final = "publishing"
 """Lock file beside the staged models of a job, held while one of them is put in place."""
-ATTEMPTS: Final = 1_000_000_000
-"""Numbers of attempts are below this: more digits are none, see `worker.jobs.paths.NUMBER`."""
-
-_OBJECT = TypeAdapter(dict[str, JsonValue])
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A model that is wholly on disk."""
-
-    directory: Path
-    model_sha256: str
-
-
-def save(
-    directory: Path, model: bytes, facts: Mapping[str, JsonValue], beside: Mapping[str, bytes] | None = None
-) -> Artifact:
-    """Write serialized weights, the files `beside` them, and a manifest of `facts` plus each sha256 into `directory`.
-
-    The manifest comes last: where it is, the files it names are whole.
-
-    Raises:
-        ArtifactError: the directory cannot be written.
-    """
-    files = {MODEL: model, **(beside or {})}
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = _encoded({"v": MANIFEST_VERSION, **facts, "sha256": {**digests}})
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        vouching = directory / MANIFEST
-        with ExitStack() as stack:
-            put = [stack.enter_context(staged(directory / name, (content,))) for name, content in files.items()]
-            vouch = stack.enter_context(staged(vouching, (manifest,)))
-            # All are on disk; an earlier model's manifest must not be seen beside the new model.
-            vouching.unlink(missing_ok=True)
-            for commit in put:
-                commit()
-            vouch()
-    except OSError as error:
-        raise ArtifactError(
-            f"the model could not be written to {directory}: {error.strerror}; "
-            "free space there or set PREFLIGHT_ARTIFACT_DIR to a writable directory"
-        ) from error
-    return Artifact(directory=directory, model_sha256=digests[MODEL])
 
 
 def publish(staged: Path, directory: Path, alive: Callable[[], None] = silent) -> bool:
@@ -80,7 +30,7 @@ def publish(staged: Path, directory: Path, alive: Callable[[], None] = silent) -
     """
     aside = staged.parent / f".replaced-{directory.name}-{uuid.uuid4().hex}"
     try:
-        _see_that_no_link(staged, directory)
+        _require_no_symlink(staged, directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(staged.parent / PUBLISHING, alive):
             published = _replaced(staged, directory, aside)
@@ -115,7 +65,7 @@ def _replaced(staged: Path, directory: Path, aside: Path) -> bool:
     return True
 
 
-def adopt(
+def claim_artifact(
     directory: Path, staged: Path, manifest: Mapping[str, JsonValue], attempt: int, alive: Callable[[], None] = silent
 ) -> bool:
     """Make `attempt` the one that vouches for the artifact in `directory`, so that none before it replaces it.
@@ -133,7 +83,7 @@ def adopt(
                 return False
             if attempt_of(directory) >= attempt:
                 return True
-            write_atomically(staged / MANIFEST, _encoded({**manifest, "attempt": attempt}))
+            write_atomically(staged / MANIFEST, encode_manifest({**manifest, "attempt": attempt}))
             (staged / MANIFEST).rename(directory / MANIFEST)
         sync_directory(directory)
     except OSError as error:
@@ -144,11 +94,7 @@ def adopt(
     return True
 
 
-def _encoded(manifest: Mapping[str, JsonValue]) -> bytes:
-    return json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n"
-
-
-def _see_that_no_link(staged: Path, directory: Path) -> None:
+def _require_no_symlink(staged: Path, directory: Path) -> None:
     """Raise `ArtifactError` for a symbolic link on the way from the common root to either."""
     root = Path(os.path.commonpath((staged, directory)))
     for path in (staged, directory):
@@ -157,38 +103,3 @@ def _see_that_no_link(staged: Path, directory: Path) -> None:
                 break
             if part.is_symlink():
                 raise ArtifactError(f"{part} is a symbolic link and is not followed; remove it")
-
-
-def read_manifest(directory: Path, alive: Callable[[], None] = silent) -> dict[str, JsonValue] | None:
-    """Return the manifest in `directory` if the model beside it is whole, else None. No content raises.
-
-    Symbolic links are not followed. `alive` is called after every block of the model that is hashed.
-    """
-    manifest = manifest_in(directory)
-    match manifest:
-        case {"v": 1, "sha256": {"model.safetensors": str(digest)}} if digest == _model_sha256(directory, alive):
-            return manifest
-    return None
-
-
-def manifest_in(directory: Path) -> dict[str, JsonValue] | None:
-    """Return the manifest in `directory`, whatever lies beside it; None where there is none. No content raises."""
-    try:
-        return None if directory.is_symlink() else _OBJECT.validate_json(read_text(directory / MANIFEST))
-    except (OSError, ValidationError, RecursionError):
-        return None
-
-
-def attempt_of(directory: Path) -> int:
-    """Return the number of the attempt that vouches for the artifact in `directory`; 0 where none does."""
-    match manifest_in(directory):
-        case {"attempt": int(attempt)} if 0 < attempt < ATTEMPTS:
-            return attempt
-    return 0
-
-
-def _model_sha256(directory: Path, alive: Callable[[], None]) -> str | None:
-    try:
-        return sha256_of(directory / MODEL, alive)
-    except OSError:
-        return None

@@ -41,7 +41,7 @@ FEWEST: Final = 10_000
 """Samples below which a recipe is doubtful: with 1,500 `fast` would make four steps, and learn little."""
 
 
-def see_that_agrees(name: RecipeName, given: Mapping[str, object]) -> None:
+def check_recipe(name: RecipeName, given: Mapping[str, object]) -> None:
     """Compare what the user gave beside a recipe with the recipe.
 
     Raises:
@@ -57,7 +57,7 @@ def see_that_agrees(name: RecipeName, given: Mapping[str, object]) -> None:
             )
 
 
-def concern(name: RecipeName, samples: int, steps: int) -> str | None:
+def small_dataset_warning(name: RecipeName, samples: int, steps: int) -> str | None:
     """Say what to expect of a recipe that trains on far fewer `samples` than it was chosen on, in `steps` in all."""
     if samples >= FEWEST:
         return None

@@ -36,7 +36,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Augmentation:
-    """Random changes to training images, drawn anew for each sample in each epoch; all off by default."""
+    """Random changes to training images, drawn for each sample in each epoch; all off by default."""
 
     rotate_degrees: Annotated[float, Field(ge=0, le=180)] = 0.0
     """Largest rotation either way, degrees."""

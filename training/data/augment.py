@@ -1,22 +1,16 @@
-"""Random changes to training images, each sample's own, computed for a whole batch at once.
+"""Augmentation: random changes to training images, drawn for each sample and computed for a whole batch.
 
-Images are float32 [B, C, H, W] in 0..1 with background 0. The public functions below `augment` apply given
-amounts; `augment` draws the amounts with keyed random numbers, so that a sample's result in an epoch is the
-same, to the bit, in whatever batch it comes. To that end a sample's arithmetic never depends on its place in
-the batch: images meet only element-wise operations, `grid_sample` and copies, and transcendental functions
-are taken in float64 and rounded, as their vector and scalar versions may differ in the last bit.
+Amounts come from counter-based random numbers, so a sample's result in an epoch is the same, to the bit, in any batch.
 """
 
 import math
-from collections.abc import Callable
-from functools import reduce
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from training.config.spec import Augmentation
 from training.data.counter_rng import uniform
+from training.data.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 
 AFFINE_STREAM = 0
 MORPHOLOGY_STREAM = 1
@@ -51,49 +45,6 @@ def augment(images: Tensor, augmentation: Augmentation, *, seed: int, epoch: int
     return images.clamp_(0, 1)  # interpolation and blur may exceed 1 by a rounding
 
 
-def affine(images: Tensor, degrees: Tensor, shifts: Tensor, sizes: Tensor) -> Tensor:
-    """Rotate counterclockwise about the centre and resize, then shift; bilinear, background outside.
-
-    `degrees` is [B]; `shifts` is [B, 2], pixels rightwards and downwards; `sizes` is [B], 2 for twice as large.
-    """
-    # affine_grid makes the same grid with a small matrix product per pixel, in ten times the time.
-    grid = _source_coordinates(degrees, shifts, sizes, *images.shape[-2:])
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-
-
-def dilate(images: Tensor, kernel: int) -> Tensor:
-    """Largest value in the square of side `kernel` (odd, pixels) around each pixel, within the image."""
-    return _extremes(images, kernel, torch.maximum, -math.inf)
-
-
-def erode(images: Tensor, kernel: int) -> Tensor:
-    """Smallest value in the square of side `kernel` (odd, pixels) around each pixel, within the image.
-
-    What lies outside the image is ignored, so a stroke that touches the border is not eaten from there.
-    """
-    return _extremes(images, kernel, torch.minimum, math.inf)
-
-
-def gaussian_blur(images: Tensor, sigmas: Tensor, radius: int) -> Tensor:
-    """Blur with standard deviations `sigmas` ([B], pixels, at least 0), background outside.
-
-    The kernel is the Gaussian sampled at whole pixels up to `radius` and scaled to sum to 1; sigma 0 changes
-    nothing.
-    """
-    weights = _gaussian_weights(sigmas, radius)[..., None, None, None]
-    return _weighted_shifts(_weighted_shifts(images, weights, dim=-2), weights, dim=-1)
-
-
-def draw_dots(images: Tensor, samples: Tensor, tops: Tensor, lefts: Tensor, size: int) -> None:
-    """Paint, in place, white squares of side `size` pixels into the images at positions `samples` (int64 [S]).
-
-    Their upper left corners are `tops`, `lefts` (int64 [S, dots]); each square lies within the image.
-    """
-    offsets = torch.arange(size, device=images.device)
-    rows, columns = tops[:, :, None, None] + offsets[:, None], lefts[:, :, None, None] + offsets
-    images.permute(0, 2, 3, 1)[samples[:, None, None, None], rows, columns] = 1.0
-
-
 def _numbers_needed(augmentation: Augmentation, pixels: int) -> dict[int, int]:
     """Return how many random numbers of each stream an image takes, of the streams that are used."""
     numbers = {}
@@ -124,13 +75,6 @@ def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draws: Tensor)
     for chosen, change in ((eroded, erode), (changed & ~eroded, dilate)):
         positions = chosen.nonzero()[:, 0]
         images.index_copy_(0, positions, change(images.index_select(0, positions), augmentation.morphology_kernel))
-
-
-def _extremes(images: Tensor, kernel: int, choose: Callable[[Tensor, Tensor], Tensor], outside: float) -> Tensor:
-    height, width = images.shape[-2:]
-    padded = F.pad(images, (kernel // 2,) * 4, value=outside)
-    rows = reduce(choose, (padded[..., top : top + height, :] for top in range(kernel)))
-    return reduce(choose, (rows[..., left : left + width] for left in range(kernel)))
 
 
 def _random_blur(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
@@ -174,38 +118,3 @@ def _geometric(draws: Tensor, share: float) -> Tensor:
         return torch.zeros_like(draws, dtype=torch.int64)
     # A boundary that a number meets exactly must not depend on the last bit of a logarithm.
     return (torch.log1p(-draws.double()) / math.log1p(-share) + 1e-9).clamp(max=2.0**31).long()
-
-
-def _source_coordinates(degrees: Tensor, shifts: Tensor, sizes: Tensor, height: int, width: int) -> Tensor:
-    """Where each pixel of the result comes from: [B, H, W, 2] as x, y in `grid_sample`'s units.
-
-    Rotated in pixels about the centre, so that an image that is not square is not sheared; `grid_sample`'s
-    unit is half a side.
-    """
-    radians = torch.deg2rad(degrees.double())
-    cos, sin = (torch.cos(radians) / sizes)[:, None], (torch.sin(radians) / sizes)[:, None]
-    x = torch.arange(width, device=degrees.device) - (width - 1) / 2 - shifts[:, :1]
-    y = torch.arange(height, device=degrees.device) - (height - 1) / 2 - shifts[:, 1:]
-    of_columns = torch.stack((x * cos * (2 / width), x * sin * (2 / height)), dim=1)
-    of_rows = torch.stack((y * -sin * (2 / width), y * cos * (2 / height)), dim=1)
-    return (of_columns.float()[:, :, None, :] + of_rows.float()[:, :, :, None]).permute(0, 2, 3, 1)
-
-
-def _gaussian_weights(sigmas: Tensor, radius: int) -> Tensor:
-    """Weights at distances 0..radius from the centre, [radius + 1, B]; both sides and the centre sum to 1."""
-    distances = torch.arange(radius + 1, device=sigmas.device)[:, None]
-    # A sigma of a thousandth of a pixel already gives weight 0 at distance 1.
-    weights = torch.exp(-0.5 * (distances / sigmas.double().clamp(min=1e-3)) ** 2)
-    return (weights / (weights[0] + 2 * weights[1:].sum(dim=0))).float()
-
-
-def _weighted_shifts(images: Tensor, weights: Tensor, dim: int) -> Tensor:
-    """Symmetric convolution along `dim`; `weights` holds one factor per distance, each [B, 1, 1, 1]."""
-    side = images.shape[dim]
-    total, term = images * weights[0], torch.empty_like(images)
-    for distance, weight in enumerate(weights[1:side], start=1):
-        torch.mul(images, weight, out=term)
-        overlap = side - distance
-        total.narrow(dim, distance, overlap).add_(term.narrow(dim, 0, overlap))
-        total.narrow(dim, 0, overlap).add_(term.narrow(dim, distance, overlap))
-    return total

@@ -1,8 +1,7 @@
-"""Effective batches for training: which samples, in which order, gathered, augmented and normalised.
+"""Effective batches for training: shuffled, gathered, augmented and normalised.
 
-Order and augmentation are keyed by (seed, epoch, sample), so they depend neither on the plan nor on where a
-run was resumed. There are two ways to the same tensors: gathering in the training process from the
-memory-mapped store, and a DataLoader whose workers do the same work in processes of their own.
+Order and augmentation are keyed by (seed, epoch, sample), so they depend neither on the plan nor on a resumed step.
+The training process gathers from the memory-mapped data, or a DataLoader's workers do, with the same result.
 """
 
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from training.config.plan import MemoryFormat, Plan
 from training.config.spec import Augmentation, TrainSpec
 from training.data.augment import augment
 from training.data.counter_rng import shuffle
-from training.data.dataset_store import Store, open_store
-from training.data.loader import DataLoaderConfig, build_loader
+from training.data.dataset_store import PreparedDataset, open_dataset
+from training.data.loader import build_loader
 from training.data.split import split
 
 
@@ -31,7 +30,7 @@ def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryForm
 
 
 def gather(
-    store: Store, samples: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
+    store: PreparedDataset, samples: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
 ) -> tuple[Tensor, Tensor]:
     """Return training images float32 [B, C, H, W] and labels int64 [B] of `samples` (int64 [B])."""
     # Indexing would copy element by element.
@@ -71,11 +70,11 @@ class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
         self._path = path
         self._spec = spec
         self._layout = layout
-        self._store: Store | None = None
+        self._store: PreparedDataset | None = None
 
     def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
         if self._store is None:
-            self._store = open_store(self._path)
+            self._store = open_dataset(self._path)
         epoch, samples = key
         return gather(
             self._store, samples, self._spec.augmentation,
@@ -99,20 +98,13 @@ class KeyedOrder(Sampler[tuple[int, Tensor]]):
 class Batches:
     """The training batches of one run; `of(epoch)` yields those of one epoch."""
 
-    def __init__(self, store: Store, spec: TrainSpec, plan: Plan) -> None:
+    def __init__(self, store: PreparedDataset, spec: TrainSpec, plan: Plan) -> None:
         self._store = store
         self._spec = spec
         self._layout = plan.memory_format
         self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info).train)
-        self._loader = (
-            build_loader(
-                StoreDataset(store.info.path, spec, plan.memory_format),
-                KeyedOrder(self._order),
-                DataLoaderConfig.of(plan, spec.batch_size),
-            )
-            if plan.loader_workers
-            else None
-        )
+        dataset = StoreDataset(store.info.path, spec, plan.memory_format)
+        self._loader = build_loader(dataset, KeyedOrder(self._order), plan) if plan.loader_workers else None
 
     def of(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.

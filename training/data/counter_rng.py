@@ -1,8 +1,7 @@
-"""Random numbers that are a function of their key, not of the order in which they are drawn.
+"""Counter-based random numbers: each is the hash of (seed, epoch, sample, stream, column).
 
-A generator with hidden state gives other numbers when the micro-batch changes or a run resumes. Here each
-number is the hash of (seed, epoch, sample, stream, column), so neither matters, and a whole batch is one
-vectorised expression that leaves torch's generators alone.
+So they depend neither on the micro-batch nor on a resumed step, and a whole batch is one vectorised expression that
+leaves torch's generators alone.
 
 The hash is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014):
 its output number i is a mix of `key + (i + 1) * GAMMA`, computable without the outputs before it. Keys nest:

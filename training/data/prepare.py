@@ -1,26 +1,26 @@
-"""From a data set's name to its store: made once, found again afterwards."""
+"""Preparation of a data set by its name: written once, found again later."""
 
 from pathlib import Path
 
 from training.config import registry
-from training.data import dataset_store as store
-from training.data.dataset_store import Fingerprint, StoreInfo
+from training.data import dataset_store
+from training.data.dataset_info import DatasetInfo, Fingerprint, read_info
 from training.data.datasets import Dataset, Samples
 from training.errors import DatasetError, InvalidConfig
 
 
-def prepared(name: str, data_dir: Path, cache_dir: Path) -> StoreInfo | None:
+def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
     """Return what the store of the data set `name` holds, or None if it has to be made; cheap, without torch.
 
-    It has to be made anew when it is not whole or of another format, and when the files it was made from have
-    changed, so that they are verified again. If they are gone and there are no others, it is used as it is.
+    It is prepared again when it is damaged or of another format, and when its source files have changed. If they are
+    gone and there are no others, it is used as it is.
 
     Raises:
         InvalidConfig: `name` is not a usable data set.
     """
     dataset = _dataset(name)
     try:
-        info = store.read_info(_path(name, cache_dir))
+        info = read_info(_path(name, cache_dir))
         found = _fingerprints(dataset, data_dir)
     except (DatasetError, OSError):
         return None
@@ -36,10 +36,10 @@ def available(name: str, data_dir: Path, cache_dir: Path) -> bool:
     return prepared(name, data_dir, cache_dir) is not None or bool(_dataset(name).sources(data_dir))
 
 
-def prepare(name: str, data_dir: Path, cache_dir: Path, *, download: bool = True) -> StoreInfo:
+def prepare(name: str, data_dir: Path, cache_dir: Path, *, download: bool = True) -> DatasetInfo:
     """Load and verify the data set `name` and write its store, `<cache_dir>/datasets/<name>.safetensors`.
 
-    Several processes may do so at once: each writes a file of its own, and that of the last to finish stays.
+    Several processes may do so at once: each writes its own file, and the last one to finish wins.
 
     Raises:
         InvalidConfig: `name` is not a usable data set.
@@ -55,7 +55,7 @@ def prepare(name: str, data_dir: Path, cache_dir: Path, *, download: bool = True
         raise DatasetError(
             f"{error.filename} of data set {name!r} cannot be read ({error.strerror})", field=name
         ) from error
-    return store.write(_path(name, cache_dir), name, samples, sources)
+    return dataset_store.write(_path(name, cache_dir), name, samples, sources)
 
 
 def _dataset(name: str) -> Dataset:

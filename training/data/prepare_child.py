@@ -1,6 +1,6 @@
 """The preparing child: reads or downloads a data set and leaves it as one memory-mapped file.
 
-A process of its own, because a user's data set may import anything, torch included.
+A separate process, because a user's data set may import anything, torch included.
 """
 
 import time
@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from training.data.prepare import prepare
-from training.process.child import StopFlag, run_child
+from training.process.child_main import StopFlag, serve_request
 from training.process.journal import JournalWriter
 
 MODULE = "training.data.prepare_child"
@@ -37,4 +37,4 @@ def run(request: PrepareRequest, journal: JournalWriter, should_stop: StopFlag) 
 
 
 if __name__ == "__main__":
-    run_child(REQUEST, run)
+    serve_request(REQUEST, run)

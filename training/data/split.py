@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.errors import InvalidConfig
 
 DEFAULT_VALIDATION = 5_000
@@ -20,7 +20,7 @@ class Split:
     """Optimizer steps in an epoch; the incomplete last batch of each shuffled epoch is left out."""
 
 
-def split(spec: TrainSpec, info: StoreInfo) -> Split:
+def split(spec: TrainSpec, info: DatasetInfo) -> Split:
     """Return the split of a data set under a spec.
 
     Raises:

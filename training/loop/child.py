@@ -13,23 +13,24 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from training.artifacts.loading import INPUT, ModelInput
-from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialized
-from training.artifacts.preprocess import filled
-from training.artifacts.publish import Artifact, save
-from training.checkpoints.format import held_bytes
+from training.artifacts.model_dir import Artifact, save
+from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
+from training.artifacts.preprocess import measure_fill
+from training.checkpoints.files import stored_bytes
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.errors import ArtifactError, InvalidConfig
 from training.loop.prediction import Prediction
-from training.process.child import run_child
+from training.loop.profiler import no_timer
+from training.process.child_main import serve_request
 from training.process.journal import JournalWriter
 from training.system.digests import Digest
-from training.system.disk_space import Need, see_that_it_fits
+from training.system.disk_space import DiskRequirement, require_disk_space
 
 if TYPE_CHECKING:
-    from training.data.dataset_store import Store
+    from training.data.dataset_store import PreparedDataset
     from training.loop.train_step import TrainStep
-    from training.loop.trainer import Fitted
+    from training.loop.trainer import FitResult
 
 MODULE = "training.loop.child"
 OVERHEAD: Final = 1 << 20
@@ -40,30 +41,30 @@ LOOKED_AT: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class TrainingRequest:
-    """What the training child is asked to do."""
+    """Request to the training child."""
 
     spec: TrainSpec
     plan: Plan
     store: Path
     """The prepared data set."""
     artifact: Path
-    """The directory that the model goes to."""
+    """Directory of the model."""
     facts: dict[str, JsonValue]
-    """What manifest and checkpoints shall also say: job, resources, prediction."""
+    """Added to manifest and checkpoints: job, resources, prediction."""
     checkpoints: Path | None = None
     """The directory of this attempt, `<job>/<attempt>`, for its checkpoints; made when missing; None: keep none."""
     checkpoint_seconds: float | None = None
-    """Between two checkpoints; None: as the keeper finds right."""
+    """Between two checkpoints; None: as the schedule decides."""
     resume: tuple[Path, ...] = ()
-    """Checkpoints (JSON files) to go on from, best first; the first that can be used is."""
+    """Checkpoints (JSON files) to resume from, best first; the first usable one is taken."""
     verified: tuple[Digest, ...] = ()
-    """Files that the parent has hashed: they are hashed again only where they look different now."""
+    """Files that the parent has hashed; they are hashed again only if they look different now."""
     max_parameters: int | None = None
-    """A model of more is refused."""
+    """A larger model is refused."""
     prediction: Prediction | None = None
-    """What calibration says the training will take under `plan`."""
+    """Duration under `plan` as predicted by calibration."""
     profile: bool = False
-    """Whether to measure what each phase of a step takes."""
+    """Whether to time each phase of a step."""
     trace: bool = False
     """Whether to leave a trace of a few steps beside the model."""
 
@@ -79,27 +80,27 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     """
     began = time.perf_counter()
     # torch is imported here, so that its seconds are counted and a bad request fails before them.
-    from training.checkpoints.checkpointer import Keeper
-    from training.data.dataset_store import open_store
-    from training.loop.profiler import TRACE, Laps, no_lap, tracing
+    from training.checkpoints.checkpointer import Checkpointer
+    from training.data.dataset_store import open_dataset
+    from training.loop.profiler import TRACE, PhaseTimer, tracing
     from training.loop.train_step import TrainStep, prepare_process
     from training.loop.trainer import fit
 
     prepare_process(request.plan)
-    store = open_store(request.store)
+    store = open_dataset(request.store)
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
-    _see_that_allowed(step, request.max_parameters)
-    _make_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
-    with Keeper(
+    _require_allowed_size(step, request.max_parameters)
+    _require_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
+    with Checkpointer(
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
         verified=request.verified,
-    ) as keeper:  # fmt: skip
-        course = keeper.resume(request.resume)
-        first, laps = course.position, Laps() if request.profile else None
-        with tracing(request.artifact / TRACE if request.trace else None, laps or no_lap) as step.lap:
-            fitted = fit(step, store, journal, should_stop, course, keeper, request.prediction)
+    ) as checkpointer:  # fmt: skip
+        state = checkpointer.resume(request.resume)
+        first, timer = state.position, PhaseTimer() if request.profile else None
+        with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
+            fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction)
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
@@ -110,19 +111,17 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         "samples_per_s": fitted.samples_per_s,
         "measured_epoch_s": fitted.train_seconds / len(fitted.epochs),
     }
-    if laps is not None:
-        profile = laps.profile(course.position - first)
+    if timer is not None:
+        profile = timer.profile(state.position - first)
         journal.write("profile", profile)
         metrics["profile"] = profile
     artifact = _save(request, step, store, fitted, metrics)
     journal.write(
-        "done",
-        {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256},
-        durable=True,
+        "done", {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256}, durable=True
     )
 
 
-def _see_that_allowed(step: "TrainStep", most: int | None) -> None:
+def _require_allowed_size(step: "TrainStep", most: int | None) -> None:
     count = sum(parameter.numel() for parameter in step.model.parameters())
     if most is not None and count > most:
         raise InvalidConfig(
@@ -132,21 +131,21 @@ def _see_that_allowed(step: "TrainStep", most: int | None) -> None:
         )
 
 
-def _make_room(step: "TrainStep", request: TrainingRequest, predictions: int) -> None:
+def _require_room(step: "TrainStep", request: TrainingRequest, predictions: int) -> None:
     """Make the directory of the checkpoints, and see that they, the model and its `predictions` will fit on disk."""
-    artifact = Need(
+    artifact = DiskRequirement(
         what="the model", directory=request.artifact, bytes=step.model_bytes() + predictions + OVERHEAD,
         setting="PREFLIGHT_ARTIFACT_DIR",
     )  # fmt: skip
     if request.checkpoints is None:
-        see_that_it_fits([artifact])
+        require_disk_space([artifact])
         return
     # Two are kept while a third is written; those of earlier attempts make room by then.
-    room = 3 * (step.checkpoint_bytes() + OVERHEAD) - held_bytes(request.checkpoints)
-    checkpoints = Need(
+    room = 3 * (step.checkpoint_bytes() + OVERHEAD) - stored_bytes(request.checkpoints)
+    checkpoints = DiskRequirement(
         what="its checkpoints", directory=request.checkpoints, bytes=max(0, room), setting="PREFLIGHT_STATE_DIR"
     )
-    see_that_it_fits([artifact, checkpoints])
+    require_disk_space([artifact, checkpoints])
     try:
         request.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -156,14 +155,18 @@ def _make_room(step: "TrainStep", request: TrainingRequest, predictions: int) ->
 
 
 def _save(
-    request: TrainingRequest, step: "TrainStep", store: "Store", fitted: "Fitted", metrics: dict[str, JsonValue]
+    request: TrainingRequest,
+    step: "TrainStep",
+    store: "PreparedDataset",
+    fitted: "FitResult",
+    metrics: dict[str, JsonValue],
 ) -> Artifact:
-    from safetensors.torch import save as serialize
+    from safetensors.torch import save as to_safetensors
 
     info = store.info
     reads = ModelInput(
         shape=info.shape, classes=info.classes, mean=info.mean, std=info.std,
-        filled=filled(store.train_images[:LOOKED_AT].numpy()),
+        filled=measure_fill(store.train_images[:LOOKED_AT].numpy()),
     )  # fmt: skip
     facts: dict[str, JsonValue] = {
         **request.facts,
@@ -181,9 +184,9 @@ def _save(
         },
     }
     kept = fitted.probabilities
-    beside = {} if kept is None else {PREDICTIONS: serialized(kept, store.test_labels)}
-    return save(request.artifact, serialize(step.best), facts, beside)
+    beside = {} if kept is None else {PREDICTIONS: serialize(kept, store.test_labels)}
+    return save(request.artifact, to_safetensors(step.best), facts, beside)
 
 
 if __name__ == "__main__":
-    run_child(REQUEST, train)
+    serve_request(REQUEST, train)

@@ -1,13 +1,21 @@
-"""What calibration says a training will take; training holds it against what it measures."""
+"""Predicted duration of a training, and its comparison with the measured one."""
 
-from typing import Annotated
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from training.config.spec import STRICT
 
+DEVIATION: Final = 0.10
+"""Share of the prediction beyond which a cause is looked for and said."""
+NOTICED: Final = 0.05
+"""Seconds that a comparison must be off to be warned of: a tenth of a tiny epoch is a single hiccup."""
+
 Seconds = Annotated[float, Field(ge=0)]
+Cause = Literal["noisy", "calibration", "adapted"]
+"""The machine was disturbed, then or now; the calibration was wrong; the plan was changed on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -26,9 +34,62 @@ class Prediction:
     warm_s: Seconds = 0.0
     """What the first steps of a process take beyond that, once."""
     gauge_s: Seconds | None = None
-    """What the fixed piece of work of training/system/reference_workload.py took on the plan's threads meanwhile;
-    None: not timed."""
+    """Seconds of training/system/reference_workload.py on the plan's threads meanwhile; None: not timed."""
 
     def over(self, epochs: int) -> float:
         """Return the mean seconds of an epoch in a training of `epochs`, warming up included."""
         return self.epoch_s + self.warm_s / epochs
+
+
+@plain_dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionCheck:
+    """One comparison."""
+
+    epoch: int
+    """From 1."""
+    steps: int
+    """That were measured."""
+    whole: bool
+    """Whether they are a whole epoch, its validation included; else they are the first steps of a process."""
+    predicted_s: float
+    low_s: float
+    high_s: float
+    """Of all of them, with the interval; what a process takes longer to warm up is part of its first ones."""
+    measured_s: float
+    """Wall time of all of them, loading and warming up included."""
+    predicted_batch_s: float
+    measured_batch_s: float
+    """The same divided by the number of steps."""
+    deviation: float
+    """measured / predicted - 1."""
+    cause: Cause | None
+    """None: it is within `DEVIATION`."""
+    seen: str
+    """What was seen, as a clause; empty without a cause."""
+
+    @property
+    def alarming(self) -> bool:
+        """Whether to warn."""
+        return self.cause in ("noisy", "calibration") and abs(self.measured_s - self.predicted_s) >= NOTICED
+
+    def describe(self) -> str:
+        """Return the comparison as one sentence."""
+        what = f"epoch {self.epoch}" if self.whole else f"{self.steps} steps"
+        return (
+            f"{what} took {self.measured_s:.2f} s, but {self.predicted_s:.2f} s ({self.low_s:.2f} to "
+            f"{self.high_s:.2f}) were predicted, a deviation of {self.deviation:+.0%}: {self.seen}"
+        )
+
+
+def compare(
+    prediction: Prediction, *, epoch: int, steps: int, whole: bool, share: float, cold: bool, measured_s: float
+) -> PredictionCheck:
+    """Compare `measured_s` with `share` of a predicted epoch, of a process that is `cold` or warm."""
+    warm_s = prediction.warm_s if cold else 0.0
+    predicted_s = prediction.epoch_s * share + warm_s
+    return PredictionCheck(
+        epoch=epoch, steps=steps, whole=whole,
+        predicted_s=predicted_s, low_s=prediction.low_s * share + warm_s, high_s=prediction.high_s * share + warm_s,
+        measured_s=measured_s, predicted_batch_s=predicted_s / steps, measured_batch_s=measured_s / steps,
+        deviation=measured_s / predicted_s - 1, cause=None, seen="",
+    )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Where the time of a training goes: every moment of it belongs to the phase that ends next.
+"""Wall time per phase of a training, and traces of steps.
 
-On a CPU all phases run one after the other in the training's own thread, so that reading a clock between them is the
-whole measurement, and their seconds add up to its wall time.
+On a CPU all phases run one after the other in one thread: a clock read between them measures them, and their seconds
+add up to the wall time.
 """
 
 import time
@@ -16,7 +16,7 @@ Phase = Literal["data", "transfer", "forward", "loss", "backward", "optimizer", 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 """Fetching, augmenting and normalising; moving to the device (nothing on a CPU); forward; cross entropy; backward;
 clipping and stepping; validation; keeping checkpoints and the best weights; reports and all else."""
-Lap = Callable[[Phase], None]
+PhaseCallback = Callable[[Phase], None]
 
 UNTRACED: Final = 10
 """Steps before those of a trace: they warm up."""
@@ -25,11 +25,11 @@ TRACE: Final = "trace.json.gz"
 """Name of the file of a trace beside the model; https://ui.perfetto.dev and chrome://tracing read it."""
 
 
-def no_lap(phase: Phase) -> None:
+def no_timer(phase: Phase) -> None:
     """Measure nothing."""
 
 
-class Laps:
+class PhaseTimer:
     """Adds up the seconds of each phase; call it with a phase where that ends."""
 
     def __init__(self) -> None:
@@ -54,11 +54,10 @@ class Laps:
 
 
 @contextmanager
-def tracing(path: Path | None, lap: Lap) -> Iterator[Lap]:
-    """Yield a lap that goes on to `lap` and traces a few steps, once they have warmed up, into `path`; None: none.
+def tracing(path: Path | None, lap: PhaseCallback) -> Iterator[PhaseCallback]:
+    """Yield a callback that calls `lap` and, unless `path` is None, traces a few steps after a warm-up into `path`.
 
-    The file is in the format of Chrome's trace viewer, compressed where its name ends in .gz. A training of fewer
-    steps leaves none.
+    The file has the format of Chrome's trace viewer. A training of fewer steps leaves none.
     """
     if path is None:
         yield lap

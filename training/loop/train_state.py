@@ -39,7 +39,7 @@ class EpochDone:
 
 
 @dataclass(slots=True, kw_only=True, config=STRICT)
-class Course:
+class TrainState:
     """A training's way so far; advanced by `fit`."""
 
     steps: Annotated[int, Field(ge=1)]
@@ -74,7 +74,7 @@ class Course:
         """Number of the best epoch so far, from 1, the earlier of two that are as good; 0 before the first."""
         return max(self.history, key=lambda done: done.rank).epoch if self.history else 0
 
-    def over(self, spec: TrainSpec) -> bool:
+    def is_finished(self, spec: TrainSpec) -> bool:
         """Whether no epoch is left, or patience with the last ones has ended."""
         patience = spec.epochs if spec.patience is None else spec.patience
         return self.epoch >= spec.epochs or self.epoch - self.best_epoch >= patience
@@ -85,6 +85,6 @@ class Course:
         self.step, self.loss, self.seconds = 0, 0.0, 0.0
 
 
-def diverged(what: str, steps: int, spec: TrainSpec) -> Diverged:
+def divergence_error(what: str, steps: int, spec: TrainSpec) -> Diverged:
     """Return the error to raise where `what`, a clause, is so after `steps` steps."""
     return Diverged(f"{what} after step {steps}; lower learning_rate (now {spec.learning_rate}) or set gradient_clip")

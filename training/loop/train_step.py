@@ -1,8 +1,6 @@
 """One optimizer step under a plan: the piece that training runs and calibration measures."""
 
-import ctypes
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,40 +11,19 @@ from torch.nn import functional as F
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.loop.device import Computing, Gpu, decide
-from training.loop.profiler import Lap, no_lap
-from training.models.cnn import build, networks_of
-from training.optim.muon import optimizer, state_bytes
+from training.loop.profiler import PhaseCallback, no_timer
+from training.models.ensemble import ensemble_size
+from training.models.factory import build
+from training.optim.factory import optimizer, state_bytes
 from training.optim.schedule import learning_rate
 from training.process.launch import pin
+from training.system.allocator import trim_allocator, tune_allocator
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
-"""Parameters of mallopt(3), from glibc's malloc.h."""
 
 
 Make = Callable[[str, tuple[int, int, int], int], nn.Module]
 """Returns a fresh model by its name, for an image shape (channels, height, width) and a number of classes."""
-
-
-def tune_allocator() -> bool:
-    """Keep large tensors in the heap instead of mapping and page-faulting them anew at each step.
-
-    Cannot be taken back in this process. Returns False where the C library has no mallopt (musl, macOS).
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    largest = 2**31 - 1
-    # Before glibc 2.35 more than 32 MiB is refused.
-    heap = mallopt(M_MMAP_THRESHOLD, largest) or mallopt(M_MMAP_THRESHOLD, 32 << 20)
-    return bool(heap and mallopt(M_TOP_PAD, 256 << 20) and mallopt(M_TRIM_THRESHOLD, largest))
-
-
-def trim_allocator() -> None:
-    """Give freed memory back to the kernel, which a tuned allocator never does by itself; nothing where it cannot."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _make_deterministic(wanted: bool, *, compiled: bool) -> None:
@@ -103,14 +80,14 @@ class TrainStep:
             self.model.to(memory_format=torch.channels_last)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
-        """The weights, buffers included, that `keep_best` kept; contiguous, on the CPU."""
-        self.lap: Lap = no_lap
+        """The weights, buffers included, that `snapshot_best` kept; contiguous, on the CPU."""
+        self.end_phase: PhaseCallback = no_timer
         """Called where a phase of a step ends."""
         self._hits = torch.zeros((), dtype=torch.int64, device=self.device)
         self._dtype = DTYPES[self.computing.dtype]
         self._scaler = torch.amp.GradScaler(plan.device, enabled=self.computing.scaled)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = optimizer(spec, self.parameters, networks_of(self.model), self._dtype)
+        self.optimizer = optimizer(spec, self.parameters, ensemble_size(self.model), self._dtype)
 
     @property
     def batch_statistics(self) -> bool:
@@ -118,7 +95,7 @@ class TrainStep:
         kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
         return any(isinstance(module, kinds) for module in self.model.modules())
 
-    def adopt(self, plan: Plan) -> None:
+    def apply_plan(self, plan: Plan) -> None:
         """Go on under `plan`, which may differ from the present one in threads and micro-batch.
 
         Raises:
@@ -148,7 +125,7 @@ class TrainStep:
             group["lr"] = rate
         self._scaler.step(self.optimizer)
         self._scaler.update()
-        self.lap("optimizer")
+        self.end_phase("optimizer")
         return loss
 
     def gradients(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -156,29 +133,29 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         if images.device != self.device:
             images, labels = images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
-            self.lap("transfer")
+            self.end_phase("transfer")
         total = torch.zeros((), device=self.device)
         micro = self.plan.micro_batch
         for some_images, some_labels in zip(torch.split(images, micro), torch.split(labels, micro), strict=True):
             logits = self.logits(some_images)
-            self.lap("forward")
+            self.end_phase("forward")
             loss = F.cross_entropy(
                 logits, some_labels, reduction="sum", label_smoothing=self.spec.label_smoothing
             ) / len(labels)
             total += loss.detach()
             self._hits += (logits.detach().argmax(1) == some_labels).sum()
-            self.lap("loss")
+            self.end_phase("loss")
             torch.autograd.backward(self._scaler.scale(loss))
-            self.lap("backward")
+            self.end_phase("backward")
         return total
 
-    def take_hits(self) -> int:
+    def pop_correct(self) -> int:
         """Return how many training samples were recognized, as they were trained on, since the last call."""
         hits = int(self._hits)
         self._hits.zero_()
         return hits
 
-    def keep_best(self) -> None:
+    def snapshot_best(self) -> None:
         """Keep the weights as they are now."""
         layout = torch.contiguous_format
         self.best = {
@@ -195,7 +172,7 @@ class TrainStep:
 
     def checkpoint_bytes(self) -> int:
         """Return the bytes of all tensors that the rest of a training depends on."""
-        return 2 * self.model_bytes() + state_bytes(self.spec, self.parameters, networks_of(self.model))
+        return 2 * self.model_bytes() + state_bytes(self.spec, self.parameters, ensemble_size(self.model))
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""

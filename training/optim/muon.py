@@ -1,41 +1,21 @@
-"""The optimizers, fused (one kernel over all parameters instead of several for each), and quick to begin with.
+"""Muon: orthogonalized momentum for hidden matrices (Jordan et al. 2024), AdamW for the other parameters."""
 
-torch's own tell the tracer of torch.compile to stay out of them, and import all of it for that: 1.5 s at the start of
-each process on a quiet machine. Nothing here traces a step, so these go without. Where a later torch is made otherwise,
-all that is lost are those seconds: `__dynamo_disable` is what torch/_compile.py keeps of a function that is not to be
-traced, and what lies beneath the decorators of `step` is the step.
-"""
-
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Final, overload
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
 
-from training.config.spec import TrainSpec
+from training.optim.untraced import PlainAdamW
 
-UNTRACED: Final = (Optimizer.add_param_group, Optimizer.zero_grad)
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic whose iteration brings singular values near 1 (Jordan et al. 2024, "Muon")."""
 ITERATIONS: Final = 5
 LARGE: Final = 256
-"""Rows of a matrix from which on its iteration is faster in bfloat16 (bench/orthogonal.py)."""
+"""Rows of a matrix from which on its iteration is faster in bfloat16 (docs/decisions.md)."""
 RMS_OF_ADAMW: Final = 0.2
 """Root mean square of an update of AdamW; matched, its learning rates and weight decays serve (Liu et al. 2025)."""
-
-
-class PlainAdamW(AdamW):
-    """AdamW without the tracer."""
-
-    step = torch.no_grad()(inspect.unwrap(AdamW.step))
-
-
-class PlainSGD(SGD):
-    """SGD without the tracer."""
-
-    step = torch.no_grad()(inspect.unwrap(SGD.step))
 
 
 class Muon(Optimizer):
@@ -104,12 +84,12 @@ def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     rounded = dtype is torch.bfloat16 and len(wide) >= LARGE
-    found = as_published(wide, dtype) if rounded else _by_squares(wide)
+    found = _newton_schulz(wide, dtype) if rounded else _by_squares(wide)
     return (found if matrix.shape[0] <= matrix.shape[1] else found.T).contiguous()
 
 
 def _by_squares(wide: Tensor) -> Tensor:
-    """Return the same in half the time: each iteration multiplies by a polynomial of wide @ wide.T.
+    """Newton-Schulz iteration in half the time: each round multiplies by a polynomial of wide @ wide.T.
 
     The product of all is found among small square matrices, which commute, and the long rows are multiplied once. Not
     in bfloat16, whose roundings the squares of a matrix of low rank would blow up.
@@ -125,8 +105,8 @@ def _by_squares(wide: Tensor) -> Tensor:
     return (product / norm) @ wide
 
 
-def as_published(wide: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the same the long way, in `dtype`: the whole matrix, no taller than wide, is multiplied in each round."""
+def _newton_schulz(wide: Tensor, dtype: torch.dtype) -> Tensor:
+    """Newton-Schulz iteration as published, in `dtype`, on the whole matrix, which is at least as wide as tall."""
     linear, cubic, quintic = NEWTON_SCHULZ
     found: Tensor = (wide / (wide.norm() + 1e-7)).to(dtype)
     for _ in range(ITERATIONS):
@@ -140,40 +120,3 @@ def _polynomial(square: Tensor) -> Tensor:
     found = torch.addmm(square, square, square, beta=cubic, alpha=quintic)
     found.diagonal().add_(linear)
     return found
-
-
-def optimizer(
-    spec: TrainSpec, parameters: Sequence[nn.Parameter], networks: int = 1, dtype: torch.dtype = torch.float32
-) -> Optimizer:
-    """Return the optimizer that the spec names, for the `parameters` of so many networks alike.
-
-    The parameters are float32; `dtype` is what else the step computes in, and the optimizer where that is faster.
-    """
-    for method in UNTRACED:
-        plain = inspect.unwrap(method)
-        vars(plain)["__dynamo_disable"] = plain
-    match spec.optimizer:
-        case "adamw":
-            return PlainAdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
-        case "muon":
-            return Muon(
-                parameters, networks, dtype,
-                lr=spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay,
-            )  # fmt: skip
-        case "sgd":
-            return PlainSGD(
-                parameters, lr=spec.learning_rate, momentum=spec.momentum,
-                nesterov=spec.momentum > 0, weight_decay=spec.weight_decay, fused=True,
-            )  # fmt: skip
-
-
-def state_bytes(spec: TrainSpec, parameters: Sequence[nn.Parameter], networks: int = 1) -> int:
-    """Return the bytes of what the optimizer remembers from step to step, of the `parameters` of so many networks."""
-    one = sum(parameter.nbytes for parameter in parameters)
-    match spec.optimizer:
-        case "adamw":
-            return 2 * one
-        case "muon":
-            return 2 * one - sum(parameter.nbytes for parameter in hidden_matrices(parameters, networks))
-        case "sgd":
-            return one if spec.momentum > 0 else 0

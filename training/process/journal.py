@@ -1,9 +1,8 @@
-"""The append-only file through which a child process speaks to its parent.
+"""Journal: the append-only file of a child process, which its parent reads.
 
 One record a line: `{v, run, seq, kind, t, payload, crc}` as JSON. A line is one `write` on an O_APPEND
-descriptor, so a kill tears at most the last one; `crc` (CRC-32 of the line without it) tells a torn or damaged
-line from a whole one. The reader skips what is damaged, of another run, or does not grow in `seq`, and so
-always has the last whole record, whatever happened to the writer.
+descriptor, so a kill tears at most the last one; `crc` is the CRC-32 of the line without it. The reader skips lines
+that are damaged, of another run, or whose `seq` does not grow.
 """
 
 import json
@@ -20,13 +19,13 @@ from typing import Final, Protocol, Self
 from pydantic import JsonValue
 
 VERSION: Final = 1
-LONGEST_LINE: Final = 1 << 20
-"""Bytes; no record comes near it, so a longer line is garbage and is not kept in memory."""
+MAX_LINE_BYTES: Final = 1 << 20
+"""A longer line is no record and is not kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One whole record as the reader hands it out."""
+    """One whole record."""
 
     seq: int
     kind: str
@@ -45,14 +44,11 @@ def encode(run: str, seq: int, kind: str, now: float, payload: dict[str, JsonVal
 
 
 def decode(line: bytes, run: str | None) -> Record | None:
-    """Return the record of `run` in `line`, or None when it is damaged, of another run or another version.
-
-    With `run` None, those of every run are.
-    """
+    """Return the record in `line`; None where it is damaged or of another version, or not of `run` (None: any run)."""
     try:
         body = json.loads(line)
         whole = isinstance(body, dict) and body.pop("crc", None) == _checksum(body)
-    except (ValueError, RecursionError):  # from either: what is nested too deep to write may be read
+    except (ValueError, RecursionError):  # nested deeply enough to be read but not written
         return None
     if not whole or body.get("v") != VERSION or run not in (None, body.get("run")):
         return None
@@ -66,8 +62,8 @@ def _checksum(body: dict[str, JsonValue]) -> int:
     return zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode())
 
 
-class Report(Protocol):
-    """Where work says what happens: a journal in a child process."""
+class RecordWriter(Protocol):
+    """Takes the records of a task: a journal in a child process."""
 
     def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
         """Take one record."""
@@ -77,17 +73,16 @@ class Report(Protocol):
 class JournalWriter:
     """Appends records of one run.
 
-    A record that must not be lost (`durable`) is synced to disk and raises `OSError` when it cannot be
-    written; any other is dropped when the disk is full, because progress is not worth a training.
+    A `durable` record is synced to disk, or raises `OSError`; any other is dropped when the disk is full.
     """
 
-    def __init__(self, path: Path, run: str, bell: int | None = None) -> None:
-        """Append to `path`; `bell` is the non-blocking write end of a pipe that gets a byte after each record."""
+    def __init__(self, path: Path, run: str, notify_fd: int | None = None) -> None:
+        """Append to `path`; `notify_fd` is the non-blocking write end of a pipe that gets a byte after each record."""
         self._run = run
         self._seq = 0
-        self._bell = bell
+        self._notify_fd = notify_fd
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        # Who wrote here before may have been killed within a line; the reader skips an empty one.
+        # An earlier writer may have been killed within a line; the reader skips an empty one.
         self._torn = os.fstat(self._file).st_size > 0
 
     def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
@@ -95,19 +90,19 @@ class JournalWriter:
         self._seq += 1
         line = encode(self._run, self._seq, kind, time.time(), payload)
         try:
-            # After a torn write the next record must not be glued to the debris.
+            # Start a new line after a torn write.
             self._append(b"\n" + line if self._torn else line)
             if durable:
                 os.fsync(self._file)
         except OSError:
             if durable:
                 raise
-        self._ring()
+        self._notify()
 
-    def _ring(self) -> None:
-        if self._bell is not None:
-            with suppress(OSError):  # it rings already, or nobody listens
-                os.write(self._bell, b"\n")
+    def _notify(self) -> None:
+        if self._notify_fd is not None:
+            with suppress(OSError):  # the pipe is full, or closed
+                os.write(self._notify_fd, b"\n")
 
     def _append(self, data: bytes) -> None:
         self._torn = True
@@ -132,14 +127,14 @@ class JournalWriter:
 def read_runs(path: Path) -> Iterator[Record]:
     """Yield the whole records of every run in a file, in order; none where there is no file."""
     with suppress(OSError), path.open("rb") as file:
-        while line := file.readline(LONGEST_LINE):
+        while line := file.readline(MAX_LINE_BYTES):
             record = decode(line, None)
             if record is not None:
                 yield record
 
 
 class JournalReader:
-    """Reads the whole records of one run as they come; never raises for what is in the file."""
+    """Reads the whole records of one run as they come; content of the file never raises."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._path = path
@@ -149,18 +144,18 @@ class JournalReader:
         self._last_seq = 0
 
     def read(self) -> list[Record]:
-        """Return the records that became whole since the last call, in order."""
-        lines = (self._tail + self._fresh_bytes()).split(b"\n")
-        self._tail = lines.pop()[-LONGEST_LINE:]
+        """Return the records that were completed since the last call, in order."""
+        lines = (self._tail + self._read_new_bytes()).split(b"\n")
+        self._tail = lines.pop()[-MAX_LINE_BYTES:]
         records = []
         for line in lines:
-            record = decode(line, self._run) if 0 < len(line) <= LONGEST_LINE else None
+            record = decode(line, self._run) if 0 < len(line) <= MAX_LINE_BYTES else None
             if record is not None and record.seq > self._last_seq:
                 self._last_seq = record.seq
                 records.append(record)
         return records
 
-    def _fresh_bytes(self) -> bytes:
+    def _read_new_bytes(self) -> bytes:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

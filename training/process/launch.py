@@ -1,7 +1,4 @@
-"""What of a plan is settled when its process starts: the allocator, inter-operation threads, the processors.
-
-Two plans that agree in these can be measured in one process; any others need one each. Torch-free.
-"""
+"""Plan fields fixed at process start: the allocator, inter-operation threads, the processors. Without torch."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,32 +9,32 @@ from typing import Final
 from training.config.plan import Allocator, Plan
 
 TCMALLOC: Final = "libtcmalloc_minimal.so.4"
-"""Of gperftools 2.x, which Debian packages as libtcmalloc-minimal4 (libtcmalloc-minimal4t64 from trixie on)."""
+"""gperftools 2.x: Debian's libtcmalloc-minimal4 (libtcmalloc-minimal4t64 since trixie)."""
 LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"), Path("/lib"))
-QUIET: Final = str(1 << 60)
-"""Bytes above which tcmalloc reports an allocation on stderr: never."""
+NO_REPORT_BYTES: Final = str(1 << 60)
+"""Size from which tcmalloc reports an allocation on stderr: never."""
 
 CUBLAS, CUBLAS_REPEATABLE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-"""Without it no deterministic job runs on CUDA (torch.use_deterministic_algorithms)."""
+"""Required by torch.use_deterministic_algorithms on CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What two plans have to share to run in one process."""
+class ProcessConfig:
+    """Fields that two plans must share to run in one process."""
 
     allocator: Allocator
     interop: int
     processors: int | None
-    """How many the process is kept on; None: on all that it may use."""
+    """Number that a pinned process runs on; None: all that it may use."""
 
 
-def setting_of(plan: Plan) -> Setting:
-    """Return the setting that `plan` runs in."""
-    return Setting(plan.allocator, plan.interop, plan.threads if plan.affinity == "pinned" else None)
+def process_config(plan: Plan) -> ProcessConfig:
+    """Return the process configuration of `plan`."""
+    return ProcessConfig(plan.allocator, plan.interop, plan.threads if plan.affinity == "pinned" else None)
 
 
 def find_tcmalloc(libraries: Sequence[Path] = LIBRARIES) -> Path | None:
-    """Return where tcmalloc lies, None where it is not installed."""
+    """Return the path of tcmalloc, None where it is not installed."""
     for library in libraries:
         for path in (library / TCMALLOC, *sorted(library.glob(f"*/{TCMALLOC}"))):
             if path.is_file():
@@ -46,23 +43,17 @@ def find_tcmalloc(libraries: Sequence[Path] = LIBRARIES) -> Path | None:
 
 
 def environment_for(plan: Plan, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return `environment` with what the allocator and the device of `plan` need before the process starts.
-
-    Where tcmalloc is not installed any more, it is the one with which the process runs anyway.
-    """
+    """Return `environment` with the variables for the allocator and device of `plan`; without tcmalloc as it is."""
     if plan.device == "cuda":
         environment = {**environment, CUBLAS: CUBLAS_REPEATABLE}
     path = find_tcmalloc() if plan.allocator == "tcmalloc" else None
     if path is None:
         return environment
     preload = ":".join(part for part in (str(path), environment.get("LD_PRELOAD", "")) if part)
-    return {**environment, "LD_PRELOAD": preload, "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": QUIET}
+    return {**environment, "LD_PRELOAD": preload, "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": NO_REPORT_BYTES}
 
 
 def pin(plan: Plan) -> None:
-    """Keep this process on as many processors as a pinned plan has threads; call before the first parallel work.
-
-    The processors are those of the affinity set, which need not begin at 0.
-    """
+    """Set the affinity of a pinned plan, one processor a thread; call before the first parallel work."""
     if plan.affinity == "pinned":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan.threads])

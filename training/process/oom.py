@@ -1,7 +1,7 @@
-"""Kills for memory: how many the kernel has made, and a cgroup for a child so that they take it and nobody else.
+"""Out-of-memory kills: their count, and a cgroup for a child so that they end it and no other process.
 
-Counters are those of Documentation/admin-guide/cgroup-v2.rst (`oom_kill` of memory.events, which counts the cgroups
-below too) and cgroup-v1/memory.rst (that of memory.oom_control, which counts its own only).
+Counters: cgroup-v2.rst (`oom_kill` of memory.events, with the cgroups below) and cgroup-v1/memory.rst (of
+memory.oom_control, without them).
 """
 
 import itertools
@@ -17,11 +17,11 @@ from training.system.cgroups import Cgroup, Files, cgroup_mounts, mem_total, mem
 
 RESERVE: Final = 64 << 20
 """Bytes of the limit that a child leaves to its supervisor; a tenth where that is less."""
-REMOVE_SECONDS: Final = 2.0
-"""For which an enclosure waits for its last process to be gone."""
+REMOVE_TIMEOUT: Final = 2.0
+"""Seconds to wait for the end of the last process in a cgroup."""
 
 _NAME: Final = re.compile(r"preflight-([0-9]{1,9})-([0-9]{1,20})-[0-9]{1,9}", re.ASCII)
-"""Of an enclosure: process id and start time of its supervisor, and a number."""
+"""Name of a child's cgroup: process id and start time of the parent, and a number."""
 _NUMBERS: Final = itertools.count()
 
 
@@ -31,10 +31,9 @@ def reserve(limit: int) -> int:
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes the kernel has killed for memory in the cgroup of this one.
+    """Return the out-of-memory kills in the cgroup of this process, else on the machine (/proc/vmstat).
 
-    Where no cgroup counts, those of the whole machine (/proc/vmstat); `root` is the directory beneath which every
-    file is read.
+    Every file is read beneath `root`.
     """
     files = Files(root)
     cgroup = _memory_cgroup(files)
@@ -42,14 +41,14 @@ def oom_kills(root: Path = Path("/")) -> int:
     return files.table(root / "proc/vmstat").get("oom_kill", 0) if counted is None else counted
 
 
-class Enclosure:
-    """A cgroup for one child at a time, its limit a little below that of this process; use as a context.
+class ChildCgroup:
+    """A cgroup for one child at a time, its limit a little below that of this process. Use as a context.
 
     Where none can be made, `procs` is None, and kills are counted in the cgroup of this process.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """Take the cgroup files from beneath `root`."""
+        """Read the cgroup files beneath `root`."""
         self._files = Files(root)
         self._cgroup = _memory_cgroup(self._files)
         self._limit = _limit(self._files, self._cgroup)
@@ -73,7 +72,7 @@ class Enclosure:
         limit = directory / ("memory.limit_in_bytes" if self._cgroup.version == 1 else "memory.max")
         try:
             directory.mkdir()
-            # In v2 only cgroups without processes of their own hand out memory: the file is normally not there.
+            # In v2 a cgroup with processes cannot limit its children: there the file does not exist.
             with limit.open("r+") as file:
                 if self._limit is not None:
                     less = self._limit - reserve(self._limit)
@@ -86,24 +85,24 @@ class Enclosure:
 
     @property
     def procs(self) -> Path | None:
-        """The file to which a process writes its id to be enclosed; None: there is no enclosure."""
+        """The file to which a process writes its id to join; None: there is no cgroup."""
         return self._directory and self._directory / "cgroup.procs"
 
     def oom_kills(self) -> int:
-        """Return how many processes were killed for memory: in the enclosure, or else where this process is."""
+        """Return the out-of-memory kills in the cgroup, else in that of this process."""
         if self._directory is None:
             return oom_kills(self._files.root)
         return _counted(self._files, self._cgroup, self._directory) or 0
 
     def peak_bytes(self) -> int | None:
-        """Return the most memory that was in use in the enclosure, page cache included; None: not known."""
+        """Return the peak memory of the cgroup with its page cache; None: unknown."""
         if self._directory is None:
             return None
         name = "memory.max_usage_in_bytes" if self._cgroup.version == 1 else "memory.peak"
         return self._files.integer(self._directory / name)
 
     def limit_bytes(self) -> int | None:
-        """Return the bytes that a child may use; None: no limit but the machine's."""
+        """Return the limit of a child in bytes; None: the machine's."""
         return self._limit
 
 
@@ -112,24 +111,24 @@ def _memory_cgroup(files: Files) -> Cgroup:
 
 
 def _counted(files: Files, cgroup: Cgroup, directory: Path) -> int | None:
-    """Return the counter of kills in a cgroup's directory; None where there is none."""
+    """Return the counter of kills of a cgroup; None where there is none."""
     name = "memory.oom_control" if cgroup.version == 1 else "memory.events"
     return files.table(directory / name).get("oom_kill")
 
 
 def _limit(files: Files, cgroup: Cgroup) -> int | None:
-    """Return the least limit that binds this process, None where that is the machine's memory."""
+    """Return the lowest limit of this process, None where that is the machine's memory."""
     least = min((limit for limit, _ in memory_limits(files, cgroup)), default=None)
     return least if least is not None and least < mem_total(files) else None
 
 
 def _is_home(files: Files, directory: Path) -> bool:
-    """Whether this process is in the cgroup: beneath another one, a child would escape its limits."""
+    """Whether this process is in the cgroup; elsewhere a child would escape its limits."""
     return str(os.getpid()) in (files.text(directory / "cgroup.procs") or "").split()
 
 
 def _remove_leftovers(own: Path) -> None:
-    """Remove the enclosures of supervisors that were killed."""
+    """Remove the cgroups of parents that were killed."""
     for directory in own.glob("preflight-*"):
         match = _NAME.fullmatch(directory.name)
         if match and _started(int(match[1])) != int(match[2]):
@@ -138,7 +137,7 @@ def _remove_leftovers(own: Path) -> None:
 
 
 def _started(process: int) -> int | None:
-    """Return when a process started, in clock ticks since boot (proc.rst, stat field 22); None: there is none."""
+    """Return the start of a process in clock ticks since boot (proc.rst, stat field 22); None: there is none."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
     except OSError:
@@ -147,8 +146,8 @@ def _started(process: int) -> int | None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a cgroup, which cannot be done before its last process is gone; what stays is removed the next time."""
-    deadline = time.monotonic() + REMOVE_SECONDS
+    """Remove a cgroup once its last process has ended; on a timeout `_remove_leftovers` does so later."""
+    deadline = time.monotonic() + REMOVE_TIMEOUT
     while directory.exists() and time.monotonic() < deadline:
         try:
             directory.rmdir()

@@ -37,7 +37,7 @@ def staged(path: Path, chunks: Iterable[bytes | memoryview], *, uncached: bool =
     """Write `chunks` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays.
 
     `uncached`: past the kernel's page cache where the file system can. The pages of a large file count against the
-    memory limit, and making them may take several times as long as hashing it (bench/writing.py).
+    memory limit, and making them may take several times as long as hashing it (docs/decisions.md).
     """
     descriptor, temporary = locked_temporary(path)
 
@@ -100,7 +100,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def silent() -> None:
-    """Give no sign of life: nobody waits for one."""
+    """Do nothing: no caller waits for a heartbeat."""
 
 
 def open_regular(path: Path) -> BufferedReader:

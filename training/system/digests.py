@@ -15,8 +15,8 @@ SETTLED_NS: Final = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Seen:
-    """What a file looks like. Whoever changes its content changes the last of these, which nobody can set."""
+class FileState:
+    """State of a file. A change of its content changes `ctime_ns`, which no process can set."""
 
     device: int
     inode: int
@@ -32,7 +32,7 @@ class Seen:
 class Digest:
     """The verdict on one file; one process may pass it on to another of the same machine."""
 
-    seen: Seen
+    seen: FileState
     sha256: str
 
 
@@ -66,9 +66,9 @@ class Digests:
         return tuple(Digest(seen=seen, sha256=sha256) for seen, sha256 in self._known.items())
 
 
-def _seen(file: BinaryIO) -> Seen:
+def _seen(file: BinaryIO) -> FileState:
     found = os.fstat(file.fileno())
-    return Seen(
+    return FileState(
         device=found.st_dev, inode=found.st_ino, start=file.tell(), size=found.st_size,
         mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whether there is room on disk for what a training will write, before it begins."""
+"""Free disk space, checked before a training starts."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ from training.errors import ArtifactError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What will be written to a directory, which need not exist yet."""
+class DiskRequirement:
+    """Bytes that will be written to a directory, which need not exist yet."""
 
     what: str
     directory: Path
@@ -20,9 +20,9 @@ class Need:
     """Name of the setting that moves the directory elsewhere."""
 
 
-def see_that_it_fits(needs: Sequence[Need]) -> None:
+def require_disk_space(needs: Sequence[DiskRequirement]) -> None:
     """Raise `ArtifactError` where a directory cannot be written, or its file system has too little free for all."""
-    sharing: dict[int, list[Need]] = {}
+    sharing: dict[int, list[DiskRequirement]] = {}
     for need in needs:
         place = _standing(need.directory)
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):

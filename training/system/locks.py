@@ -2,7 +2,7 @@
 
 The kernel frees a lock when its holder dies, so neither a clock nor a process id decides who lives. Containers that
 share a volume on one kernel see each other's locks; over NFS it depends on the mount (docs/runbook.md, "Disk").
-Where a file system has no locks, work goes on without, and nothing can be removed, as nothing is known to be unused.
+Without locks on a file system, work continues, and nothing is removed, as nothing is known to be unused.
 """
 
 import fcntl
@@ -51,10 +51,7 @@ def use(directory: Path) -> Held:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             file = os.open(directory / LOCK, FLAGS, 0o644)
-        except (
-            FileNotFoundError,
-            FileExistsError,
-        ):  # removed meanwhile, also under mkdir's own eyes
+        except (FileNotFoundError, FileExistsError):  # removed meanwhile, also under mkdir's own eyes
             if time.monotonic() > deadline:
                 raise
             continue

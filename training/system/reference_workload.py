@@ -1,8 +1,7 @@
-"""A fixed piece of work: timed when a plan is calibrated, and again where training is not as it was predicted.
+"""Reference workload: a small training step, timed at calibration and again when a prediction is wrong.
 
-What a virtual machine's neighbours take of shared cores, caches, memory or power shows in no counter of its kernel; it
-shows in that the same work takes longer. The work is a small training step of its own, because what hurts one most,
-that threads which wait for each other are woken late, hurts no plain loop.
+No counter of a virtual machine's kernel shows what neighbours take of shared cores, caches, memory or power; a slower
+reference workload does. A plain loop would not: threads that wait for each other suffer most from late wake-ups.
 """
 
 import time
@@ -18,18 +17,17 @@ CLASSES: Final = 10
 WARM_UP: Final = 2
 """Runs that do not count: they build primitives and fetch pages."""
 SECONDS: Final = 0.05
-"""For which the work is done again and again."""
+"""Duration of a measurement."""
 
 
-def gauge(threads: int, seconds: float = SECONDS) -> float:
-    """Return the mean seconds that the work takes on `threads` threads, done for `seconds`.
+def time_reference_workload(threads: int, seconds: float = SECONDS) -> float:
+    """Return the mean seconds of the workload on `threads` threads, repeated for `seconds`.
 
-    The mean, not the median: a hypervisor takes a processor away for some 10 ms at a time, and threads that work
-    together all wait then.
+    Not the median: a hypervisor takes a processor away for some 10 ms at a time, and all threads wait then.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    with torch.random.fork_rng(devices=()):  # whoever trains here shall draw the same numbers as without
+    with torch.random.fork_rng(devices=()):  # a training in this process keeps its random numbers
         network = nn.Sequential(
             nn.Conv2d(1, 32, 4, stride=2), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(),
             nn.Flatten(), nn.Linear(32 * 9 * 9, CLASSES),

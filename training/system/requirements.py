@@ -1,4 +1,4 @@
-"""What is needed beyond the base install, and whether it is compiled, looked for without importing it."""
+"""Required packages and their bytecode, looked up without an import."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 
 from training.errors import MissingPackage
 
-NEEDED: Final = ("torch", "numpy", "safetensors")
+NEEDED: Final = ("torch", "numpy", "psutil", "safetensors")
 NEEDED_FOR_ONNX: Final = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -33,11 +33,11 @@ def require_packages(packages: Sequence[str], why: str, extra: str) -> None:
         )
 
 
-def compiled_anew(package: str = "torch") -> str | None:
-    """Say why each process compiles what it imports of `package`, and what to do; None: it need not, or is not there.
+def explain_missing_bytecode(package: str = "torch") -> str | None:
+    """Return why each process compiles `package` at import, with a remedy; None: it does not, or is not installed.
 
-    pip leaves bytecode behind, uv does only when it is asked. Python writes it at the first import, unless
-    PYTHONDONTWRITEBYTECODE is set or the directory cannot be written, as in many containers.
+    pip writes bytecode, uv only on request. Python writes it at the first import, unless PYTHONDONTWRITEBYTECODE is
+    set or the directory is read-only, as in many containers.
     """
     spec = find_spec(package)
     if spec is None or spec.cached is None or Path(spec.cached).exists():
@@ -50,6 +50,6 @@ def compiled_anew(package: str = "torch") -> str | None:
     else:
         return None
     return (
-        f"there is no bytecode of {package} and {why}, so that each process compiles it anew; "
+        f"there is no bytecode of {package} and {why}, so each process compiles it; "
         f"run 'python -m compileall -q {sysconfig.get_path('purelib')}' where it is installed"
     )

@@ -1,5 +1,6 @@
-"""A real Redis server of one's own on a private socket, for the demo and for tests."""
+"""Embedded Redis: a real server on a private socket, for the demo and for tests."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -13,8 +14,11 @@ from typing import Final
 
 from training.errors import PreflightError
 
-READY_WITHIN: Final = 10.0
-"""Seconds; a server answers in about ten milliseconds."""
+START_TIMEOUT: Final = 10.0
+"""Seconds; a server starts in about ten milliseconds."""
+
+MAX_SOCKET_PATH: Final = 107
+"""Bytes of a Unix socket's path, which ends with a zero byte in `sockaddr_un.sun_path` (unix(7))."""
 
 
 class NoRedisServer(PreflightError):
@@ -43,12 +47,19 @@ def executable() -> Path:
 
 @contextmanager
 def redis_server(*options: str) -> Iterator[str]:
-    """Run a server without a port, with `options` of redis-server; yields its `unix://` URL.
+    """Run a server without a port, with `options` of redis-server; yields its `unix://` URL, deletes its directory.
 
-    The server and its directory are gone when the context is left.
+    Raises:
+        NoRedisServer: there is none, it does not start, or the temporary directory's path is too long for a socket.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-redis-") as directory:
-        path = Path(directory) / "redis.sock"
+        path = Path(directory) / "socket"
+        length = len(os.fsencode(path))
+        if length > MAX_SOCKET_PATH:
+            raise NoRedisServer(
+                f"the socket of Redis would be {path}, {length} bytes, but a path of a Unix socket has at most "
+                f"{MAX_SOCKET_PATH}; set TMPDIR to a shorter directory"
+            )
         with (Path(directory) / "log").open("wb") as log:
             server = subprocess.Popen(
                 [str(executable()), "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700",
@@ -64,17 +75,17 @@ def redis_server(*options: str) -> Iterator[str]:
 
 
 def _wait_until_ready(server: "subprocess.Popen[bytes]", path: Path, log: Path) -> None:
-    deadline = time.monotonic() + READY_WITHIN
+    deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline and server.poll() is None:
         if _answers(path):
             return
         time.sleep(0.005)
-    last_words = log.read_text(errors="replace").strip().rpartition("\n")[2]
-    raise NoRedisServer(f"{server.args!r} did not start: {last_words}")
+    last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    raise NoRedisServer(f"{server.args!r} did not start: {last_line}")
 
 
 def _answers(path: Path) -> bool:
-    """Whether a server behind the socket is done loading; one that wants a password is."""
+    """Whether the server is ready; one that asks for a password is."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))

@@ -3,59 +3,59 @@
 from typing import Final
 
 QUARANTINE: Final = "preflight:quarantine"
-"""Hash of what was taken out of the queue because it cannot be a job: id -> JSON of the reason."""
+"""Hash of the entries of queues that cannot be jobs: id -> JSON of the reason."""
 
 TOTALS: Final = "preflight:totals"
 """Hash of counters over all jobs: name -> number; see `worker.events.counters`."""
 
 
 def maintenance(queue: str) -> str:
-    """Name of the worker that has kept the queue's registries in order last; see `worker.queue.registry_cleaner`."""
+    """Name of the worker that cleaned the queue's registries last; see `worker.queue.registry_cleaner`."""
     return f"preflight:maintenance:{queue}"
 
 
 def events(job_id: str) -> str:
-    """Stream of everything that happens to a job; capped."""
+    """Stream of all events of a job; capped."""
     return f"preflight:{{{job_id}}}:events"
 
 
 def lifecycle(job_id: str) -> str:
-    """Stream of a job's turning points; never trimmed."""
+    """Stream of a job's lifecycle events; never trimmed."""
     return f"preflight:{{{job_id}}}:lifecycle"
 
 
 def state(job_id: str) -> str:
-    """Hash of the latest value of everything about a job."""
+    """Hash of the latest value of each field of a job's events."""
     return f"preflight:{{{job_id}}}:state"
 
 
 def fence(job_id: str) -> str:
-    """Hash that says whose word counts: newest attempt, its owner, deaths in a row, last event of each attempt."""
+    """Hash of the fence: newest attempt, its owner, deaths in a row, last event of each attempt."""
     return f"preflight:{{{job_id}}}:fence"
 
 
 def lease(job_id: str) -> str:
-    """Sign of life of the running attempt; another value at every beat."""
+    """Lease of the running attempt; another value at each renewal."""
     return f"preflight:{{{job_id}}}:lease"
 
 
 def cancel(job_id: str) -> str:
-    """Present when somebody asked for the job to stop."""
+    """Present when cancellation was requested."""
     return f"preflight:{{{job_id}}}:cancel"
 
 
 def result(job_id: str) -> str:
-    """JSON of a finished job's result: the mark that it need not run again."""
+    """JSON of a finished job's result; a job that has one does not run again."""
     return f"preflight:{{{job_id}}}:result"
 
 
 def accepted(job_id: str) -> str:
-    """Hash of the signed messages of a job: who carried each, when it was signed, whether its job has ended."""
+    """Hash of a job's signed messages: the RQ id that carried each, when it was signed, whether its job has ended."""
     return f"preflight:{{{job_id}}}:accepted"
 
 
 def plan(job_id: str) -> str:
-    """Plan that a deterministic job keeps through every attempt, as JSON."""
+    """Plan of a deterministic job for all its attempts, as JSON."""
     return f"preflight:{{{job_id}}}:plan"
 
 
@@ -85,5 +85,5 @@ def rq_worker(name: str) -> str:
 
 
 def rq_worker_executions(name: str) -> str:
-    """Set of what a worker executes, each as `job:execution`; RQ has it since 3.0."""
+    """Set of a worker's executions, each as `job:execution`; RQ has it since 3.0."""
     return f"rq:worker:{name}:executions"

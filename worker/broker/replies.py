@@ -1,4 +1,4 @@
-"""What Redis sent, as text: RQ needs connections that decode nothing."""
+"""Replies of Redis as text: RQ needs connections that do not decode."""
 
 from collections.abc import Mapping
 

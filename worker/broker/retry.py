@@ -1,4 +1,4 @@
-"""Waiting for Redis: what has to be written is tried until it is written."""
+"""Retry Redis operations until they succeed or fail permanently."""
 
 import re
 import time
@@ -21,47 +21,47 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-FIRST_PAUSE: Final = 0.1
-"""Seconds before the second try."""
-LONGEST_PAUSE: Final = 2.0
-"""Seconds between two tries, once the pauses have grown."""
-SAY_EVERY: Final = 10.0
+from worker.broker.backoff import backoff
+
+BASE_PAUSE_SECONDS: Final = 0.1
+"""Longest pause before the second try."""
+MAX_PAUSE_SECONDS: Final = 2.0
+LOG_INTERVAL: Final = 10.0
 """Seconds between two log lines of one wait."""
 
-HOPELESS: Final = (AuthenticationError, NoPermissionError)
-"""What no waiting mends: the credentials are wrong, or their rights."""
+PERMANENT_ERRORS: Final = (AuthenticationError, NoPermissionError)
+"""The credentials are wrong, or lack a permission; retrying does not help."""
 DATA_FAULT: Final = re.compile(
     r"WRONGTYPE|last possible ID|target stream top item|not an integer|not a valid float|overflow"
     r"|user_script:\d+: (?!.*(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN|LOADING|nknown|can't (run|access)|permission))"
 )
-"""How Redis says, in scripts too, that a key holds what cannot be worked with. A script that fails for what Redis
-itself is like just now (full, a replica, loading), or for missing rights, says no such thing."""
+"""Messages of Redis, from scripts too, about a key of a wrong type or value. Errors of scripts for the state of the
+server (full, a replica, loading) or for missing permissions do not match."""
 CLUSTERED: Final = (
     "is a cluster, but preflight's scripts use keys of several slots; set REDIS_URL to a server without cluster-enabled"
 )
-"""What is said of a Redis Cluster, behind its name."""
+"""Predicate of an error message about a Redis Cluster."""
 
 T = TypeVar("T")
 
-
-TROUBLE: Final[dict[type[RedisError], str]] = {
+CONDITIONS: Final[dict[type[RedisError], str]] = {
     AuthenticationError: "refuses the password", NoPermissionError: "refuses a command", OutOfMemoryError: "is full",
     ReadOnlyError: "is a read-only replica", BusyLoadingError: "is loading its data",
     TimeoutError: "does not answer in time", ConnectionError: "cannot be reached",
     ClusterError: CLUSTERED, ClusterCrossSlotError: CLUSTERED, AskError: CLUSTERED,
 }  # fmt: skip
-"""Error of redis-py -> what Redis does, the special ones first."""
+"""Error of redis-py -> predicate of a message about Redis, subclasses first."""
 
 
 def condition(error: RedisError) -> str:
-    """Return what Redis does, to be said behind its name."""
+    """Return the predicate of a message about Redis, such as "is full"."""
     if "OOM command not allowed" in str(error):  # from a script it comes as a plain error
-        return TROUBLE[OutOfMemoryError]
-    return next((name for kind, name in TROUBLE.items() if isinstance(error, kind)), "refuses")
+        return CONDITIONS[OutOfMemoryError]
+    return next((name for kind, name in CONDITIONS.items() if isinstance(error, kind)), "refuses")
 
 
-def trouble(error: RedisError) -> str:
-    """Return what is the matter with Redis, for a log line."""
+def describe_error(error: RedisError) -> str:
+    """Return an error of Redis as a sentence for a log line."""
     return f"Redis {condition(error)}: {error}"
 
 
@@ -70,35 +70,36 @@ def clustered(server: Mapping[str, object]) -> bool:
     return server.get("redis_mode") == "cluster"
 
 
-def spoiled(error: RedisError) -> bool:
-    """Whether Redis says that a key is not what it should be: no waiting mends that either."""
+def is_wrong_type(error: RedisError) -> bool:
+    """Whether a key has a wrong type or value, which retrying does not change either."""
     return isinstance(error, ResponseError) and DATA_FAULT.search(str(error)) is not None
 
 
-def insist(action: Callable[[], T], what: str, look: Callable[[], None], *, whatever: bool = False) -> T:
-    """Return what `action` returns, once Redis is there for it; `action` may run more than once.
+def retry_until_available(
+    action: Callable[[], T], what: str, on_retry: Callable[[], None], *, wrong_types: bool = False
+) -> T:
+    """Return what `action` returns, once Redis is available; `action` may run more than once.
 
     Args:
-        action: what is done.
+        action: the operation.
         what: its name in the log.
-        look: called between two tries; what it raises ends the wait.
-        whatever: also where a key is not what it should be, because nobody could do better.
+        on_retry: called between two tries; an exception of it ends the wait.
+        wrong_types: retry keys of a wrong type, too: somebody may repair them.
 
     Raises:
-        redis.exceptions.AuthenticationError, NoPermissionError, ResponseError: waiting would not help.
+        redis.exceptions.AuthenticationError, NoPermissionError, ResponseError: retrying does not help.
     """
-    pause, say_at = FIRST_PAUSE, time.monotonic()
+    pauses, log_at = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS), time.monotonic()
     while True:
         try:
             return action()
-        except HOPELESS:
+        except PERMANENT_ERRORS:
             raise
         except RedisError as error:
-            if spoiled(error) and not whatever:
+            if is_wrong_type(error) and not wrong_types:
                 raise
-            if time.monotonic() >= say_at:
-                structlog.get_logger("preflight").warning("waiting_for_redis", to=what, detail=trouble(error))
-                say_at = time.monotonic() + SAY_EVERY
-        look()
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+            if time.monotonic() >= log_at:
+                structlog.get_logger("preflight").warning("waiting_for_redis", to=what, detail=describe_error(error))
+                log_at = time.monotonic() + LOG_INTERVAL
+        on_retry()
+        time.sleep(next(pauses))

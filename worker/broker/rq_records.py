@@ -1,7 +1,7 @@
-"""RQ's records of a job: its execution, its status, its end and its result, each changed in one script.
+"""RQ's records of a job: its execution, status, end and result, each written by one script.
 
-RQ's own methods do this in several steps, retry a failed job on their own and differ between versions; a worker that
-subclasses them breaks with the next one. What they write is what all of RQ 2.6 to 3.0 read, and that is written here.
+RQ's own methods take several steps, retry failed jobs and differ between versions. The scripts write the format that
+RQ 2.6 to 3.0 reads.
 """
 
 import base64
@@ -14,19 +14,23 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from redis import Redis
+from redis.exceptions import ResponseError
 from rq import Queue
 from rq.defaults import DEFAULT_FAILURE_TTL, DEFAULT_RESULT_TTL
 
 from worker.broker import keys
-from worker.broker.fencing import Fence, Place, Superseded, run_script
-from worker.queue.untrusted_job import SafeJob
+from worker.broker.fencing import Fence, Superseded
+from worker.broker.lua import TEXT, run_script
+from worker.broker.requeue import RqJobRef
+from worker.broker.retry import is_wrong_type
+from worker.queue.untrusted_job import UntrustedJob
 from worker.wire import TrainResult
 
 EXECUTION_TTL: Final = 90
-"""Seconds for which RQ's tools take an execution for alive after its last heartbeat; RQ's own are 90 by default."""
+"""Seconds after its last heartbeat for which an execution counts as alive; RQ's default."""
 SUCCESSFUL: Final = 1
 FAILED: Final = 2
-"""Types of a result in RQ's stream of them."""
+"""Types of a result in RQ's stream of results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,12 @@ class End:
 
     status: Literal["finished", "failed"]
     ttl: int
-    """Seconds for which RQ keeps the job; 0: not at all, -1: for ever."""
+    """Seconds for which RQ keeps the job; -1: for ever."""
     result: Mapping[str, str]
     """Fields of the record in RQ's stream of results."""
 
 
-def finished(job: SafeJob, result: TrainResult) -> End:
+def finished(job: UntrustedJob, result: TrainResult) -> End:
     """Return the end of a job that has a result."""
     value = json.dumps(result.model_dump(mode="json", exclude_none=True)).encode()
     ttl = DEFAULT_RESULT_TTL if job.result_ttl is None else job.result_ttl
@@ -57,8 +61,8 @@ def finished(job: SafeJob, result: TrainResult) -> End:
     return End(status="finished", ttl=ttl, result=fields)
 
 
-def failed(job: SafeJob, why: str) -> End:
-    """Return the end of a job that failed, never to be retried."""
+def failed(job: UntrustedJob, why: str) -> End:
+    """Return the end of a job that failed and is not retried."""
     ttl = DEFAULT_FAILURE_TTL if job.failure_ttl is None else job.failure_ttl
     packed = base64.b64encode(zlib.compress(why.encode(errors="replace"))).decode()
     return End(status="failed", ttl=ttl, result={"type": str(FAILED), "exc_string": packed})
@@ -67,33 +71,29 @@ def failed(job: SafeJob, why: str) -> End:
 class RqRecords:
     """Writes RQ's records for one worker. Every method may be called again, and raises `RedisError`."""
 
-    def __init__(self, connection: Redis, queue: Queue, worker_name: str, *, accepted_ttl: int) -> None:
-        """Write for the worker of this name.
+    def __init__(self, connection: Redis, queue: Queue, worker_name: str, *, acceptance_ttl: int) -> None:
+        """Write the records of `queue` for a worker.
 
-        Args:
-            connection: where.
-            queue: of the jobs.
-            worker_name: of the worker.
-            accepted_ttl: seconds for which it is remembered that the signed message of a job is used up.
+        `acceptance_ttl` is the time in seconds for which the record of a used-up signed message is kept.
         """
         self._connection = connection
         self._queue = queue
         self._worker_name = worker_name
-        self._accepted_ttl = accepted_ttl
+        self._acceptance_ttl = acceptance_ttl
 
-    def begin_execution(self, job: SafeJob, execution: Execution) -> None:
+    def begin_execution(self, job: UntrustedJob, execution: Execution) -> None:
         """Record that the worker executes the job."""
         run_script(
-            self._connection, "rq/begin_execution",
+            self._connection, "rq/begin_execution", TEXT,
             keys=[self._queue.started_job_registry.key, keys.rq_worker(self._worker_name)],
             args=[job.id, execution.id, self._worker_name, execution.started_at, EXECUTION_TTL],
         )  # fmt: skip
 
-    def keep_execution(self, job: SafeJob, execution: Execution) -> None:
+    def renew_execution(self, job: UntrustedJob, execution: Execution) -> None:
         """Renew the execution, unless it has ended."""
         now = time.time()
         run_script(
-            self._connection, "rq/renew_execution",
+            self._connection, "rq/renew_execution", TEXT,
             keys=[self._queue.started_job_registry.key, keys.rq_job(job.id)],
             args=[job.id, execution.id, self._worker_name, now, EXECUTION_TTL, as_date(now)],
         )  # fmt: skip
@@ -106,8 +106,8 @@ class RqRecords:
         pipe.delete(keys.rq_worker_executions(self._worker_name))
         pipe.execute()
 
-    def start_job(self, job: SafeJob, execution: Execution, fence: Fence) -> None:
-        """Mark the job as started; where Redis lost its data, restore what RQ needs of it first.
+    def start_job(self, job: UntrustedJob, execution: Execution, fence: Fence) -> None:
+        """Mark the job as started; where Redis lost its data, restore its hash first.
 
         Raises:
             Superseded: a newer attempt has taken over.
@@ -115,7 +115,7 @@ class RqRecords:
         fields = [part for name, value in job.fields.items() for part in (name, value)]
         for restored in ([], fields):
             answer = run_script(
-                self._connection, "rq/start_job",
+                self._connection, "rq/start_job", TEXT,
                 keys=[
                     keys.fence(fence.job_id), self._queue.started_job_registry.key, self._queue.intermediate_queue_key,
                     keys.rq_job(job.id),
@@ -130,15 +130,12 @@ class RqRecords:
             if answer == "ok":
                 return
 
-    def end_job(self, job: SafeJob, job_id: str, end: End, execution: Execution | None, fence: Fence | None) -> None:
-        """Record the end of the job, once; with it its signed message is used up.
+    def end_job(
+        self, job: UntrustedJob, job_id: str, end: End, execution: Execution | None, fence: Fence | None
+    ) -> None:
+        """Record the end of the job, once, and that its signed message is used up.
 
-        Args:
-            job: which.
-            job_id: under which it is known.
-            end: how it ended.
-            execution: which execution of it; None where none had begun.
-            fence: of the attempt that ends; None where none had begun.
+        `execution` and `fence` are None where no attempt had begun.
 
         Raises:
             Superseded: a newer attempt has taken over.
@@ -147,7 +144,9 @@ class RqRecords:
             self.start_job(job, execution, fence)
             self._end_job(job, job_id, end, execution, fence)
 
-    def _end_job(self, job: SafeJob, job_id: str, end: End, execution: Execution | None, fence: Fence | None) -> str:
+    def _end_job(
+        self, job: UntrustedJob, job_id: str, end: End, execution: Execution | None, fence: Fence | None
+    ) -> str:
         now, queue = time.time(), self._queue
         registry = queue.finished_job_registry if end.status == "finished" else queue.failed_job_registry
         counter = "successful_job_count" if end.status == "finished" else "failed_job_count"
@@ -158,14 +157,14 @@ class RqRecords:
                 "execution_id": execution.id, "execution_started_at": str(began), "execution_ended_at": str(now),
             }  # fmt: skip
         answer = run_script(
-            self._connection, "rq/end_job",
+            self._connection, "rq/end_job", TEXT,
             keys=[
                 keys.fence(job_id), queue.started_job_registry.key, queue.intermediate_queue_key, keys.rq_job(job.id),
                 registry.key, keys.rq_results(job.id), keys.rq_worker(self._worker_name), keys.accepted(job_id),
             ],
             args=[
                 fence.owner if fence else "", fence.attempt if fence else 0, job.id, execution.id if execution else "",
-                end.status, now, as_date(now), end.ttl, counter, max(0.0, now - began), self._accepted_ttl,
+                end.status, now, as_date(now), end.ttl, counter, max(0.0, now - began), self._acceptance_ttl,
                 *(part for pair in result.items() for part in pair),
             ],
         )  # fmt: skip
@@ -173,16 +172,21 @@ class RqRecords:
             raise Superseded
         return answer
 
-    def requeue(
-        self, job: SafeJob, place: Place, fence: Fence, *, front: bool, retries_left: int | None = None
-    ) -> None:
-        """Put the job of a running attempt back into its queue; RQ's records are restored first where they were lost.
+    def add_to_canceled(self, job: UntrustedJob) -> None:
+        """List a job that was cancelled while it ran with the canceled ones, too, where users look for it."""
+        try:
+            self._connection.zadd(self._queue.canceled_job_registry.key, {job.id: int(time.time())})
+        except ResponseError as error:
+            if not is_wrong_type(error):  # a broken registry is not the job's fault
+                raise
 
-        Does nothing when a newer attempt has taken over.
-        """
-        if fence.hand_back(place, front=front, retries_left=retries_left) == "gone":
-            self.start_job(job, Execution(place.execution, time.time()), fence)
-            fence.hand_back(place, front=front, retries_left=retries_left)
+    def requeue(
+        self, job: UntrustedJob, ref: RqJobRef, fence: Fence, *, front: bool, retries_left: int | None = None
+    ) -> None:
+        """Requeue the job of the running attempt, as `Fence.requeue`; restores RQ's records where they were lost."""
+        if fence.requeue(ref, front=front, retries_left=retries_left) == "gone":
+            self.start_job(job, Execution(ref.execution, time.time()), fence)
+            fence.requeue(ref, front=front, retries_left=retries_left)
 
 
 def as_date(seconds: float) -> str:

@@ -1,8 +1,9 @@
-"""Keys that all jobs share: one that holds another type than it should is put aside, so that the queue goes on."""
+"""Keys that all jobs share: those of a wrong type are renamed, so that the queue keeps working."""
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 from pydantic import TypeAdapter
@@ -11,30 +12,16 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from worker.broker import keys
-from worker.broker.retry import spoiled
+from worker.broker.lua import run_script
+from worker.broker.retry import is_wrong_type, retry_until_available
 
 T = TypeVar("T")
 
-RENAME: Final = """
--- Give keys that have another type than expected another name, where they can be looked at.
--- KEYS: the keys   ARGV: what is added to their names, then the expected type of each
--- Returns the key and the type of each that was renamed.
-local renamed = {}
-for number, key in ipairs(KEYS) do
-  local kind = redis.call('TYPE', key).ok
-  if kind ~= 'none' and kind ~= ARGV[number + 1] then
-    redis.call('RENAME', key, key .. ARGV[1])
-    renamed[#renamed + 1] = key
-    renamed[#renamed + 1] = kind
-  end
-end
-return renamed
-"""
-RENAMED: Final = TypeAdapter(list[str])
+RENAMED = TypeAdapter(list[str])
 
 
 def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
-    """Return the keys that a worker shares with all jobs of its queue, and the type of each."""
+    """Return the keys that a worker shares with all jobs of its queue, each with its type."""
     registries = (
         queue.started_job_registry, queue.finished_job_registry, queue.failed_job_registry, queue.canceled_job_registry,
     )  # fmt: skip
@@ -42,7 +29,7 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
         queue.key: "list",
         queue.intermediate_queue_key: "list",
         **{registry.key: "zset" for registry in registries},
-        "rq:queues": "set",  # producers stumble over it
+        "rq:queues": "set",  # producers need it
         "rq:workers": "set",
         f"rq:workers:{queue.name}": "set",
         keys.rq_worker(worker_name): "hash",
@@ -52,32 +39,39 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
     }
 
 
-def repairing(action: Callable[[], T], connection: Redis, expected: Mapping[str, str]) -> T:
-    """Return what `action` returns; where it fails for a wrong type, `expected` keys are put aside, and it runs again.
+@dataclass(frozen=True, slots=True)
+class RedisRetry:
+    """Repeats Redis operations of one process until they succeed; renames shared keys of a wrong type."""
 
-    Raises:
-        redis.exceptions.RedisError: as `action` does.
-    """
-    try:
-        return action()
-    except RedisError as error:
-        if not spoiled(error):
-            raise
-        put_aside_wrong_types(connection, expected)  # another worker may have done so a moment ago
-        return action()
+    connection: Redis
+    expected: Mapping[str, str]
+    """Shared keys and their types."""
+    on_retry: Callable[[], None]
+    """Called between two tries; an exception of it ends the wait."""
 
+    def __call__(self, action: Callable[[], T], what: str, *, wrong_types: bool = False) -> T:
+        """Return what `action` returns; as `retry_until_available`."""
+        return retry_until_available(lambda: self.repair(action), what, self.on_retry, wrong_types=wrong_types)
 
-def put_aside_wrong_types(connection: Redis, expected: Mapping[str, str]) -> None:
-    """Rename the keys that have another type than `expected`.
+    def repair(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns, at the second try where a shared key had a wrong type; raises as it does."""
+        try:
+            return action()
+        except RedisError as error:
+            if not is_wrong_type(error):
+                raise
+            self.rename_wrong_types()  # another worker may have done so a moment ago
+            return action()
 
-    Raises:
-        redis.exceptions.RedisError: Redis does not answer; it may be asked again.
-    """
-    suffix = f":wrong-type:{time.time():.6f}"
-    answer = connection.register_script(RENAME)(keys=list(expected), args=[suffix, *expected.values()])
-    renamed = RENAMED.validate_python(answer)
-    for key, found in zip(renamed[::2], renamed[1::2], strict=True):
-        structlog.get_logger("preflight").error(
-            "wrong_type_key_renamed", key=key, found=found, expected=expected[key], renamed_to=f"{key}{suffix}",
-            detail="look at what it holds and who wrote it, then delete it",
+    def rename_wrong_types(self) -> None:
+        """Rename the shared keys of a wrong type; raises `redis.exceptions.RedisError`."""
+        suffix = f":wrong-type:{time.time():.6f}"
+        renamed = run_script(
+            self.connection, "maintenance/rename_wrong_types", RENAMED,
+            keys=list(self.expected), args=[suffix, *self.expected.values()],
         )  # fmt: skip
+        for key, found in zip(renamed[::2], renamed[1::2], strict=True):
+            structlog.get_logger("preflight").error(
+                "wrong_type_key_renamed", key=key, found=found, expected=self.expected[key],
+                renamed_to=f"{key}{suffix}", detail="look at what it holds and who wrote it, then delete it",
+            )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a shell completes with TAB: names from the registry, job ids from Redis. It is quick, or says nothing."""
+"""Shell completion: names from the registry, job ids from Redis; empty when these are slow or fail."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -13,26 +13,22 @@ from training.config.registry import DATASETS, MODELS, nearest
 from training.config.registry import names as registered
 from training.errors import InvalidConfig
 
-PATIENCE: Final = 1.0
-"""Seconds that Redis gets: a person waits for TAB."""
+REDIS_TIMEOUT: Final = 1.0
+"""Seconds: a user waits for TAB."""
 SHELLS: Final = ("bash", "zsh", "fish")
 
-Kind = Literal["jobs", "jobs that go on", "datasets", "models", "recipes", "statuses", "shells"]
+Kind = Literal["jobs", "active jobs", "datasets", "models", "recipes", "statuses", "shells"]
 
 
 def names(kind: Kind, word: str) -> list[str]:
-    """Return the names of some kind that begin with `word`; none where they cannot be had."""
-    with suppress(Exception):  # whatever it is, a line at the prompt would be worse
-        return [name for name in FINDERS[kind]() if name.startswith(word)]
+    """Return the names of this kind that begin with `word`; none on an error."""
+    with suppress(Exception):  # a traceback at the prompt would be worse
+        return [name for name in SOURCES[kind]() if name.startswith(word)]
     return []
 
 
 def script(command: click.Command, shell: str) -> str:
-    """Return the script that makes a shell ask this command for what can follow.
-
-    Raises:
-        InvalidConfig: the shell is not known.
-    """
+    """Return the shell's completion script; raises `InvalidConfig` for an unknown shell."""
     completer = get_completion_class(shell) if shell in SHELLS else None
     if completer is None:
         raise InvalidConfig(
@@ -41,23 +37,21 @@ def script(command: click.Command, shell: str) -> str:
     return completer(command, {}, "preflight", "_PREFLIGHT_COMPLETE").source()
 
 
-def _jobs(*, going_on: bool) -> Iterable[str]:
-    """Return job ids; none where Redis takes too long, or does not answer."""
-    from worker.client import Client
-    from worker.config.settings import load
+def _jobs(*, active: bool) -> Iterable[str]:
+    """Return job ids; none when Redis does not answer in time."""
+    from worker.cli.context import load_settings, make_client
 
-    settings = load()
-    client = Client(settings.redis_url, queue=settings.queue)
+    client = make_client(load_settings())
     found: list[str] = []
 
-    def ask() -> None:
+    def fetch() -> None:
         with suppress(Exception):
-            found.extend(client.ids(going_on=going_on))
+            found.extend(client.ids(active=active))
 
-    # A thread that is left behind: not even a name server that does not answer holds up the shell.
-    asking = Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(PATIENCE)
+    # A daemon thread, because DNS resolution has no timeout.
+    fetching = Thread(target=fetch, daemon=True)
+    fetching.start()
+    fetching.join(REDIS_TIMEOUT)
     return list(found)
 
 
@@ -73,9 +67,8 @@ def _statuses() -> Iterable[str]:
     return get_args(Status)
 
 
-FINDERS: Final[Mapping[Kind, Callable[[], Iterable[str]]]] = {
-    "jobs": partial(_jobs, going_on=False), "jobs that go on": partial(_jobs, going_on=True),
+SOURCES: Final[Mapping[Kind, Callable[[], Iterable[str]]]] = {
+    "jobs": partial(_jobs, active=False), "active jobs": partial(_jobs, active=True),
     "datasets": partial(registered, DATASETS), "models": partial(registered, MODELS), "recipes": _recipes,
     "statuses": _statuses, "shells": lambda: SHELLS,
 }  # fmt: skip
-"""Kind -> how its names are found."""

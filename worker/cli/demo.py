@@ -1,4 +1,4 @@
-"""`preflight demo`: one job from end to end, with a Redis and a worker of its own."""
+"""`preflight demo`: one job from start to finish, with a temporary Redis and worker."""
 
 import shutil
 import subprocess
@@ -8,66 +8,60 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import click
 from pydantic import JsonValue
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.text import Text
 
 from training.data.prepare import available
 from training.errors import DatasetError
 from worker.broker.embedded_redis import redis_server
-from worker.cli.formatting.choices import describe, outcome
+from worker.cli.exit_codes import INTERRUPTED
+from worker.cli.formatting.events import exit_code
+from worker.cli.watch import show_events
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
-from worker.jobs.local.training import dataset_here
-from worker.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
-from worker.wire import Progress as ProgressEvent
+from worker.jobs.local.training import dataset_local
+from worker.wire import JOB_TYPE, TrainingDone, TrainJob, parse_job
 
-WORKER_GRACE: Final = 1.0
-"""Seconds that an idle worker gets to sign off; a busy one would finish its job first, and is killed."""
+WORKER_STOP_TIMEOUT: Final = 1.0
+"""Seconds for an idle worker to exit; a busy one would finish its job first, and is killed."""
 DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 8, "batch_size": 32}
-"""1,797 images are gone through in a moment, so it takes some epochs to learn them."""
+"""1,797 images are few, so it takes several epochs to learn them."""
 
 
-def run_demo(settings: Settings, asked: dict[str, JsonValue]) -> int:
-    """Run the demo on a job with the fields `asked` for, and return the exit code of that job.
-
-    Leaves nothing running, whatever happens.
-    """
-    console = Console(highlight=False)
+def run_demo(settings: Settings, fields: dict[str, JsonValue]) -> int:
+    """Run a job with these fields and return its exit code; stops every process it started."""
     try:
-        job = _job(settings, console, asked)
+        job = _job(settings, fields)
         with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:
-            console.print(f"[dim]redis    {url}\nworker   log in {log}[/dim]")
+            click.secho(f"redis    {url}\nworker   log in {log}", dim=True)
             client = Client(url, queue=settings.queue)
             job_id = client.enqueue(job).job_id
-            console.print(f"[dim]enqueued {job_id}[/dim]")
-            last = _show(client, job_id, console)
+            click.secho(f"enqueued {job_id}", dim=True)
+            last = show_events(client, job_id)
     except KeyboardInterrupt:
-        console.print("interrupted; every process of the demo has been ended")
-        return 130
+        click.echo("interrupted; all processes of the demo were stopped")
+        return INTERRUPTED
     if isinstance(last, TrainingDone):
-        _farewell(last, console)
-    return outcome(last)
+        _print_result(last)
+    return exit_code(last)
 
 
-def _job(settings: Settings, console: Console, asked: dict[str, JsonValue]) -> TrainJob:
-    """Return the demo's job: what was asked for, on MNIST where it can be had, else on scikit-learn's digits."""
-    fields: dict[str, JsonValue] = {"dataset": "mnist"}
-    if "dataset" not in asked and not available("mnist", settings.data_dir, settings.cache_dir):
-        console.print(f"mnist is not in {settings.data_dir} yet; trying to download it", soft_wrap=True)
+def _job(settings: Settings, fields: dict[str, JsonValue]) -> TrainJob:
+    """Return the demo's job: the given fields, on MNIST if available, else on scikit-learn's digits."""
+    default: dict[str, JsonValue] = {"dataset": "mnist"}
+    if "dataset" not in fields and not available("mnist", settings.data_dir, settings.cache_dir):
+        click.echo(f"mnist is not in {settings.data_dir} yet; trying to download it")
         try:
-            dataset_here("mnist", settings)
+            dataset_local("mnist", settings)
         except DatasetError as error:
-            console.print(f"{error.message}; the demo goes on with scikit-learn's 1,797 digits", soft_wrap=True)
-            fields = {"dataset": "digits"} if "recipe" in asked else {**DIGITS_JOB}
-    return parse_job({"type": JOB_TYPE, **fields, **asked})
+            click.echo(f"{error.message}; the demo uses scikit-learn's 1,797 digits instead")
+            default = {"dataset": "digits"} if "recipe" in fields else {**DIGITS_JOB}
+    return parse_job({"type": JOB_TYPE, **default, **fields})
 
 
 @contextmanager
 def _worker(settings: Settings) -> Iterator[Path]:
-    """Run a worker process; yields the path of its log."""
+    """Run a worker process; yield the path of its log."""
     log = settings.cache_dir / "demo-worker.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -83,45 +77,26 @@ def _worker(settings: Settings) -> Iterator[Path]:
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End the worker. Its supervisor and their children die with it."""
+    """Stop the worker; its supervisor and their children die with it."""
     process.terminate()
     try:
-        process.wait(WORKER_GRACE)
+        process.wait(WORKER_STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
-def _show(client: Client, job_id: str, console: Console) -> AnyEvent | None:
-    """Show a job's events as they come, with a bar for the training; return the last one."""
-    bar = Progress(TextColumn("training"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), console=console)
-    task = bar.add_task("training", total=None, visible=False)
-    figures = Text()
-    last = None
-    with Live(Group(bar, figures), console=console, refresh_per_second=8, transient=True) as live:
-        for last in client.events(job_id):
-            line = describe(last)
-            if isinstance(last, ProgressEvent):
-                done = (last.epoch - 1) * last.steps + last.step
-                bar.update(task, total=last.epochs * last.steps, completed=done, visible=True)
-                figures.plain = line or ""
-            elif line:
-                live.console.print(line, markup=False, soft_wrap=True)
-    return last
-
-
-def _farewell(done: TrainingDone, console: Console) -> None:
-    preflight = "preflight" if shutil.which("preflight") == sys.argv[0] else sys.argv[0]  # as it has to be typed here
-    console.print(
-        f"\n[bold]test accuracy {done.test_accuracy:.2%}[/bold] after {done.train_seconds:.1f} s of training "
-        f"({done.samples_per_s:,.0f} samples/s)\n"
+def _print_result(done: TrainingDone) -> None:
+    preflight = "preflight" if shutil.which("preflight") == sys.argv[0] else sys.argv[0]  # as the user types it here
+    accuracy = click.style(f"test accuracy {done.test_accuracy:.2%}", bold=True)
+    click.echo(
+        f"\n{accuracy} after {done.train_seconds:.1f} s of training ({done.samples_per_s:,.0f} samples/s)\n"
         f"model     {done.artifact}/model.safetensors\n"
         f"manifest  {done.artifact}/manifest.json\n"
-        f"report    {done.report or 'none was made'}\n\n"
-        "what to type next\n"
+        f"report    {done.report or 'not created'}\n\n"
+        "next steps\n"
         f"  {preflight} train --epochs 3 --set augmentation.rotate_degrees=10\n"
         f"  {preflight} calibrate --model resnet18\n"
         f"  {preflight} doctor\n"
-        f"  REDIS_URL=redis://... {preflight} worker",
-        markup=True, soft_wrap=True,
-    )  # fmt: skip
+        f"  REDIS_URL=redis://... {preflight} worker"
+    )

@@ -1,4 +1,4 @@
-"""Jobs that a producer keeps until they have ended, so that a Redis that lost its data can be given them again."""
+"""Outbox: a producer's copies of its jobs, to enqueue them again where Redis loses its data."""
 
 import json
 import time
@@ -10,13 +10,13 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from training.system.atomic_files import open_regular, write_atomically
-from worker.wire import LARGEST_JOB, TrainJob, is_job_id
+from worker.wire import MAX_JOB_BYTES, TrainJob, is_job_id
 
 SUFFIX: Final = ".json"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class OutboxEntry:
     """A job in the outbox."""
 
     job: TrainJob
@@ -29,30 +29,30 @@ class Outbox:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def keep(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> None:
-        """Keep a job; raises `OSError` where it cannot be written."""
+    def save(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> None:
+        """Save a job; raises `OSError`."""
         self._directory.mkdir(parents=True, exist_ok=True)
         record = {"job": payload, "job_timeout": job_timeout, "at": time.time()}
         write_atomically(self._path(job_id), json.dumps(record).encode())
 
-    def forget(self, job_id: str) -> None:
-        """Drop a job, if it is there."""
+    def delete(self, job_id: str) -> None:
+        """Delete a job, if it is there."""
         self._path(job_id).unlink(missing_ok=True)
 
-    def find(self, job_id: str) -> Kept | None:
-        """Return a job that is kept; None where it is not, or its file is damaged."""
+    def find(self, job_id: str) -> OutboxEntry | None:
+        """Return a job; None where it is not there, or its file is damaged."""
         try:
             with open_regular(self._path(job_id)) as file:
-                record = json.loads(file.read(2 * LARGEST_JOB))
+                record = json.loads(file.read(2 * MAX_JOB_BYTES))
             match record:
                 case {"job": dict(payload), "job_timeout": int(job_timeout)}:
-                    return Kept(TrainJob.model_validate_json(json.dumps(payload)), job_timeout)
+                    return OutboxEntry(TrainJob.model_validate_json(json.dumps(payload)), job_timeout)
         except (OSError, ValueError, RecursionError, ValidationError):
             return None
         return None
 
     def ids(self) -> Iterator[str]:
-        """Yield the ids of the jobs that are kept."""
+        """Yield the ids of all jobs."""
         found = self._directory.iterdir() if self._directory.is_dir() else iter(())
         names = (path.name.removesuffix(SUFFIX) for path in found if path.name.endswith(SUFFIX))
         return (name for name in sorted(names) if is_job_id(name))

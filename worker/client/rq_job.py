@@ -1,4 +1,4 @@
-"""RQ's job under any id of ours: RQ itself refuses a dot in one."""
+"""RQ's job class without its check of the id, which refuses a dot."""
 
 from redis import Redis
 from rq.job import Job
@@ -6,7 +6,7 @@ from rq.serializers import Serializer
 
 
 class AnyIdJob(Job):
-    """A job whose id is not looked at; `worker.wire.is_job_id` has done so."""
+    """A job with an unchecked id; `worker.wire.is_job_id` checks it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What has happened since Redis was set up, counted where events are taken: each once, whatever is restarted."""
+"""Counters of events since Redis was set up; each event counts once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from worker.broker import keys
 from worker.broker.replies import text
 from worker.wire import (
+    STATUS_BY_EVENT,
     AnyEvent,
     CalibrationWinner,
     JobCancelled,
@@ -34,18 +35,13 @@ CALIBRATIONS: Final = "calibrations"
 CALIBRATION_SECONDS: Final = "calibration_seconds"
 SECONDS: Final = "job_seconds"
 ENDED: Final = "ended:"
-"""Before the outcome, and the reason of a failure."""
+"""Prefix of outcome and reason."""
 BUCKET: Final = "job_seconds:"
-"""Before the upper bound of a bucket of durations, each job being in one."""
+"""Prefix of a bucket's upper bound; each job is in one bucket."""
 
 
-def counted(event: AnyEvent, began: float | None) -> Mapping[str, float]:
-    """Return what an event adds to which totals.
-
-    Args:
-        event: what happened.
-        began: when its attempt did, seconds since the epoch; None where that is not known.
-    """
+def counter_increments(event: AnyEvent, began: float | None) -> Mapping[str, float]:
+    """Return counter -> increment by an event of an attempt that began at `began`, where that is known."""
     match event:
         case JobStarted():
             return {ATTEMPTS: 1}
@@ -57,27 +53,24 @@ def counted(event: AnyEvent, began: float | None) -> Mapping[str, float]:
             return {MEMORY_KILLS: 1}
         case CalibrationWinner(source="measured"):
             return {CALIBRATIONS: 1, CALIBRATION_SECONDS: event.calibration_seconds}
-        case TrainingDone():
-            return {f"{ENDED}finished:": 1, **_lasted(event, began)}
-        case JobCancelled():
-            return {f"{ENDED}cancelled:": 1, **_lasted(event, began)}
-        case JobFailed():
-            out_of_memory = {MEMORY_KILLS: 1.0} if event.reason == "out_of_memory" else {}
-            return {f"{ENDED}failed:{event.reason}": 1, **out_of_memory, **_lasted(event, began)}
+        case TrainingDone() | JobCancelled() | JobFailed():
+            reason = event.reason if isinstance(event, JobFailed) else ""
+            out_of_memory = {MEMORY_KILLS: 1.0} if reason == "out_of_memory" else {}
+            return {f"{ENDED}{STATUS_BY_EVENT[event.type]}:{reason}": 1, **out_of_memory, **_duration(event, began)}
     return {}
 
 
 def read_totals(redis: Redis) -> Mapping[str, float]:
-    """Return all totals; what is no number, or no hash, is passed over. Raises `redis.exceptions.RedisError`."""
+    """Return all counters, ignoring values that are not numbers; raises `redis.exceptions.RedisError`."""
     from redis.exceptions import ResponseError
 
-    from worker.broker.retry import spoiled
+    from worker.broker.retry import is_wrong_type
 
     found: dict[str, float] = {}
     try:
         answer = redis.hgetall(keys.TOTALS)
     except ResponseError as error:
-        if spoiled(error):
+        if is_wrong_type(error):
             return found
         raise
     for name, value in answer.items():
@@ -86,7 +79,7 @@ def read_totals(redis: Redis) -> Mapping[str, float]:
     return found
 
 
-def _lasted(event: AnyEvent, began: float | None) -> dict[str, float]:
+def _duration(event: AnyEvent, began: float | None) -> dict[str, float]:
     if began is None:
         return {}
     seconds = max(0.0, event.ts - began)

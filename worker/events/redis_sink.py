@@ -1,182 +1,142 @@
-"""Where events go: the log and Redis. Each takes one event at a time and never stops a training."""
+"""The sink that publishes events to Redis, with a spool on disk for the time that Redis is unavailable."""
 
-import json
 import time
 from collections import deque
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from worker.broker.fencing import Entry, Fence
-from worker.broker.retry import spoiled, trouble
-from worker.events.counters import counted
-from worker.events.spool import Spool, Spooled
-from worker.events.state import STATUS, folded, latest
-from worker.wire import LIFECYCLE, AnyEvent, JobFailed, JobState, JobWarning, TrainResult, flatten
+from worker.broker.fencing import EventRecord, Fence
+from worker.broker.retry import describe_error, is_wrong_type
+from worker.events.counters import counter_increments
+from worker.events.rq_meta import RqMeta
+from worker.events.spool import Spool, SpooledEvent
+from worker.events.state import state_update
+from worker.wire import LIFECYCLE_EVENTS, AnyEvent, TrainResult, flatten
 
-RETRY_EVERY: Final = 1.0
-"""Seconds between two tries while Redis is away."""
-LARGEST_META: Final = 16 * 1024
-"""Characters of `job.meta`, as JSON, that are kept beside the figures of this attempt; a larger one is dropped, because
-RQ's `meta` is one field and is written whole with every event."""
-MOST_PENDING: Final = 2_000
-"""Events that wait in memory while Redis is away; those beyond them are read from the spool again."""
-BATCH: Final = 200
-"""Events published at once."""
-
-
-class Sink(Protocol):
-    """Something that takes events."""
-
-    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
-        """Take one event; `result` comes with the one that ends a finished job."""
-        ...
-
-
-class LogSink:
-    """Writes each event as one log line."""
-
-    def __init__(self, job_id: str, attempt: int) -> None:
-        self._log = structlog.get_logger("preflight").bind(job_id=job_id, attempt=attempt)
-
-    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - it is in the event
-        """Log the event under its type."""
-        fields = event.model_dump(exclude={"v", "job_id", "attempt", "ts", "type"})
-        if isinstance(event, JobFailed):
-            # `message` is the name of the record itself.
-            self._log.error(event.type, **{("detail" if k == "message" else k): v for k, v in fields.items()})
-        elif isinstance(event, JobWarning):
-            self._log.warning(event.message, seq=event.seq)
-        else:
-            fields["detail"] = fields.pop("message", None)
-            self._log.info(event.type, **{name: value for name, value in fields.items() if name != "detail" or value})
+RETRY_INTERVAL: Final = 1.0
+"""Seconds between two tries while Redis is unavailable."""
+MAX_PENDING: Final = 2_000
+"""Events kept in memory while Redis is unavailable; where there are more, all are read from the spool again."""
+BATCH_SIZE: Final = 200
+"""Maximum number of events in one call of Redis."""
 
 
 class RedisSink:
-    """Publishes events through the fence of the attempt, each exactly once and in order.
+    """Publishes events through the attempt's fence, each exactly once and in order.
 
-    While Redis takes none they wait here and in the spool; a training does not. When Redis comes back without
-    events that it had taken, everything that the spool holds is published again.
+    Where Redis loses events, all that the spool has are published again.
     """
 
-    def __init__(self, fence: Fence, spool: Spool, rq_job_key: str, *, kept: int, meta: dict[str, JsonValue]) -> None:
-        """Publish through `fence`; what earlier attempts left in `spool` goes first.
+    def __init__(
+        self, fence: Fence, spool: Spool, rq_job_key: str, *, kept: int, meta: Mapping[str, JsonValue]
+    ) -> None:
+        """Publish through the attempt's `fence`, first the events that earlier attempts left in `spool`.
 
-        Args:
-            fence: of the attempt that speaks.
-            spool: of the same attempt.
-            rq_job_key: RQ's hash of the job.
-            kept: newest records kept in the event stream, roughly.
-            meta: RQ's `job.meta` as it is; kept up to date from now on, for tools that know RQ only. One that is
-                larger than `LARGEST_META` is begun anew.
+        `rq_job_key` is RQ's job hash, with `meta`; `kept` the approximate length of the event stream.
         """
         self._fence = fence
         self._spool = spool
         self._rq_job_key = rq_job_key
         self._kept = kept
-        fits = len(json.dumps(meta)) <= LARGEST_META
-        self._meta = dict(meta) if fits else {}
+        self._meta = RqMeta(meta)
         self._pending = deque(spool.replay())
-        self._overflown = False
-        self._taken: dict[int, int] = {}
-        """Attempt -> seq of its last event that Redis has."""
-        self._began: dict[int, float] = {}
-        """Attempt -> when it did, seconds since the epoch."""
+        self._overflowed = False
+        self._published: dict[int, int] = {}
+        """Attempt -> seq of its last published event."""
+        self._started_at: dict[int, float] = {}
+        """Attempt -> its start, seconds since the epoch."""
         self._retry_at = 0.0
         self._log = structlog.get_logger("preflight")
-        if not fits:
-            self._log.warning("meta_dropped", detail=f"the job's meta has more than {LARGEST_META} characters as JSON")
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
-        """Publish the event, or keep it until Redis is back; raises `Superseded`."""
-        spooled = Spooled(event, result)
+        """Publish the event, or keep it until Redis is available; raises `Superseded`."""
+        spooled = SpooledEvent(event, result)
         self._spool.append(spooled)
         self._pending.append(spooled)
-        if len(self._pending) > MOST_PENDING:
+        if len(self._pending) > MAX_PENDING:
             self._pending.clear()
-            self._overflown = True
-        self.pump()
+            self._overflowed = True
+        self.publish_pending()
 
-    def pump(self) -> bool:
-        """Publish what is pending, as far as Redis takes it now; returns whether nothing is left.
+    def publish_pending(self) -> bool:
+        """Publish pending events until Redis refuses; returns whether none is left.
 
         Raises:
             Superseded: a newer attempt has taken over.
-            redis.exceptions.ResponseError: a key of the job is not what it should be.
+            redis.exceptions.ResponseError: a key of the job has another type.
         """
-        more = False
-        while (self._pending or self._overflown) and time.monotonic() >= self._retry_at:
-            # Before the whole spool is read again it is asked whether Redis takes anything at all.
-            size = 0 if self._overflown else min(BATCH, len(self._pending))
+        batches = 0
+        while (self._pending or self._overflowed) and time.monotonic() >= self._retry_at:
+            # An empty batch checks that Redis is available before the whole spool is read.
+            size = 0 if self._overflowed else min(BATCH_SIZE, len(self._pending))
             batch = [self._pending[number] for number in range(size)]
             try:
-                if more:
-                    self._fence.beat(further=False)  # so many events take longer than a lease may
-                taken = self._fence.publish(
-                    [self._entry(spooled) for spooled in batch], self._rq_job_key, before=self._taken, kept=self._kept
-                )
-            except RedisError as error:  # away, full, loading or read-only: all may pass
-                if spoiled(error):
+                if batches:
+                    self._fence.renew_lease(progressed=False)  # many batches may outlast the lease
+                published = self._publish(batch)
+            except RedisError as error:  # unavailable, full, loading or read-only
+                if is_wrong_type(error):
                     raise
-                self._retry_at = time.monotonic() + RETRY_EVERY
-                self._log.warning("redis_does_not_take_events", pending=len(self._pending), detail=trouble(error))
+                self._retry_at = time.monotonic() + RETRY_INTERVAL
+                self._log.warning("event_publish_failed", pending=len(self._pending), detail=describe_error(error))
                 break
-            if taken is None:
-                self._log.warning("redis_lost_its_data", detail="publishing again what the spool holds")
-            if taken is None or self._overflown:
-                self._rewind()
+            if not published or self._overflowed:
+                self._reload()
                 continue
             for one in batch:
-                self._taken[one.event.attempt] = one.event.seq
+                self._published[one.event.attempt] = one.event.seq
                 self._pending.popleft()
-            more = True
-        return not (self._pending or self._overflown)
+            batches += 1
+        return not (self._pending or self._overflowed)
 
-    def confirmed(self) -> bool:
-        """Whether Redis has every event that it had taken; where it has not, they are pending again.
+    def verify_published(self) -> bool:
+        """Whether Redis still has all published events; where not, they are pending again.
 
         Raises:
             Superseded: a newer attempt has taken over.
             redis.exceptions.RedisError: Redis did not answer.
         """
-        if self._fence.publish([], self._rq_job_key, before=self._taken, kept=self._kept) is not None:
+        if self._publish([]):
             return True
-        self._log.warning("redis_lost_its_data", detail="publishing again what the spool holds")
-        self._rewind()
+        self._reload()
         return False
 
-    def _rewind(self) -> None:
-        # A full disk keeps no copy; what still waits in memory is not lost for that, and keeps its place.
+    def _publish(self, batch: list[SpooledEvent]) -> bool:
+        """Publish a batch, unless Redis has lost events published before it."""
+        records = [self._record(spooled) for spooled in batch]
+        added = self._fence.publish(records, self._rq_job_key, before=self._published, kept=self._kept)
+        if added is None:
+            self._log.warning("redis_data_loss_detected", detail="publishing the events of the spool again")
+        return added is not None
+
+    def _reload(self) -> None:
+        """Make all events pending again: those of the spool, and those in memory, which a full disk did not keep."""
         known = {(one.event.attempt, one.event.seq): one for one in (*self._pending, *self._spool.replay())}
         self._pending = deque(known[key] for key in sorted(known))
-        self._taken = {}
-        self._overflown = False
+        self._published = {}
+        self._overflowed = False
 
-    def _entry(self, spooled: Spooled) -> Entry:
-        event, record = spooled.event, flatten(spooled.event)
+    def _record(self, spooled: SpooledEvent) -> EventRecord:
+        event, fields = spooled.event, flatten(spooled.event)
         if event.type == "job_started":
-            self._began[event.attempt] = event.ts
-        fields = event.model_dump(mode="json", exclude={"v", "seq", "job_id", "ts", "type"}, exclude_none=True)
-        if event.type == "job_started":  # nothing of an earlier attempt shall look like this one's
-            self._meta = {name: value for name, value in self._meta.items() if name not in JobState.model_fields}
-        self._meta.update(latest(event, fields))
-        if event.type in STATUS:
-            self._meta["status"] = STATUS[event.type]
-        return Entry(
+            self._started_at[event.attempt] = event.ts
+        return EventRecord(
             attempt=event.attempt,
             seq=event.seq,
-            fields=_in_turn(record),
-            state=_in_turn(folded(event, record)),
-            lifecycle=event.type in LIFECYCLE,
+            fields=_interleave(fields),
+            state=_interleave(state_update(event, fields)),
+            lifecycle=event.type in LIFECYCLE_EVENTS,
             first=event.type == "job_started",
             failure=event.model_dump_json() if event.type == "job_failed" else None,
             result=None if spooled.result is None else spooled.result.model_dump_json(),
-            meta=json.dumps(self._meta),
-            totals=counted(event, self._began.get(event.attempt)),
+            meta=self._meta.update(event),
+            totals=counter_increments(event, self._started_at.get(event.attempt)),
         )
 
 
-def _in_turn(record: dict[str, str]) -> list[str]:
-    return [part for pair in record.items() for part in pair]
+def _interleave(fields: Mapping[str, str]) -> list[str]:
+    return [part for pair in fields.items() for part in pair]

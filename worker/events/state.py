@@ -1,4 +1,4 @@
-"""How an event becomes what Redis holds of a job: its streams, its state, their time to live."""
+"""The job's state in Redis: the fields that an event updates, and events of jobs without an attempt."""
 
 from __future__ import annotations
 
@@ -7,85 +7,83 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from worker.broker import keys
-from worker.events.counters import counted
-from worker.wire import EVENTS_KEPT, LIFECYCLE, AnyEvent, PlanAdapted, PredictionChecked, TrainingProfile, flatten
+from worker.events.counters import counter_increments
+from worker.wire import (
+    EVENTS_KEPT,
+    LIFECYCLE_EVENTS,
+    STATUS_BY_EVENT,
+    AnyEvent,
+    PlanAdapted,
+    PredictionChecked,
+    TrainingProfile,
+    flatten,
+)
 
 if TYPE_CHECKING:
     from redis import Redis
     from redis.typing import EncodableT, FieldT
 
-STATUS: Final = {
-    "job_started": "running", "training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled",
-    "job_interrupted": "queued",
-}  # fmt: skip
-"""Event type -> status that it brings about."""
-IN_EVERY_EVENT: Final = ("v", "seq", "job_id", "attempt", "ts", "type")
+HEADER_FIELDS: Final = ("v", "seq", "job_id", "attempt", "ts", "type")
 
 T = TypeVar("T")
 
 
-def folded(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
+def state_update(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the state hash that an event, flattened to `record`, sets."""
-    state = {name: value for name, value in latest(event, record).items() if name not in IN_EVERY_EVENT}
+    state = {name: value for name, value in latest_fields(event, record).items() if name not in HEADER_FIELDS}
     state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
     if event.type == "job_started":
         state["started_at"] = record["ts"]
-    if event.type in STATUS:
-        state["status"] = STATUS[event.type]
+    if event.type in STATUS_BY_EVENT:
+        state["status"] = STATUS_BY_EVENT[event.type]
     return state
 
 
-def latest(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
-    """Return which of an event's `fields` are the latest value of something, under its name."""
+def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
+    """Return the `fields` of an event that belong in the job's state."""
     match event:
         case PlanAdapted():
             return {event.field: fields["after"]}
-        case PredictionChecked():  # its steps are not those of an epoch, and its cause passes
+        case PredictionChecked():  # its `steps` is not the steps of an epoch, and its cause is temporary
             return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
-        case TrainingProfile():  # its steps are those of this process
+        case TrainingProfile():  # its `steps` is of this process
             return {name: value for name, value in fields.items() if name.endswith("_s")}
     return dict(fields)
 
 
 def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT) -> None:
-    """Publish an event of a job that no attempt is running: it was refused, or cancelled in the queue.
+    """Publish an event of a job without an attempt: refused, or cancelled in the queue. Attempts use their fence.
 
-    What an attempt says goes through its `worker.broker.fencing.Fence`.
-
-    Args:
-        connection: where.
-        event: what.
-        ttl: seconds for which the job's keys are kept from now on.
-        kept: newest records kept in the event stream, roughly.
+    Sets the time to live of the job's keys, `ttl` in seconds, and keeps the newest `kept` events, roughly.
 
     Raises:
-        redis.exceptions.RedisError: Redis did not take it.
+        redis.exceptions.RedisError: Redis did not accept it.
     """
     job_id, record = event.job_id, flatten(event)
     pipe = connection.pipeline(transaction=True)
     pipe.xadd(keys.events(job_id), _fields(record), maxlen=kept, approximate=True)
-    if event.type in LIFECYCLE:
+    if event.type in LIFECYCLE_EVENTS:
         pipe.xadd(keys.lifecycle(job_id), _fields(record))
-    pipe.hset(keys.state(job_id), mapping=_fields(folded(event, record)))
-    for name, amount in counted(event, began=None).items():
+    pipe.hset(keys.state(job_id), mapping=_fields(state_update(event, record)))
+    for name, amount in counter_increments(event, began=None).items():
         pipe.hincrbyfloat(keys.TOTALS, name, amount)
     for key in (keys.events, keys.lifecycle, keys.state):
         pipe.expire(key(job_id), ttl)
     pipe.execute()
 
 
-def ask_to_stop(connection: Redis, job_id: str, *, ttl: int) -> None:
-    """Ask a job to stop; whoever runs it hears so at its next beat.
+def request_cancel(connection: Redis, job_id: str, *, ttl: int) -> None:
+    """Request the cancellation of a job; its attempt reads it with the next heartbeat.
 
     Raises:
-        redis.exceptions.RedisError: Redis did not take it.
+        redis.exceptions.RedisError: Redis did not accept it.
     """
-    pipe = connection.pipeline(transaction=True)  # without a time to live it would outlast a job that has just ended
+    pipe = connection.pipeline(transaction=True)  # the key of a job that has just ended must expire
     pipe.hset(keys.cancel(job_id), "at", str(time.time()))
     pipe.expire(keys.cancel(job_id), ttl)
     pipe.execute()
 
 
 def _fields(record: Mapping[str, str]) -> dict[FieldT, EncodableT]:
-    """Return the record in the type that redis-py's invariant dicts ask for."""
+    """Return the record in redis-py's invariant type."""
     return {name: value for name, value in record.items()}  # noqa: C416 - dict() would keep the narrower type

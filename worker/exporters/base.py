@@ -1,49 +1,39 @@
-"""Where a finished model also goes: to each place by a child of its own, which tries until its time is over.
+"""Export a finished model: a child process for each destination, which retries until its time limit.
 
-So a place that is away, slow or silent costs a job seconds, and never its end: the model on this disk is its result.
+An unavailable destination delays a job, but never fails it: the model on the local disk is the result.
 """
 
-import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from training.errors import ArtifactError, PreflightError, named
-from training.process.child import Child, follow
-from training.process.journal import Report
-from worker.config.settings import Settings, export_environment, without_password
+from training.errors import ArtifactError, PreflightError, error_from_reason
+from training.process.journal import Record
+from training.process.runner import run_child
+from worker.config.secrets import redact_urls
+from worker.config.settings import Settings, export_environment
 
-FIRST_PAUSE: Final = 0.5
-"""Seconds before the second try, at most."""
-LONGEST_PAUSE: Final = 30.0
-"""Seconds between two tries, once the pauses have grown, at most."""
-LONGEST_TROUBLE: Final = 300
-"""Characters that are passed on of what a service said."""
-START_SECONDS: Final = 60.0
-"""Within which a child has imported what it needs, or never will."""
-HOPELESS: Final = (FileNotFoundError, PermissionError, NotImplementedError, ImportError)
-"""What no further try mends: no such bucket, no right to it, nothing that can be written to."""
-MLFLOW: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
-"""For MLflow's client, unless the environment says otherwise: the tries are ours, and nobody else hears of them."""
-
-T = TypeVar("T")
+IMPORT_TIMEOUT: Final = 60.0
+"""Seconds in which a child imports its packages."""
+MLFLOW_DEFAULTS: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
+"""Defaults of MLflow's client: `retry_export` retries."""
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class ExportRequest:
-    """What a child shall send. Where to, its environment says: that may hold a password, and this goes into a file."""
+    """Request to a child; the destination, which may hold a password, is in its environment and not in this file."""
 
     job_id: str = ""
     artifact: Path | None = None
-    """The directory of the finished model; None: only see whether the place can be used at all."""
+    """Directory of the finished model; None: only validate the destination's URL and packages."""
     job: Path | None = None
-    """What the attempts of the job left, if it is still there."""
+    """Directory of the job's attempts, where it still exists."""
 
 
 REQUEST = TypeAdapter(ExportRequest)
@@ -51,108 +41,72 @@ REQUEST = TypeAdapter(ExportRequest)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A place that finished models go to."""
+    """A destination of finished models."""
 
-    where: str
-    """Its URL, without a password."""
+    url: str
+    """Without a password."""
     module: str
-    """Of the child that sends them there."""
+    """Of the child."""
     environment: Mapping[str, str]
-    """Of that child."""
-    seconds: float
-    """Longest time that it may take."""
-    scrubbed: Callable[[str], str]
-    """Takes the secrets out of what the child says."""
+    """Of the child."""
+    timeout: float
+    """Seconds."""
+    redact: Callable[[str], str]
+    """Removes secrets from the child's messages."""
 
-    def send(self, request: ExportRequest, directory: Path, look: Callable[[], None]) -> dict[str, JsonValue]:
-        """Have a child carry out `request`, and return what that adds to the job's result.
+    def send(self, request: ExportRequest, directory: Path, tick: Callable[[], None]) -> dict[str, JsonValue]:
+        """Run the child, with its files in `directory`; returns the fields that it adds to the job's result.
 
-        Args:
-            request: what to send.
-            directory: existing, for the child's files.
-            look: called all the while; what it raises ends the child.
+        `tick` is called regularly; an exception of it ends the child.
 
         Raises:
-            ArtifactError: the place did not take it within its time.
-            PreflightError: it never will, or `look` raised it.
+            ArtifactError: the export failed, or took too long.
+            PreflightError: a permanent error, or one of `tick`.
         """
-        deadline, trouble = time.monotonic() + self.seconds, "it did not answer"
+        deadline, last_error = time.monotonic() + self.timeout, "it did not answer"
 
-        def look_within_time() -> None:
-            look()
+        def check_deadline() -> None:
+            tick()
             if time.monotonic() > deadline:
-                raise ArtifactError(f"{self.where} took more than {self.seconds:g} s: {trouble}")
+                raise ArtifactError(f"{self.url} took more than {self.timeout:g} s: {last_error}")
+
+        def note_error(record: Record) -> None:
+            nonlocal last_error
+            last_error = str(record.payload["message"])
 
         try:
-            with Child(self.module, REQUEST.dump_json(request), directory, self.environment) as child:
-                for record in follow(child, look_within_time):
-                    if record.kind == "done":
-                        return record.payload
-                    trouble = str(record.payload["message"])
+            return run_child(
+                self.module, REQUEST.dump_json(request), directory, self.environment, task="upload",
+                check=check_deadline, on_record=note_error,
+            )  # fmt: skip
         except OSError as error:
             raise ArtifactError(f"{directory} cannot be written ({error.strerror}); make room there") from error
         except PreflightError as error:
-            raise named(error.reason, self.scrubbed(error.message), error.field) from error
-        raise AssertionError("follow() ends with `done` or raises")
+            raise error_from_reason(error.reason, self.redact(error.message), error.field) from error
 
 
 def exports(settings: Settings) -> list[Export]:
-    """Return the places that `settings` name."""
-    found = []
-    if settings.artifact_url is not None:
-        found.append(
-            Export(
-                where=without_password(settings.artifact_url),
-                module="worker.exporters.upload_child",
-                environment=export_environment(settings, "artifact_url", "artifact_dir"),
-                seconds=settings.export_seconds,
-                scrubbed=settings.scrubbed,
-            )
+    """Return the destinations of `settings`."""
+    destinations = (
+        ("upload_child", settings.artifact_url, export_environment(settings, "artifact_url", "artifact_dir")),
+        ("mlflow_child", settings.mlflow_uri,
+         {**MLFLOW_DEFAULTS, **export_environment(settings, "mlflow_uri", "mlflow_experiment")}),
+    )  # fmt: skip
+    return [
+        Export(
+            url=redact_urls(url), module=f"worker.exporters.{module}", environment=environment,
+            timeout=settings.export_seconds, redact=settings.redact,
         )
-    if settings.mlflow_uri is not None:
-        found.append(
-            Export(
-                where=without_password(settings.mlflow_uri),
-                module="worker.exporters.mlflow_child",
-                environment={**MLFLOW, **export_environment(settings, "mlflow_uri", "mlflow_experiment")},
-                seconds=settings.export_seconds,
-                scrubbed=settings.scrubbed,
-            )
-        )
-    return found
+        for module, url, environment in destinations if url is not None
+    ]  # fmt: skip
 
 
-def see_that_usable(export: Export) -> None:
-    """See that a child can do with a place what it shall do later; the place itself is not asked.
+def require_usable(export: Export) -> None:
+    """Validate a destination's URL and packages in a child, offline.
 
     Raises:
-        InvalidConfig: its URL means nothing.
-        MissingPackage: what speaks to it is not installed.
+        InvalidConfig: the URL is invalid.
+        MissingPackage: a package for it is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
-        replace(export, seconds=START_SECONDS).send(ExportRequest(), Path(directory), lambda: None)
-
-
-def persist(action: Callable[[], T], report: Report) -> T:
-    """Return what `action` returns, in a child: it is tried until that works, or the parent ends the child.
-
-    Raises:
-        PreflightError: `action` raised it, or what no further try mends.
-    """
-    pause = FIRST_PAUSE
-    while True:
-        try:
-            return action()
-        except PreflightError:
-            raise
-        except HOPELESS as error:
-            raise ArtifactError(trouble(error)) from error
-        except Exception as error:  # every service has its own kinds
-            report.write("retry", {"message": trouble(error)})
-        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - it shall only differ from that of other workers
-        pause = min(2 * pause, LONGEST_PAUSE)
-
-
-def trouble(error: Exception) -> str:
-    """Return an error of another library as a clause, without the password of a URL that it may quote."""
-    return without_password(f"{type(error).__name__}: {' '.join(str(error).split())}")[:LONGEST_TROUBLE]
+        replace(export, timeout=IMPORT_TIMEOUT).send(ExportRequest(), Path(directory), lambda: None)

@@ -1,4 +1,4 @@
-"""What of a job is drawn as curves, and where on them: the same in TensorBoard and in MLflow."""
+"""Scalars of TensorBoard and MLflow: tags, steps, and what a restarted training process repeats."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,32 +7,56 @@ from worker.wire import AnyEvent, EpochDone, Progress, TrainingDone
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One value of a curve."""
+class Scalar:
+    """A value of a curve."""
 
     tag: str
     step: int
-    """Optimizer steps from the first on; for what is measured after an epoch, its number from 1."""
+    """Global optimizer step, from 1; for a value of an epoch, the epoch's number from 1."""
     value: float
 
 
-def points(event: AnyEvent) -> Iterator[Point]:
-    """Yield the points that an event adds to the curves."""
+def scalars_of(event: AnyEvent) -> Iterator[Scalar]:
+    """Yield the scalars of an event."""
     match event:
         case Progress():
-            step = position(event)
-            yield Point("train/loss", step, event.loss)
-            yield Point("train/accuracy", step, event.accuracy)
-            yield Point("train/samples_per_s", step, event.samples_per_s)
+            step = global_step(event)
+            yield Scalar("train/loss", step, event.loss)
+            yield Scalar("train/accuracy", step, event.accuracy)
+            yield Scalar("train/samples_per_s", step, event.samples_per_s)
         case EpochDone():
             for tag, value in (("validation/accuracy", event.val_acc), ("validation/loss", event.val_loss)):
                 if value is not None:
-                    yield Point(tag, event.epoch, value)
+                    yield Scalar(tag, event.epoch, value)
         case TrainingDone():
-            yield Point("test/accuracy", event.epochs, event.test_accuracy)
-            yield Point("test/loss", event.epochs, event.test_loss)
+            yield Scalar("test/accuracy", event.epochs, event.test_accuracy)
+            yield Scalar("test/loss", event.epochs, event.test_loss)
 
 
-def position(event: Progress) -> int:
-    """Return how many optimizer steps of the whole training are done."""
+def global_step(event: Progress) -> int:
+    """Return the number of optimizer steps done."""
     return (event.epoch - 1) * event.steps + event.step
+
+
+class ResumeStep:
+    """Steps kept when a training process starts: a killed process trained beyond its last checkpoint."""
+
+    def __init__(self) -> None:
+        self._checkpoint = (0, 0)
+        self._is_first = False
+
+    def start(self) -> None:
+        """Begin a training process."""
+        self._checkpoint, self._is_first = (0, 0), True
+
+    def resume(self, epochs: int, steps: int) -> None:
+        """Set its checkpoint: after `epochs`, and `steps` of the next."""
+        self._checkpoint = epochs, steps
+
+    def steps_kept(self, event: Progress) -> int | None:
+        """Return the global step of the checkpoint, at the first progress of a process; None at every other."""
+        if not self._is_first:
+            return None
+        self._is_first = False
+        epochs, steps = self._checkpoint
+        return epochs * event.steps + steps

@@ -1,7 +1,6 @@
-"""TensorBoard's event files, written without TensorBoard, whose own writer brings numpy into a supervisor.
+"""TensorBoard's event files, written without TensorBoard, whose writer imports numpy.
 
-A file is a row of records: length, its checksum, an `Event` of tensorflow/core/util/event.proto, its checksum. Of that
-message the six fields are needed that are named here; protocol buffers keep their numbers for good.
+A file is a sequence of records: length, its checksum, an `Event` of tensorflow/core/util/event.proto, its checksum.
 """
 
 import math
@@ -13,26 +12,26 @@ WALL_TIME, STEP, FILE_VERSION, SUMMARY, SESSION_LOG = 1, 2, 3, 5, 7
 """Fields of `Event`."""
 VERSION: Final = b"brain.Event:2"
 START: Final = 1
-"""`SessionLog.START`: what was drawn from this step on is forgotten."""
+"""`SessionLog.START`: TensorBoard discards values from this step on."""
 DT_STRING: Final = 7
-LARGEST_FLOAT: Final = 3.4028234663852886e38
-"""Values beyond it, such as the loss of a training that diverges, are drawn as infinite."""
+MAX_FLOAT: Final = 3.4028234663852886e38
+"""Larger values, such as the loss of a diverging training, are written as infinite."""
 CRC: Final = tuple(reduce(lambda crc, _: crc >> 1 ^ 0x82F63B78 * (crc & 1), range(8), byte) for byte in range(256))
 """CRC-32C of each byte."""
 
 
 def header(when: float) -> bytes:
-    """Return the record that a file begins with; `when` is in seconds since the epoch."""
+    """Return the first record of a file; `when` is in seconds since the epoch."""
     return _record(_double(WALL_TIME, when) + _bytes(FILE_VERSION, VERSION))
 
 
 def start(when: float, step: int) -> bytes:
-    """Return the record that says that drawing goes on at `step`."""
+    """Return the record of a start or resumption at `step`."""
     return _event(when, step, SESSION_LOG, _number(1, START))
 
 
 def scalar(when: float, step: int, tag: str, value: float) -> bytes:
-    """Return the record of one value of a curve."""
+    """Return the record of a scalar."""
     return _event(when, step, SUMMARY, _bytes(1, _bytes(1, tag.encode()) + _float(2, value)))
 
 
@@ -54,7 +53,7 @@ def _record(data: bytes) -> bytes:
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C of `data`, rotated and shifted as these files have it."""
+    """Return the CRC-32C of `data`, masked as in TFRecord files."""
     crc = ~reduce(lambda crc, byte: crc >> 8 ^ CRC[(crc ^ byte) & 0xFF], data, 0xFFFFFFFF) & 0xFFFFFFFF
     return (crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8 & 0xFFFFFFFF
 
@@ -80,5 +79,5 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _float(field: int, value: float) -> bytes:
-    in_range = abs(value) <= LARGEST_FLOAT
+    in_range = abs(value) <= MAX_FLOAT
     return _varint(field << 3 | 5) + struct.pack("<f", value if in_range else math.copysign(math.inf, value))

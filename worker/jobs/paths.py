@@ -1,4 +1,4 @@
-"""Where a job's files lie. Names that come from Redis stay beneath their root, and symbolic links are not followed."""
+"""Paths of a job's files. Names from Redis stay beneath their root; symbolic links are not followed."""
 
 import re
 import shutil
@@ -8,36 +8,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.artifacts.publish import ATTEMPTS, attempt_of
+from training.artifacts.model_dir import ATTEMPTS, attempt_of
 from training.errors import ArtifactError
 from training.system.locks import Held, use
 from worker.config.settings import Settings
 
 JOBS: Final = "jobs"
-"""In the state directory, what attempts of each job leave for those after them."""
+"""In the state directory: files that the attempts of each job share."""
 STAGING: Final = "~staging"
-"""Beside the finished models, under a name that no job can have."""
+"""Beside the finished models; no job can have this name."""
 NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 """Name of an attempt's directory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class JobPaths:
     """The directories of one attempt of a job."""
 
     job: Path
-    """What its attempts leave for each other."""
+    """Shared by its attempts."""
     attempt: Path
-    """Checkpoints, events and the files of the children; made here."""
+    """Checkpoints, events and the files of child processes; it exists."""
     staged: Path
     """Where the model is written before it is published."""
     artifact: Path
     """Where the finished model goes."""
     locks: ExitStack = field(compare=False)
-    """Say to `worker.ops.janitor` that this attempt lives."""
+    """Held while the attempt runs; `worker.ops.janitor` checks them."""
 
     def close(self) -> None:
-        """End the use of the directories, as the end of the process does."""
+        """Release the locks, as the end of the process does."""
         self.locks.close()
 
     def clear(self) -> None:
@@ -46,8 +46,8 @@ class Places:
         shutil.rmtree(self.staged.parent, ignore_errors=True)
 
 
-def places(settings: Settings, job_id: str, attempt: int) -> Places:
-    """Return the places of an attempt, its directory made; they are in use until `close` or the end of the process.
+def open_paths(settings: Settings, job_id: str, attempt: int) -> JobPaths:
+    """Return the paths of an attempt, its directory made; they stay locked until `close` or the end of the process.
 
     Raises:
         ArtifactError: a directory cannot be written, or is a symbolic link.
@@ -59,10 +59,10 @@ def places(settings: Settings, job_id: str, attempt: int) -> Places:
             raise ArtifactError(f"{path} is a symbolic link and is not followed; remove it")
     with ExitStack() as stack:
         stack.enter_context(closing(_used(job, "PREFLIGHT_STATE_DIR")))
-        see_that_writable(own, "PREFLIGHT_STATE_DIR")
+        require_writable(own, "PREFLIGHT_STATE_DIR")
         stack.enter_context(closing(_used(staged.parent, "PREFLIGHT_ARTIFACT_DIR")))
-        see_that_writable(staging, "PREFLIGHT_ARTIFACT_DIR")
-        return Places(job=job, attempt=own, staged=staged, artifact=artifact, locks=stack.pop_all())
+        require_writable(staging, "PREFLIGHT_ARTIFACT_DIR")
+        return JobPaths(job=job, attempt=own, staged=staged, artifact=artifact, locks=stack.pop_all())
 
 
 def _used(directory: Path, variable: str) -> Held:
@@ -73,26 +73,26 @@ def _used(directory: Path, variable: str) -> Held:
 
 
 def next_attempt(settings: Settings, job_id: str) -> int:
-    """Return the number of the next attempt of a job, as far as this disk knows: by its model, too, if there is one."""
+    """Return the number after the last attempt on this disk, that of the published model included."""
     numbers = attempts(settings.state_dir / JOBS / job_id)
     last = max([attempt_of(settings.artifact_dir / job_id), *numbers])
     return min(last + 1, ATTEMPTS - 1)
 
 
 def attempts(job: Path) -> list[int]:
-    """Return the numbers of the attempts that left something in the directory of a job, in order."""
+    """Return the numbers of the attempts in the directory of a job, in order."""
     try:
         names = [path.name for path in job.iterdir()]
-    except OSError:  # not there, or not to be read; `places` says so
+    except OSError:  # missing or unreadable, which `open_paths` reports
         return []
     return sorted(int(name) for name in names if NUMBER.fullmatch(name))
 
 
-def see_that_writable(directory: Path, variable: str) -> None:
-    """Make a directory and write into it: permission bits say nothing of read-only mounts and full disks.
+def require_writable(directory: Path, variable: str) -> None:
+    """Make a directory and write a file: permission bits do not show read-only mounts and full disks.
 
     Raises:
-        ArtifactError: it cannot be written; the message names the variable that sets it.
+        ArtifactError: it cannot be written; the message names its variable.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -113,4 +113,4 @@ def _is_symlink(path: Path) -> bool:
     try:
         return path.is_symlink()
     except OSError:
-        return False  # not to be looked at; writing there says why
+        return False  # unreadable: writing there reports why

@@ -1,12 +1,10 @@
-"""The process that runs one job: claims it, takes it through its stages, and books what became of it.
+"""Supervisor: the process that runs one job. It claims an attempt, runs the pipeline and records the outcome.
 
-It is a fork of the worker without torch. Whatever it has to write it insists on; whatever it does can be done
-again by another after it, because the result in Redis and the manifest on disk say what is done.
+It is a fork of the worker without torch. Writes are retried and every step is idempotent: the result in Redis and the
+manifest on disk show what is done.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -16,268 +14,161 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from training.errors import InvalidConfig, PreflightError
-from worker.broker.fencing import DEATHS_ALLOWED, Fence, Place, Superseded, step_aside, take_back
-from worker.broker.retry import HOPELESS, T, insist, spoiled
-from worker.broker.rq_records import Execution, RqRecords, failed, finished
-from worker.broker.shared_keys import repairing, shared_keys
+from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
+from worker.broker.requeue import RqJobRef, defer, reclaim
+from worker.broker.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available
+from worker.broker.rq_records import Execution
+from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
-from worker.jobs.heartbeat import Outcome, StoredResultUnreadable, execute, stored_result
+from worker.jobs.attempt import Attempt
+from worker.jobs.control import Interrupted, StopSignal
+from worker.jobs.outcome import Failed, Finished, StoredResultUnreadable, stored_result
+from worker.jobs.outcome_recorder import OutcomeRecorder, Recorded
 from worker.jobs.paths import next_attempt
-from worker.jobs.pipeline import Interrupted
-from worker.queue.admission.admit import accepted_ttl, keep_accepted
-from worker.queue.refusal import put_away, say_failed, say_mismatch
-from worker.queue.registry_cleaner import list_as_cancelled
-from worker.queue.untrusted_job import Poison, SafeJob
-from worker.wire import TrainJob
+from worker.queue.admission.admitted_job import AdmittedJob
+from worker.queue.payload import PoisonMessage
+from worker.queue.refusal import quarantine_job
 
 BUSY_PAUSE: Final = 1.0
-"""Seconds before a job that runs elsewhere already goes round the queue again."""
-FAREWELL: Final = 1.0
-"""Seconds for which an interrupted supervisor tries to put its job back; then whoever watches the lease does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A job that was taken from the queue and let in."""
-
-    rq_job: SafeJob
-    request: TrainJob
-    job_id: str
-
-
-class Told:
-    """How often this process was told to stop."""
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> bool:
-        """Whether it was."""
-        return self.times > 0
-
-    def look(self) -> None:
-        """Raise `Interrupted` when it was."""
-        if self.times:
-            raise Interrupted
-
-
-class Retried(Exception):
-    """The job failed and waits in its queue for another try."""
+"""Seconds before a job that runs elsewhere is deferred to the end of its queue."""
 
 
 class Supervisor:
     """Runs one job in this process."""
 
     def __init__(
-        self, connection: Redis, queue: Queue, worker_name: str, execution: Execution, taken: Taken,
-        settings: Settings, told: Told,
+        self, connection: Redis, queue: Queue, worker_name: str, execution: Execution, job: AdmittedJob,
+        settings: Settings, stop: StopSignal,
     ) -> None:  # fmt: skip
-        """Run `taken`, which a worker took from `queue`, under `execution`.
-
-        Args:
-            connection: to Redis.
-            queue: where the job came from.
-            worker_name: of the worker.
-            execution: RQ's record of it.
-            taken: the job.
-            settings: of the service.
-            told: counts the signals.
-        """
+        """Run `job`, which a worker took from `queue`, under `execution`, RQ's record of it."""
         self._connection = connection
         self._worker_name = worker_name
-        self._taken = taken
-        self._execution = execution
+        self._job = job
         self._settings = settings
-        self._told = told
-        self._place = Place(queue, taken.rq_job.id, execution.id)
-        self._records = RqRecords(connection, queue, worker_name, accepted_ttl=accepted_ttl(settings))
-        self._shared_keys = shared_keys(queue, worker_name)
+        self._stop = stop
+        self._place = RqJobRef(queue, job.rq_job.id, execution.id)
         self._fence = Fence(
-            connection, taken.job_id, f"{worker_name}/{execution.id}", ttl=settings.state_ttl,
-            request=taken.request.digest(),
+            connection, job.job_id, f"{worker_name}/{execution.id}", ttl=settings.state_ttl,
+            request=job.request.digest(),
         )  # fmt: skip
-        self._failed = False
-        self._log = structlog.get_logger("preflight").bind(job_id=taken.job_id)
+        self._retry = RedisRetry(connection, shared_keys(queue, worker_name), self._keep_waiting)
+        self._recorder = OutcomeRecorder(self._place, worker_name, execution, job, settings, self._fence, self._retry)
+        self._log = structlog.get_logger("preflight").bind(job_id=job.job_id)
 
     def run(self) -> None:
         """Claim the job, run it and record its end.
 
-        What goes wrong before an attempt is claimed would go wrong with every worker: the job is quarantined. After
-        that the attempt has died, and deaths are counted.
+        An error before an attempt is claimed would occur in every worker: the job is quarantined. After that the
+        attempt has died, and deaths are counted.
 
         Raises:
-            Interrupted: told to stop before the job was claimed, or while Redis was away.
-            redis.exceptions.RedisError: Redis does not let this worker in any more.
+            Interrupted: asked to stop before the job was claimed, or while Redis was away.
+            redis.exceptions.RedisError: Redis refuses this worker.
         """
         try:
-            self._run()
-        except (Interrupted, *HOPELESS):
+            self._claim_and_run()
+        except (Interrupted, *PERMANENT_ERRORS):
             raise
         except RedisError as error:
-            if not spoiled(error):
+            if not is_wrong_type(error):
                 raise
-            self._put_away(f"a key of the job in Redis is not what it should be ({error})")
+            self._quarantine(f"a key of the job in Redis has a wrong type or value ({error})")
         except StoredResultUnreadable as error:
-            self._put_away(error.message)
+            self._quarantine(error.message)
         except Exception as error:
             if self._fence.attempt:
                 raise
             self._log.exception("job_quarantined")
-            self._put_away(f"it could not be begun ({type(error).__name__}: {error})")
+            self._quarantine(f"it could not be started ({type(error).__name__}: {error})")
 
-    def _run(self) -> None:
-        allowed = max(DEATHS_ALLOWED, self._taken.rq_job.retries_left)
-        least = next_attempt(self._settings, self._taken.job_id)
-        claim = self._insist(
-            lambda: self._fence.claim(self._taken.rq_job.id, least=least, deaths_allowed=allowed), "claim the job"
+    def _claim_and_run(self) -> None:
+        allowed = max(MAX_DEATHS, self._job.rq_job.retries_left)
+        least = next_attempt(self._settings, self._job.job_id)
+        claim = self._retry(
+            lambda: self._fence.claim(self._job.rq_job.id, least=least, max_deaths=allowed), "claim the job"
         )
-        match claim.word:
+        match claim.status:
             case "claimed":
                 self._run_claimed()
             case "done":
-                self._return_stored()
+                self._record_stored_result()
             case "busy":
-                self._step_aside()
+                self._defer()
             case "poisoned":
-                self._put_away(
-                    f"its worker died {claim.number} times in a row without coming further, at most {allowed} are "
-                    "allowed"
+                self._quarantine(
+                    f"its worker died {claim.number} times in a row without progress, at most {allowed} are allowed"
                 )
             case "looping":
-                self._put_away(f"it is finished, but its end could not be recorded in {claim.number} tries")
+                self._quarantine(f"it is finished, but its end could not be recorded in {claim.number} tries")
             case "mismatch":
                 self._refuse_mismatch()
-            case "over":
-                self._insist(self._clear_away, "clear the job away")
-
-    def _put_away(self, why: str) -> None:
-        """Take the job out of the queue for good."""
-        poison = Poison(why, self._taken.rq_job.id)
-        away = partial(put_away, self._connection, self._place.queue, self._settings, poison, self._taken.job_id)
-        self._insist(away, "put the job into quarantine")
-
-    def _clear_away(self) -> None:
-        """Remove what is left of the taking of a job that has ended meanwhile."""
-        take_back(self._connection, self._taken.job_id, self._place, lease="")
-
-    def _refuse_mismatch(self) -> None:
-        """Fail a job whose id belongs to another request, without touching what that one has."""
-        job, job_id = self._taken.rq_job, self._taken.job_id
-        error = InvalidConfig(
-            f"job_id is {job_id!r}, which belongs to another request; enqueue this one under an id of its own",
-            field="job_id",
-        )
-        self._insist(
-            lambda: say_mismatch(self._connection, self._settings, job_id, job.id, error), "publish the failure"
-        )
-        end = failed(job, f"{error.reason}: {error.message}")
-        self._insist(
-            lambda: self._records.end_job(job, self._taken.job_id, end, self._execution, None), "record the failure"
-        )
+            case "over":  # the job has ended meanwhile
+                self._retry(
+                    lambda: reclaim(self._connection, self._job.job_id, self._place, lease=""), "clear the job away"
+                )
 
     def _run_claimed(self) -> None:
         try:
-            self._insist(self._start, "record the job as started")
-            self._execute(self._taken.rq_job)
-            self._insist(lambda: self._fence.rest(failed=self._failed), "end the attempt")
-        except Retried:
-            return
+            self._retry(self._recorder.start, "record the job as started")
+            recorded = self._run_attempt()
+            if recorded != "requeued":
+                self._retry(lambda: self._fence.release(failed=recorded == "failed"), "end the attempt")
         except Interrupted:
-            self._hand_back()
+            self._recorder.requeue()
         except Superseded:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
 
-    def _start(self) -> None:
-        """Record the job as started, or restore what Redis has lost of it."""
-        self._records.start_job(self._taken.rq_job, self._execution, self._fence)
-        keep_accepted(self._connection, self._taken.rq_job, self._taken.job_id, self._settings)
-
-    def _execute(self, job: SafeJob) -> None:
-        """Run the job and record its outcome."""
+    def _run_attempt(self) -> Recorded:
+        """Run the attempt and record its outcome."""
         try:
-            execute(
-                self._taken.request, self._taken.job_id, job, self._fence, self._connection, self._settings,
-                self._worker_name, self._told, self._start,
-                lambda outcome: self._repairing(partial(self._book, outcome)),
-            )  # fmt: skip
-        except PreflightError as error:  # it could not begin
-            self._insist(partial(self._book, error), "record the failure")
+            attempt = Attempt(
+                self._job, self._fence, self._connection, self._settings, self._worker_name, self._stop, self._recorder
+            )
+        except PreflightError as error:
+            self._retry(partial(self._recorder.publish_failure, error), "publish the failure")
+            return self._retry(partial(self._recorder.record_failure, error), "record the failure")
+        with attempt:
+            outcome = attempt.run()
+            recorded = self._recorder.finalize(outcome, attempt.heartbeat, attempt.events)
+        if isinstance(outcome, Finished):
+            attempt.clear()
+        return recorded
 
-    def _book(self, outcome: Outcome) -> None:
-        """Record an outcome with RQ; may be called again.
-
-        Raises:
-            Retried: the job failed and is back in its queue.
-            Superseded: a newer attempt has taken over.
-            redis.exceptions.RedisError: Redis did not take all of it.
-        """
-        job = self._taken.rq_job
-        if isinstance(outcome, PreflightError):
-            self._book_failure(outcome)
-            return
-        if outcome.status == "cancelled":  # with RQ it has finished: among thousands of those nobody would find it
-            list_as_cancelled(self._connection, self._place.queue, job.id)
-        self._records.end_job(job, self._taken.job_id, finished(job, outcome), self._execution, self._fence)
-
-    def _book_failure(self, error: PreflightError) -> None:
-        job = self._taken.rq_job
-        if not error.told:  # it failed before there was a run to say so
-            say_failed(self._connection, self._settings, self._taken.job_id, error)
-        if error.retry and job.retries_left:
-            left = job.retries_left - 1
-            self._records.requeue(job, self._place, self._fence, front=False, retries_left=left)
-            raise Retried
-        end = failed(job, f"{error.reason}: {error.message}")
-        self._records.end_job(job, self._taken.job_id, end, self._execution, self._fence)
-        self._failed = True
-
-    def _hand_back(self) -> None:
-        """Put the job to the front of its queue, without spending a retry."""
-        deadline = time.monotonic() + FAREWELL
-        while True:
-            try:
-                self._records.requeue(self._taken.rq_job, self._place, self._fence, front=True)
-                return
-            except Superseded:
-                return
-            except RedisError as error:
-                if time.monotonic() > deadline:
-                    self._log.warning("job_left_behind", error=str(error), detail="the next worker takes it back")
-                    return
-                time.sleep(0.1)
-
-    def _return_stored(self) -> None:
-        """Record the end of a job that was finished before, by an attempt that could not."""
-        job = self._taken.rq_job
-        result = self._insist(lambda: stored_result(self._connection, self._taken.job_id), "read the stored result")
+    def _record_stored_result(self) -> None:
+        """Record the end of a job that an earlier attempt finished without recording it."""
+        result = self._retry(lambda: stored_result(self._connection, self._job.job_id), "read the stored result")
         if result is None:  # it expired between claim and read
-            self._run()
+            self._claim_and_run()
             return
-        end = finished(job, result)
-        self._insist(
-            lambda: self._records.end_job(job, self._taken.job_id, end, self._execution, None),
-            "record the job as finished",
+        self._retry(partial(self._recorder.record_unclaimed, Finished(result)), "record the job as finished")
+        self._retry(self._fence.end_round, "end the round")
+
+    def _refuse_mismatch(self) -> None:
+        """Fail a job whose id belongs to another request, without touching the records of that one."""
+        error = InvalidConfig(
+            f"job_id is {self._job.job_id!r}, which belongs to another request; enqueue this one under another id",
+            field="job_id",
         )
-        self._insist(self._fence.end_round, "end the round")
+        self._retry(partial(self._recorder.publish_mismatch, error), "publish the failure")
+        self._retry(partial(self._recorder.record_unclaimed, Failed(error)), "record the failure")
 
-    def _step_aside(self) -> None:
-        """Let the attempt that runs go on; the queue remembers the job in case it dies."""
+    def _quarantine(self, why: str) -> None:
+        poison = PoisonMessage(why, self._job.rq_job.id)
+        action = partial(quarantine_job, self._connection, self._place.queue, self._settings, poison, self._job.job_id)
+        self._retry(action, "put the job into quarantine")
+
+    def _defer(self) -> None:
+        """Defer to the attempt that runs; the queue keeps the job in case it dies."""
         deadline = time.monotonic() + BUSY_PAUSE
-        while time.monotonic() < deadline and not self._told():
+        while time.monotonic() < deadline and not self._stop():
             time.sleep(0.05)
-        insist(lambda: step_aside(self._connection, self._place), "step aside", lambda: None)
+        retry_until_available(lambda: defer(self._connection, self._place), "defer the job", lambda: None)
 
-    def _insist(self, action: Callable[[], T], what: str) -> T:
-        return insist(lambda: self._repairing(action), what, self._look)
-
-    def _repairing(self, action: Callable[[], T]) -> T:
-        return repairing(action, self._connection, self._shared_keys)
-
-    def _look(self) -> None:
-        """Between two tries: keep the lease, hear the signal."""
-        self._told.look()
+    def _keep_waiting(self) -> None:
+        """Between two tries: renew the lease, check for a stop signal."""
+        self._stop.check()
         if self._fence.attempt:
             try:
-                self._fence.beat(further=False)
+                self._fence.renew_lease(progressed=False)
             except RedisError:
                 return

@@ -1,4 +1,4 @@
-"""What `preflight doctor` looks at: everything that would make a job fail here, found before one does."""
+"""Checks of `preflight doctor`: everything a job needs here."""
 
 import os
 import platform
@@ -16,108 +16,107 @@ from redis.exceptions import RedisError
 from training.config.registry import DATASETS, MODELS, names
 from training.data.prepare import available
 from training.errors import PreflightError
-from training.system.requirements import compiled_anew
+from training.system.requirements import explain_missing_bytecode
 from training.system.resources import detect
 from worker.broker.retry import CLUSTERED, clustered
 from worker.config.settings import Settings
-from worker.exporters.base import exports, see_that_usable
+from worker.exporters.base import exports, require_usable
 
-LEAST_TORCH = (2, 10)
-"""From here on torch.load's known holes are closed, and what this project uses is there."""
+MIN_TORCH = (2, 10)
+"""First release without the known vulnerabilities of torch.load, and with the APIs used here."""
+NOT_INSTALLED = "not installed; pip install 'preflight-worker[train]'"
 PACKAGES = ("rq", "redis", "pydantic", "structlog", "numpy", "safetensors")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
+class Check:
+    """One check and its result."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
     detail: str
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield a finding for each thing that a job needs; none shows a secret."""
-    for finding in _examine(settings):
-        yield replace(finding, detail=settings.scrubbed(finding.detail))
+def run_checks(settings: Settings) -> Iterator[Check]:
+    """Run all checks; secrets are scrubbed from their details."""
+    for check in _run_checks(settings):
+        yield replace(check, detail=settings.redact(check.detail))
 
 
-def _examine(settings: Settings) -> Iterator[Finding]:
-    yield Finding("preflight", "ok", f"{version('preflight-worker')} on Python {platform.python_version()}")
+def _run_checks(settings: Settings) -> Iterator[Check]:
+    yield Check("preflight", "ok", f"{version('preflight-worker')} on Python {platform.python_version()}")
     yield from _packages()
     yield _torch()
     yield _bytecode()
     yield _torchvision()
     yield _redis(settings)
-    signed = "only signed jobs are taken" if settings.signing_key else "jobs are taken without a signature"
-    yield Finding("signing", "ok", signed)
+    signed = "only signed jobs are accepted" if settings.signing_key else "jobs need no signature"
+    yield Check("signing", "ok", signed)
     yield from _resources()
     for name in ("data_dir", "artifact_dir", "cache_dir", "state_dir"):
         yield _directory(name, getattr(settings, name))
     yield _data(settings)
     yield from _exports(settings)
-    yield Finding("registered", "ok", f"data sets {', '.join(names(DATASETS))}; models {', '.join(names(MODELS))}")
+    yield Check("registered", "ok", f"data sets: {', '.join(names(DATASETS))}; models: {', '.join(names(MODELS))}")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Check]:
     for package in PACKAGES:
         found = _version(package)
-        if found is None:
-            yield Finding(f"python-{package}", "fail", "is not installed; pip install 'preflight-worker[train]'")
-        else:
-            yield Finding(f"python-{package}", "ok", found)
+        yield Check(f"python-{package}", "ok" if found else "fail", found or NOT_INSTALLED)
 
 
-def _torch() -> Finding:
+def _torch() -> Check:
     found = _version("torch")
     if found is None:
-        return Finding("torch", "fail", "is not installed; pip install 'preflight-worker[train]'")
+        return Check("torch", "fail", NOT_INSTALLED)
     major, minor = (int(part) for part in found.split(".")[:2])
-    if (major, minor) < LEAST_TORCH:
-        least = ".".join(map(str, LEAST_TORCH))
-        return Finding("torch", "fail", f"{found} is older than {least}; pip install 'torch>={least}'")
-    return Finding("torch", "ok", found)
+    if (major, minor) < MIN_TORCH:
+        least = ".".join(map(str, MIN_TORCH))
+        return Check("torch", "fail", f"{found} is older than {least}; pip install 'torch>={least}'")
+    return Check("torch", "ok", found)
 
 
-def _bytecode() -> Finding:
-    slow = compiled_anew()
-    return Finding("bytecode", "warn" if slow else "ok", slow or "no training compiles torch's own code anew")
+def _bytecode() -> Check:
+    slow = explain_missing_bytecode()
+    return Check("bytecode", "warn" if slow else "ok", slow or "torch bytecode is precompiled")
 
 
-def _torchvision() -> Finding:
+def _torchvision() -> Check:
     """Compare torch with what torchvision was built for, without importing either."""
     found, torch = _version("torchvision"), _version("torch")
     if found is None:
-        return Finding("torchvision", "warn", "is not installed; data sets are read from data_dir but not downloaded")
+        return Check("torchvision", "warn", "not installed; data sets are read from data_dir but not downloaded")
     pins = [re.match(r"torch\s*\(?==\s*([\d.]+)", requirement) for requirement in requires("torchvision") or []]
     wanted = next((pin[1] for pin in pins if pin), None)
     if wanted is not None and torch is not None and torch.split("+")[0] != wanted:
         detail = f"{found} was built for torch {wanted}, not {torch}; install a matching pair"
-        return Finding("torchvision", "fail", detail)
-    return Finding("torchvision", "ok", f"{found} matches torch")
+        return Check("torchvision", "fail", detail)
+    return Check("torchvision", "ok", f"{found} matches torch")
 
 
-def _redis(settings: Settings) -> Finding:
+def _redis(settings: Settings) -> Check:
     try:
         info = Redis.from_url(settings.redis_url, socket_connect_timeout=2).info("server")
-    except (RedisError, ValueError, OSError) as error:  # the latter two: parameters of the URL, files that they name
-        return Finding("redis", "fail", f"{settings.safe_redis_url}: {error}; set REDIS_URL or start Redis")
+    except (RedisError, ValueError, OSError) as error:  # ValueError, OSError: bad parameters in the URL, missing files
+        return Check("redis", "fail", f"{settings.safe_redis_url}: {error}; set REDIS_URL or start Redis")
     if clustered(info):
-        return Finding("redis", "fail", f"{settings.safe_redis_url} {CLUSTERED}")
-    return Finding("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
+        return Check("redis", "fail", f"{settings.safe_redis_url} {CLUSTERED}")
+    return Check("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
 
 
-def _resources() -> Iterator[Finding]:
+def _resources() -> Iterator[Check]:
     found = detect()
     quota = "no quota" if found.quota is None else f"quota {found.quota:g}"
-    yield Finding("cpu", "ok", f"{found.cores} cores ({quota}), from {found.cores_source}")
-    yield Finding("memory", "ok", f"{found.memory_bytes >> 20} MiB, from {found.memory_source}")
+    cores = f"{found.cores} {'core' if found.cores == 1 else 'cores'}"
+    yield Check("cpu", "ok", f"{cores} ({quota}), from {found.cores_source}")
+    yield Check("memory", "ok", f"{found.memory_bytes >> 20} MiB, from {found.memory_source}")
     for warning in found.warnings:
-        yield Finding("resources", "warn", warning)
+        yield Check("resources", "warn", warning)
 
 
-def _directory(name: str, path: Path) -> Finding:
-    """Try to write, because permission bits say nothing of read-only mounts and full disks."""
+def _directory(name: str, path: Path) -> Check:
+    """Write a file: permission bits do not show read-only mounts and full disks."""
     nearest = next(parent for parent in (path, *path.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
@@ -125,40 +124,40 @@ def _directory(name: str, path: Path) -> Finding:
     except OSError as error:
         read_only_is_fine = name == "data_dir" and os.access(path, os.R_OK)
         status: Literal["warn", "fail"] = "warn" if read_only_is_fine else "fail"
-        advice = "nothing can be downloaded into it" if read_only_is_fine else f"set PREFLIGHT_{name.upper()}"
-        return Finding(name, status, f"{path} cannot be written ({error.strerror}); {advice}")
-    return Finding(name, "ok", f"{path} can be written" + ("" if path.exists() else ", and will be made"))
+        advice = "data sets cannot be downloaded" if read_only_is_fine else f"set PREFLIGHT_{name.upper()}"
+        return Check(name, status, f"{path} is not writable ({error.strerror}); {advice}")
+    return Check(name, "ok", f"{path} is writable" + ("" if path.exists() else " and will be created"))
 
 
-def _exports(settings: Settings) -> Iterator[Finding]:
+def _exports(settings: Settings) -> Iterator[Check]:
     for export in exports(settings):
         try:
-            see_that_usable(export)
+            require_usable(export)
         except PreflightError as error:
-            yield Finding("exports", "fail", error.message)
+            yield Check("exports", "fail", error.message)
         else:
-            yield Finding("exports", "ok", f"models also go to {export.where}")
+            yield Check("exports", "ok", f"models are uploaded to {export.url}")
     if settings.tensorboard_dir is not None:
         yield _directory("tensorboard_dir", settings.tensorboard_dir)
 
 
-def _data(settings: Settings) -> Finding:
+def _data(settings: Settings) -> Check:
     present = []
     for name in names(DATASETS):
         try:
             if available(name, settings.data_dir, settings.cache_dir):
                 present.append(name)
         except PreflightError as error:
-            return Finding("data", "fail", error.message)
+            return Check("data", "fail", error.message)
     if not present:
-        return Finding("data", "warn", f"no data set lies in {settings.data_dir}; {_download()}")
-    return Finding("data", "ok", f"present: {', '.join(present)}")
+        return Check("data", "warn", f"no data set in {settings.data_dir}; {_download()}")
+    return Check("data", "ok", f"present: {', '.join(present)}")
 
 
 def _download() -> str:
     if _version("torchvision") is None:
-        return "without torchvision none can be downloaded; put the files there"
-    return "the first job that names one downloads it"
+        return "torchvision, which downloads them, is not installed; put the files there"
+    return "the first job that needs one downloads it"
 
 
 def _version(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Whether what runs in this container is well: what a platform asks every half minute, without a word to Redis."""
+"""Health check of this container's worker or web service, without Redis."""
 
 import http.client
 import socket
@@ -11,62 +11,54 @@ from training.errors import PreflightError
 from worker.config.settings import DEFAULT_PORT, Settings
 from worker.queue.worker_lock import DIRECTORY
 
-LONGEST_SILENCE: Final = 30.0
-"""Seconds between two signs of life; a worker that waits for Redis, or for its job, gives one every few seconds."""
-ANSWER_WITHIN: Final = 5.0
-"""Seconds for which the web service is waited for."""
+HEARTBEAT_TIMEOUT: Final = 30.0
+"""Seconds; a worker updates its lock every few seconds, also while it waits for Redis or its job."""
+HTTP_TIMEOUT: Final = 5.0
 
 
 class Unhealthy(PreflightError):
-    """What runs here hangs, or nothing runs."""
+    """The worker or web service hangs, or none runs."""
 
     reason = "unhealthy"
 
 
-def look(settings: Settings) -> str:
-    """Return what was found: a worker of this host that gave a sign of life, else a web service that answers.
-
-    Raises:
-        Unhealthy: the newest worker of this host is silent; or there is none, and no web service either.
-    """
-    beats = _beats(settings.state_dir / DIRECTORY)
-    if beats:
-        name, at = max(beats.items(), key=lambda beat: beat[1])
+def check_health(settings: Settings) -> str:
+    """Return which worker of this host, or else which web service, is alive; raises `Unhealthy`."""
+    heartbeats = _heartbeats(settings.state_dir / DIRECTORY)
+    if heartbeats:
+        name, at = max(heartbeats.items(), key=lambda heartbeat: heartbeat[1])
         silent = max(0.0, time.time() - at)
-        if silent > LONGEST_SILENCE:
+        if silent > HEARTBEAT_TIMEOUT:
             raise Unhealthy(
-                f"worker {name} has been silent for {silent:.0f} s, but must give a sign of life within "
-                f"{LONGEST_SILENCE:.0f} s; restart it"
+                f"the last heartbeat of worker {name} was {silent:.0f} s ago, but must be at most "
+                f"{HEARTBEAT_TIMEOUT:.0f} s ago; restart it"
             )
-        return f"worker {name} gave a sign of life {silent:.1f} s ago"
+        return f"worker {name} is alive (heartbeat {silent:.1f} s ago)"
     port = settings.port or DEFAULT_PORT
-    answer = _answer(port)
-    if answer is None:
+    status = _http_status(port)
+    if status is None:
         raise Unhealthy(
-            f"no worker of this host has its lock in {settings.state_dir}, and no web service answers on port {port}; "
-            "start one, or look at what ended it"
+            f"no worker of this host has a lock in {settings.state_dir}, and no web service answers on port {port}; "
+            "start one, or check the log for why it ended"
         )
-    if answer != http.client.OK:
-        raise Unhealthy(f"the web service on port {port} answers {answer}, but must answer 200; restart it")
+    if status != http.client.OK:
+        raise Unhealthy(f"the web service on port {port} answers {status}, but must answer 200; restart it")
     return f"the web service on port {port} answers"
 
 
-def _beats(directory: Path) -> dict[str, float]:
-    """Return the workers of this host, by the names of their locks, and when each gave its last sign of life.
-
-    A volume may be shared with workers of other hosts, and a container's host name is its own.
-    """
+def _heartbeats(directory: Path) -> dict[str, float]:
+    """Return the name and last heartbeat of each worker of this host; other hosts may share the volume."""
     found: dict[str, float] = {}
     for path in directory.glob(f"{socket.gethostname()}.*"):
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the worker has just ended
             found[path.name] = path.stat().st_mtime
     return found
 
 
-def _answer(port: int) -> int | None:
-    """Return the status of `/healthz`; None where nobody answers."""
+def _http_status(port: int) -> int | None:
+    """Return the status of `/healthz`; None: no answer."""
     for host in ("127.0.0.1", "::1"):
-        connection = http.client.HTTPConnection(host, port, timeout=ANSWER_WITHIN)
+        connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT)
         try:
             connection.request("GET", "/healthz", headers={"host": "localhost"})
             return connection.getresponse().status

@@ -1,7 +1,6 @@
-"""Structured logs: one record is one line, whatever a user put in a name, and no line shows a secret.
+"""Structured logs: one line per record, secrets scrubbed, for this program, RQ and redis-py.
 
-key=value at a terminal, JSON with `message` and `level` in a container. RQ's and redis-py's own records take
-the same way out.
+key=value at a terminal, JSON with `message` and `level` in a container.
 """
 
 import errno
@@ -12,21 +11,22 @@ import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal, TextIO
 
 import structlog
 
-from worker.config.settings import scrubbed, spellings
+from worker.config.secrets import encoded_forms, redact
 
 PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:/@+*%()\[\]-]+")
-"""A value that can stand unquoted."""
+"""A value that needs no quotes."""
 FIRST: Final = ("ts", "level", "message", "job_id", "attempt")
-LONGEST: Final = 16_000
-"""Characters of a text; of a longer one the beginning and the end are kept."""
-DEEPEST: Final = 8
-"""Levels of nesting in a value; what lies deeper is shown as text."""
-GONE: Final = (errno.EPIPE, errno.EBADF, errno.EIO)
-"""Nobody reads the stream any more, nor will."""
+MAX_TEXT_LENGTH: Final = 16_000
+"""Characters; of a longer text the beginning and the end are kept."""
+MAX_DEPTH: Final = 8
+"""Levels of nesting in a value; deeper ones are rendered as text."""
+CLOSED_ERRORS: Final = (errno.EPIPE, errno.EBADF, errno.EIO)
+"""The stream is closed for good."""
 
 Fields = MutableMapping[str, object]
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
@@ -39,9 +39,9 @@ def configure(
 
     Args:
         style: `auto` is key=value at a terminal and JSON elsewhere.
-        level: least level of the records that are written.
-        stream: where; None, as Python has it when the process was started without: nowhere.
-        secrets: what no record shows, whatever it comes in.
+        level: minimum level.
+        stream: None, as in a process without standard streams, drops all records.
+        secrets: scrubbed from every record.
     """
     text = style == "text" or (style == "auto" and stream is not None and stream.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -57,7 +57,7 @@ def configure(
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                Scrub(secrets),
+                Redactor(secrets),
                 render_text if text else render_json,
             ],
         )
@@ -72,10 +72,10 @@ def configure(
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines, and never hinders who logs: a worker goes on when nobody reads its log."""
+    """Write lines; errors of the stream never reach the caller."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as a line; of one that cannot be formatted, where it came from."""
+        """Return the record as a line; for one that cannot be formatted, its origin."""
         try:
             return super().format(record)
         except Exception as error:
@@ -89,27 +89,25 @@ class LineHandler(logging.StreamHandler[TextIO]):
             return super().format(about)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - the name and signature of logging
-        """Lose the record. When the stream is gone for good, let nothing else fail on it either."""
+        """Drop the record; redirect a closed stream to /dev/null."""
         error = sys.exception()
-        if isinstance(error, OSError) and error.errno in GONE:
-            # What is still buffered would be written at exit, and fail there.
-            try:
+        if isinstance(error, OSError) and error.errno in CLOSED_ERRORS:
+            # Buffered data would be written at exit, and fail there.
+            with suppress(OSError, ValueError):
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, self.stream.fileno())
                 os.close(null)
-            except (OSError, ValueError):
-                return
 
 
-class Scrub:
-    """Makes every name and value plain data without secrets."""
+class Redactor:
+    """Convert names and values to plain data without secrets."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._forms = spellings(secrets)
+        self._forms = encoded_forms(secrets)
 
     def __call__(self, logger: object, method: str, fields: Fields) -> Fields:  # noqa: ARG002 - structlog's signature
-        """Return the record, fit to be rendered."""
-        return {self._text(str(name)): self._plain(value, DEEPEST) for name, value in fields.items()}
+        """Return the record as plain data."""
+        return {self._text(str(name)): self._plain(value, MAX_DEPTH) for name, value in fields.items()}
 
     def _plain(self, value: object, levels: int) -> Plain:
         match value:
@@ -128,11 +126,11 @@ class Scrub:
         return self._text(str(value))
 
     def _text(self, text: str) -> str:
-        clean = scrubbed(text, self._forms)
-        if len(clean) <= LONGEST:
+        clean = redact(text, self._forms)
+        if len(clean) <= MAX_TEXT_LENGTH:
             return clean
-        half = LONGEST // 2
-        return f"{clean[:half]}... {len(clean) - LONGEST} characters left out ...{clean[-half:]}"
+        half = MAX_TEXT_LENGTH // 2
+        return f"{clean[:half]}... {len(clean) - MAX_TEXT_LENGTH} characters left out ...{clean[-half:]}"
 
 
 def render_json(logger: object, method: str, fields: Fields) -> str:  # noqa: ARG001 - structlog's signature
@@ -141,7 +139,7 @@ def render_json(logger: object, method: str, fields: Fields) -> str:  # noqa: AR
 
 
 def render_text(logger: object, method: str, fields: Fields) -> str:  # noqa: ARG001 - structlog's signature
-    """Return the record as key=value pairs; what could break the line or fake a pair is quoted and escaped."""
+    """Return the record as key=value pairs, quoted and escaped."""
     return " ".join(f"{_word(name)}={_word(value)}" for name, value in _ordered(fields).items())
 
 

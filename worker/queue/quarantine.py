@@ -1,32 +1,33 @@
-"""What cannot be a job is taken out of the queue and remembered here, with the reason; nothing of it is run."""
+"""Quarantine: entries that cannot be jobs, taken out of the queue and listed with the reason."""
 
 import hashlib
 import time
 from typing import Annotated, Final
 from urllib.parse import quote, unquote_to_bytes
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from redis import Redis
 from rq import Queue
 from rq.job import Job
 
 from worker.broker import keys
-from worker.broker.fencing import script
+from worker.broker.lua import run_script
 from worker.broker.replies import text
-from worker.wire import LONGEST_TEXT, STATE_TTL, Seconds, Text
+from worker.wire import MAX_TEXT_LENGTH, STATE_TTL, Seconds, Text
 
-MOST: Final = 10_000
-"""Entries that are kept; with one more, the oldest tenth goes."""
-LONGEST_ID: Final = 200
-"""Bytes of an id that are kept; a longer one goes by its beginning and its hash."""
+MAX_ENTRIES: Final = 10_000
+"""Beyond this, the oldest tenth is deleted."""
+MAX_ID_BYTES: Final = 200
+"""A longer id is shown by its beginning and its hash."""
 CUT: Final = "*"
-"""Stands where an id was cut; quote() leaves no star of its own."""
+"""Marks a cut id; quote() escapes stars."""
 PAGE: Final = 1000
 """Entries read at once."""
+COUNT = TypeAdapter(int)
 
 
-class Entry(BaseModel):
-    """Why something was taken out."""
+class QuarantineEntry(BaseModel):
+    """Why an entry is in quarantine."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,42 +38,36 @@ class Entry(BaseModel):
 
 
 def put(connection: Redis, queue: Queue, job_id: bytes | str, reason: str, *, ttl: int = STATE_TTL) -> str:
-    """Take an id out of a queue for good, and remember it; returns the name under which it is remembered.
+    """Move an id from a queue to quarantine; returns its name there.
 
-    The job's hash stays as evidence, marked failed.
-
-    Args:
-        connection: where.
-        queue: from which it was taken.
-        job_id: as it stands in the queue, whatever that is.
-        reason: one sentence.
-        ttl: seconds for which the hash is kept.
+    The job's hash is marked failed and kept for `ttl` seconds.
 
     Raises:
-        redis.exceptions.RedisError: Redis did not take it; nothing has changed.
+        redis.exceptions.RedisError: nothing has changed.
     """
     raw = job_id if isinstance(job_id, bytes) else job_id.encode(errors="surrogateescape")
     name = _name(raw)
-    entry = Entry(reason=reason[:LONGEST_TEXT], at=time.time(), queue=queue.name[:256])
-    count = connection.register_script(script("maintenance/quarantine"))(
+    entry = QuarantineEntry(reason=reason[:MAX_TEXT_LENGTH], at=time.time(), queue=queue.name[:256])
+    count = run_script(
+        connection, "maintenance/quarantine", COUNT,
         keys=[
             queue.intermediate_queue_key, queue.key, queue.started_job_registry.key, _job_key(raw), keys.QUARANTINE,
         ],
         args=[raw, name, entry.model_dump_json(), ttl],
     )  # fmt: skip
-    if count > MOST:
-        connection.hdel(keys.QUARANTINE, *list(entries(connection))[: MOST // 10])
+    if count > MAX_ENTRIES:
+        connection.hdel(keys.QUARANTINE, *list(entries(connection))[: MAX_ENTRIES // 10])
     return name
 
 
-def entries(connection: Redis) -> dict[str, Entry]:
-    """Return what is in quarantine by its name, oldest first."""
+def entries(connection: Redis) -> dict[str, QuarantineEntry]:
+    """Return the entries by name, oldest first."""
     found = {text(name): _entry(text(stored)) for name, stored in connection.hscan_iter(keys.QUARANTINE, count=PAGE)}
     return dict(sorted(found.items(), key=lambda item: item[1].at))
 
 
 def drop(connection: Redis, name: str) -> bool:
-    """Forget an entry and delete the job's hash, if it left one; returns whether there was such an entry."""
+    """Delete an entry and the job's hash; returns whether there was such an entry."""
     if not connection.hdel(keys.QUARANTINE, name):
         return False
     if CUT not in name:
@@ -83,18 +78,18 @@ def drop(connection: Redis, name: str) -> bool:
 
 
 def drop_all(connection: Redis) -> int:
-    """Forget every entry and return how many there were."""
+    """Delete every entry; returns their number."""
     return sum([drop(connection, name) for name in entries(connection)])
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line, what a terminal would act on escaped."""
+    """Return `text` on one line, control characters escaped."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def _name(raw: bytes) -> str:
-    """Return an id as it is remembered and shown: itself when it is an ordinary one, else escaped and cut."""
-    if len(raw) <= LONGEST_ID:
+    """Return an id as it is listed: escaped, and cut where it is long."""
+    if len(raw) <= MAX_ID_BYTES:
         return quote(raw, safe="")
     return f"{quote(raw[:64], safe='')}{CUT}{hashlib.sha256(raw).hexdigest()[:16]}"
 
@@ -103,8 +98,8 @@ def _job_key(raw: bytes) -> bytes:
     return Job.redis_job_namespace_prefix.encode() + raw
 
 
-def _entry(stored: str) -> Entry:
+def _entry(stored: str) -> QuarantineEntry:
     try:
-        return Entry.model_validate_json(stored)
+        return QuarantineEntry.model_validate_json(stored)
     except ValidationError:
-        return Entry(reason="this entry was not written by preflight", at=0, queue="")
+        return QuarantineEntry(reason="this entry was not written by preflight", at=0, queue="")

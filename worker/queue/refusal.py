@@ -1,94 +1,95 @@
-"""Saying no to what came out of the queue, to whoever watches it."""
+"""Refusals: publish the failure of a job that no attempt runs, or quarantine it."""
 
 import time
 
 from redis import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from rq import Queue
 
 from training.errors import PreflightError
 from worker.broker import keys
-from worker.broker.retry import spoiled
+from worker.broker.retry import is_wrong_type
 from worker.config.settings import Settings
-from worker.events.redis_sink import LogSink
+from worker.events.log_sink import LogSink
 from worker.events.state import publish
 from worker.queue import quarantine
-from worker.queue.admission.admit import end_accepted
-from worker.queue.untrusted_job import Poison
-from worker.wire import LONGEST_TEXT, JobFailed, is_job_id
+from worker.queue.admission.acceptance import end_acceptance
+from worker.queue.payload import PoisonMessage
+from worker.wire import MAX_TEXT_LENGTH, JobFailed, is_job_id
 
 
 class Quarantined(PreflightError):
-    """What stood in the queue cannot be a job, or kills every worker that takes it."""
+    """The entry of the queue cannot be a job, or kills every worker that takes it."""
 
     reason = "quarantined"
 
 
-def say_failed(connection: Redis, settings: Settings, job_id: str | None, error: PreflightError) -> None:
-    """Tell log and watchers of a failure of a job that no attempt runs; without `job_id` the log alone.
+def publish_failure(connection: Redis, settings: Settings, job_id: str | None, error: PreflightError) -> None:
+    """Log and publish the failure of a job that no attempt runs; without `job_id`, log it only.
 
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
     """
     event = JobFailed(
         seq=0, job_id=job_id or "unnamed", attempt=0, ts=time.time(), reason=error.reason,
-        field=error.field and error.field[:LONGEST_TEXT],
-        message=settings.scrubbed(error.message)[:LONGEST_TEXT],
+        field=error.field and error.field[:MAX_TEXT_LENGTH],
+        message=settings.redact(error.message)[:MAX_TEXT_LENGTH],
     )  # fmt: skip
-    if not error.told:
+    try:
+        if job_id is not None:
+            publish(connection, event, ttl=settings.state_ttl)
+    except RedisError as error:
+        if not is_wrong_type(error):  # it is called again, and logs then
+            raise
         LogSink(event.job_id, 0).emit(event)
-        error.told = True  # the log shall say it once, however often Redis has to be asked
-    if job_id is not None:
-        publish(connection, event, ttl=settings.state_ttl)
+        raise
+    LogSink(event.job_id, 0).emit(event)
 
 
-def told_under(connection: Redis, own_id: str, rq_id: str) -> str | None:
-    """Return the id under which a refusal is told: the request's own where nothing is known of it, else RQ's.
+def resolve_failure_id(connection: Redis, own_id: str, rq_id: str) -> str | None:
+    """Return the id under which a refusal is published: the request's own if no job has used it, else RQ's.
 
-    Whoever may enqueue could otherwise have the failure of a job of somebody else told. None: that one is running.
+    Prevents one producer from marking another's job failed. None: a job of this id is running.
     """
     known = (keys.fence(own_id), keys.state(own_id), keys.result(own_id))
-    told = own_id if own_id == rq_id or not connection.exists(*known) else rq_id
-    return None if connection.exists(keys.lease(told)) else told
+    found = own_id if own_id == rq_id or not connection.exists(*known) else rq_id
+    return None if connection.exists(keys.lease(found)) else found
 
 
-def say_mismatch(connection: Redis, settings: Settings, job_id: str, rq_id: str, error: PreflightError) -> None:
+def publish_mismatch(connection: Redis, settings: Settings, job_id: str, rq_id: str, error: PreflightError) -> None:
     """Publish the failure of a request whose `job_id` belongs to another, under RQ's id.
 
-    Where that is the same id, what is published there is the other's: the failure is in RQ's records and the log alone.
+    Where that is the same id, the other request's events are there: only RQ's records and the log have the failure.
     """
-    say_failed(connection, settings, None if rq_id == job_id else told_under(connection, rq_id, rq_id), error)
+    publish_failure(
+        connection, settings, None if rq_id == job_id else resolve_failure_id(connection, rq_id, rq_id), error
+    )
 
 
-def put_away(
-    connection: Redis, queue: Queue, settings: Settings, poison: Poison, claimed_id: str | None = None
+def quarantine_job(
+    connection: Redis, queue: Queue, settings: Settings, poison: PoisonMessage, claimed_id: str | None = None
 ) -> None:
-    """Take what cannot be a job out of the queue, and say so.
+    """Put an entry of the queue into quarantine, and publish its failure.
 
-    Args:
-        connection: to Redis.
-        queue: where it stood.
-        settings: of the service.
-        poison: what is wrong, and with which id of the queue.
-        claimed_id: the job's id, where it was a job and killed its workers.
+    `claimed_id` is the job's id, where a worker had begun to run it.
 
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
     """
-    shown = quarantine.put(connection, queue, poison.job_id, poison.message, ttl=settings.state_ttl)
+    name = quarantine.put(connection, queue, poison.job_id, poison.message, ttl=settings.state_ttl)
     job_id = claimed_id
     if claimed_id is None and is_job_id(poison.job_id):
-        job_id = told_under(connection, poison.job_id, poison.job_id)
-    message = f"{poison.message}; it is in quarantine as {quarantine.printable(shown)}"
+        job_id = resolve_failure_id(connection, poison.job_id, poison.job_id)
+    message = f"{poison.message}; it is in quarantine as {quarantine.printable(name)}"
     try:
-        say_failed(connection, settings, job_id, Quarantined(message))
+        publish_failure(connection, settings, job_id, Quarantined(message))
         if claimed_id is not None:
-            # Should somebody enqueue it again:
+            # It may be enqueued again:
             connection.hset(keys.fence(claimed_id), "deaths", 0)
             connection.hdel(keys.fence(claimed_id), "request", "rounds", "spared", "failure")
             connection.expire(keys.fence(claimed_id), settings.state_ttl)
             connection.delete(keys.cancel(claimed_id))
-            end_accepted(connection, claimed_id, poison.job_id, settings)
+            end_acceptance(connection, claimed_id, poison.job_id, settings)
     except ResponseError as error:
-        if not spoiled(error):  # else it is these very keys that are not what they should be
+        if not is_wrong_type(error):  # else the job's keys for events are themselves broken
             raise

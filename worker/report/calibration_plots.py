@@ -1,218 +1,91 @@
-"""Drawing: scales, axes and marks as SVG.
+"""Plots of a calibration: the speed of each trial, and memory against micro-batch."""
 
-Across, everything is in percent and down in pixels, so that a chart is as wide as the page and its text never shrinks.
-"""
-
-import math
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-from calibration.search.search import GAIN
-from worker.report import numbers as figures
-from worker.report.markup import Markup, join, tag
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-MARKS: Final = {
-    "square": "M-4-4h8v8h-8z",
-    "diamond": "M0-5.5 5.5 0 0 5.5-5.5 0z",
-    "circle": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
-    "down": "M-4.5-3.5h9l-4.5 8z",
-    "up": "M-4.5 3.5h9l-4.5-8z",
-    "barred": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0zM-3.5 3.5 3.5-3.5",
-    "cross": "M-4-4 4 4M-4 4 4-4",
-    "dash": "M-5 0H5",
-    "left": "M4-5-5 0 4 5z",
-    "right": "M-4-5 5 0-4 5z",
-}
-"""Shapes around (0, 0): what is told apart by colour is told apart by shape too."""
-TOP: Final = 14
-BOTTOM: Final = 26
-"""Pixels above and below the plot area of a chart, for labels."""
+from calibration.result import MemoryFit, MemoryProbe, Trial
+from calibration.search.evaluation import GAIN
+from worker.report import numbers
+from worker.report.svg import ACCENT, BAD, HAIR, INK, OWN, SOFT, draw_svg
+
+MAX_RATIO: Final = 8.0
+"""Ratios above this, or below its inverse, are drawn as arrows at the edge."""
+MARKERS: Final = {"fits": "o", "over": "^", "killed": "x", "refused": "_"}
+MAX_TRIALS: Final = 40
+"""Rows that a plot has room for; the table has all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Values along an axis; what lies outside is drawn at its end."""
+def speed_of_trials(trials: Sequence[Trial]) -> Markup:
+    """Return the ratio of each measured trial with its interval, on a logarithmic axis; nothing without one."""
+    rows = [(number, trial) for number, trial in enumerate(trials, 1) if trial.ratio is not None][:MAX_TRIALS]
+    if not rows:
+        return Markup("")
+    values = [clip(value) for _, trial in rows for value in (trial.low, trial.ratio, trial.high) if value is not None]
 
-    low: float
-    high: float
-    log: bool = False
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.grid(visible=False, axis="y")
+        axes.axvline(1.0, color=SOFT, linewidth=1.0)
+        axes.axvline(GAIN, color=SOFT, linewidth=1.0, linestyle=(0, (2, 3)))
+        for row, (_, trial) in enumerate(rows):
+            colour = ACCENT if trial.verdict == "won" else OWN
+            if trial.low is not None and trial.high is not None:
+                axes.plot([clip(trial.low), clip(trial.high)], [row, row], color=colour)
+            axes.plot([clip(trial.ratio or 1.0)], [row], _marker(trial), color=colour)
+        axes.set_yticks(range(len(rows)), [f"{number} {trial.knob.replace('_', ' ')}" for number, trial in rows])
+        axes.set(xlim=(min([*values, 0.9]) / 1.05, max([*values, 1.1]) * 1.05), ylim=(len(rows) - 0.5, -0.5))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0), numticks=8))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.ratio(value)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
 
-    def share(self, value: float) -> float:
-        """Return where `value` lies between the ends, from 0 to 1."""
-        low, at, high = self._at(self.low), self._at(value), self._at(self.high)
-        return min(1.0, max(0.0, (at - low) / (high - low))) if high > low else 0.5
-
-    def holds(self, value: float) -> bool:
-        """Whether `value` lies between the ends."""
-        return self.low <= value <= self.high
-
-    def ticks(self, most: int = 6) -> list[float]:
-        """Return round values between the ends, about as many as `most` at most."""
-        if self.log and self.high / self.low > 3:
-            bottom, top = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-            sets: list[tuple[float, ...]] = [(1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)]
-            for digits in sets:
-                found = self._inside(digit * 10.0**power for power in range(bottom, top + 1) for digit in digits)
-                if len(found) <= most:
-                    return found
-            return found[:: math.ceil(len(found) / most)]
-        rough = (self.high - self.low) / max(1, most - 1)
-        if rough < sys.float_info.min:  # one value, or values that no float can tell apart
-            return [self.low]
-        magnitude = 10.0 ** math.floor(math.log10(rough))
-        step = next(magnitude * digit for digit in (1, 2, 5, 10) if magnitude * digit >= rough * 0.999)
-        first = math.ceil(self.low / step - 1e-9)
-        return self._inside(step * (first + index) for index in range(2 * most + 2))
-
-    def _inside(self, values: Iterable[float]) -> list[float]:
-        slack = 1e-9 * (self.high - self.low)
-        return [value for value in values if self.low - slack <= value <= self.high + slack]
-
-    def _at(self, value: float) -> float:
-        return math.log(max(value, self.low)) if self.log else value
+    won = ", ".join(
+        f"trial {number} {numbers.ratio(trial.ratio or 1.0)}" for number, trial in rows if trial.verdict == "won"
+    )
+    return draw_svg("trials", 50 + 16 * len(rows), "Speed of each trial", f"Won: {won or 'none'}", draw)
 
 
-def ratio_scale(values: Iterable[float]) -> Scale:
-    """Return a logarithmic scale with 1 well inside that holds the values, as far as 16 times either way."""
-    listed = list(values)
-    low, high = min([0.8, *listed]) / 1.06, max([1.25, *listed]) * 1.06
-    return Scale(max(low, 1 / 16), min(high, 16.0), log=True)
+def clip(ratio: float) -> float:
+    """Return the ratio, or the edge of the plot beyond which it lies."""
+    return min(MAX_RATIO, max(1 / MAX_RATIO, ratio))
 
 
-def linear_scale(values: Iterable[float]) -> Scale:
-    """Return a scale from zero to a little above the largest value."""
-    return Scale(0.0, max([1e-9, *values]) * 1.06)
+def _marker(trial: Trial) -> str:
+    ratio = trial.ratio or 1.0
+    if ratio != clip(ratio):
+        return ">" if ratio > 1 else "<"
+    return "D" if trial.verdict == "won" else "o"
 
 
-def log_scale(values: Iterable[float]) -> Scale:
-    """Return a logarithmic scale around the values, which are positive."""
-    listed = list(values)
-    return Scale(min(listed) / 1.12, max(listed) * 1.12, log=True)
+def memory_of_micro_batches(fit: MemoryFit) -> Markup:
+    """Return measured, else predicted bytes of each probe, the fitted line and the limit."""
+    heights = [_height(probe, fit) for probe in fit.probes]
+    highest = max(heights)
+    limit = fit.budget_bytes if fit.budget_bytes <= 4 * highest else None
+    """A limit far above all probes would press them flat."""
+    unit, name = (2.0**30, "GiB") if highest >= 2.0**30 else (2.0**20, "MiB")
+    right = max(probe.micro_batch for probe in fit.probes) * 1.05
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.set_title(f"Peak memory, {name}")
+        axes.plot([0, right], [fit.base_bytes / unit, (fit.base_bytes + fit.sample_bytes * right) / unit], color=HAIR)
+        if limit is not None:
+            axes.axhline(limit / unit, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
+        for probe, height in zip(fit.probes, heights, strict=True):
+            colour = ACCENT if probe.outcome == "fits" else BAD
+            axes.plot([probe.micro_batch], [height / unit], MARKERS[probe.outcome], color=colour, markersize=6)
+        axes.set(xlim=(0, right), ylim=(0, 1.1 * max(highest, limit or 0) / unit), xlabel="samples in a micro-batch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
+
+    return draw_svg("memory", 200, "Memory against micro-batch", f"{fit.max_feasible:,} is known to fit", draw)
 
 
-def percent(share: float) -> str:
-    """Return a share as a coordinate across."""
-    return f"{100 * share:.2f}%"
-
-
-def shapes() -> Markup:
-    """Return the marks, once for the whole page; charts refer to them by name."""
-    paths = (tag("path", id=f"m-{name}", d=path) for name, path in MARKS.items())
-    return tag("svg", tag("defs", *paths), width=0, height=0, class_="defs", aria_hidden="true")
-
-
-def mark(shape: str, kind: str, x: str, y: str | int) -> Markup:
-    """Return one mark; `kind` is what it stands for."""
-    return tag("use", href=f"#m-{shape}", x=x, y=y, class_=f"mark {shape} {kind}")
-
-
-def glyph(shape: str, kind: str) -> Markup:
-    """Return a mark to stand beside the word for it, in running text."""
-    return glyph_of(mark(shape, kind, "50%", "50%"))
-
-
-def glyph_of(drawn: Markup) -> Markup:
-    """Return what is drawn within 16 pixels, to stand beside the word for it."""
-    return tag("svg", drawn, class_="glyph", aria_hidden="true")
-
-
-def picture(title: str, description: str, *parts: str, class_: str, height: int | None = None) -> Markup:
-    """Return an SVG that says in words what it shows."""
-    size: dict[str, str | int] = {} if height is None else {"height": height}
-    words = (tag("title", title), tag("desc", description))
-    return tag("svg", *words, *parts, class_=class_, role="img", width="100%", **size)
-
-
-def across(scale: Scale, low: float, high: float, y: str | int, kind: str) -> Markup:
-    """Return a horizontal line between two values."""
-    return tag("line", x1=percent(scale.share(low)), x2=percent(scale.share(high)), y1=y, y2=y, class_=kind)
-
-
-def interval(scale: Scale, value: float, low: float | None, high: float | None, shape: str, kind: str) -> Markup:
-    """Return a value with its interval, in the middle of the height; an arrow where it lies beyond the scale."""
-    parts = [] if low is None or high is None else [across(scale, low, high, "50%", f"interval {kind}")]
-    if not scale.holds(value):
-        shape = "left" if value < scale.low else "right"
-    return join(*parts, mark(shape, kind, percent(scale.share(value)), "50%"))
-
-
-def uprights(scale: Scale, values: Iterable[float], kind: str) -> Markup:
-    """Return vertical lines over the whole height."""
-    shares = [percent(scale.share(value)) for value in values]
-    return join(*(tag("line", x1=share, x2=share, y1="0", y2="100%", class_=kind) for share in shares))
-
-
-def guides(scale: Scale) -> Markup:
-    """Return the lines that ratios are read against: as fast, and faster by what counts."""
-    return join(uprights(scale, [1.0], "one"), uprights(scale, [GAIN], "gain"))
-
-
-def ratio_axis(scale: Scale) -> Markup:
-    """Return the numbers of a scale of ratios: as far apart to either side of 1."""
-    near, far = (0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5), tuple(2.0**power for power in range(-4, 5))
-    ticks = [tick for tick in (near if scale.high / scale.low < 4 else far) if scale.holds(tick)]
-    numbers = (tag("text", f"{tick:.3g}", x=percent(scale.share(tick)), y="16", class_="x") for tick in ticks)
-    return picture("Axis", "How many times as fast, logarithmic", *numbers, class_="scale", height=22)
-
-
-def legend(entries: Iterable[tuple[str, str, str, str]]) -> Markup:
-    """Return what the shapes stand for, from (shape, kind, word, meaning)."""
-    items = (tag("li", glyph(shape, kind), tag("b", word), f" {meaning}") for shape, kind, word, meaning in entries)
-    return tag("ul", *items, class_="legend")
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A chart with two axes."""
-
-    x: Scale
-    y: Scale
-    height: int
-    strip: int = 0
-    """Pixels just above the axis that are kept free for what has no value."""
-
-    def across(self, value: float) -> str:
-        """Return the coordinate of `value` across."""
-        return percent(self.x.share(value))
-
-    def down(self, value: float) -> str:
-        """Return the coordinate of `value` down."""
-        floor = self.bottom - self.strip
-        return f"{floor - self.y.share(value) * (floor - TOP):.1f}"
-
-    @property
-    def bottom(self) -> int:
-        """Where the axis is."""
-        return self.height - BOTTOM
-
-    def axes(self) -> Markup:
-        """Return rules at the ticks of `y`, and the ticks of both axes in numbers."""
-        parts = []
-        for value in self.y.ticks(5):
-            parts.append(tag("line", x1="0", x2="100%", y1=self.down(value), y2=self.down(value), class_="rule"))
-            parts.append(self._number(value, "0", self.down(value), dx="-8", dy="4", class_="y"))
-        parts.append(tag("line", x1="0", x2="100%", y1=self.bottom, y2=self.bottom, class_="axis"))
-        for value in self.x.ticks():
-            at = self.across(value)
-            parts.append(tag("line", x1=at, x2=at, y1=self.bottom, y2=self.bottom + 4, class_="axis"))
-            parts.append(self._number(value, at, self.bottom, dx="0", dy="18", class_="x"))
-        return join(*parts)
-
-    @staticmethod
-    def _number(value: float, x: str, y: str | int, **attributes: str) -> Markup:
-        return tag("text", f"{value:,.6g}" if value < 1e6 else figures.number(value), x=x, y=y, **attributes)
-
-    def line(self, start: tuple[float, float], end: tuple[float, float], kind: str) -> Markup:
-        """Return a line between two points."""
-        return tag(
-            "line", x1=self.across(start[0]), y1=self.down(start[1]),
-            x2=self.across(end[0]), y2=self.down(end[1]), class_=kind,
-        )  # fmt: skip
-
-    def label(self, words: str, x: float, y: str | int, kind: str) -> Markup:
-        """Return words at a point, grown to the side where there is room."""
-        share = self.x.share(x)
-        anchor, dx = ("start", "6") if share < 0.5 else ("end", "-6")
-        return tag("text", words, x=percent(share), y=y, dx=dx, text_anchor=anchor, class_=kind)
+def _height(probe: MemoryProbe, fit: MemoryFit) -> float:
+    return float(probe.peak_bytes or probe.predicted_bytes or fit.budget_bytes or 1)

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them: three digits, or fewer where the interval is wide, and the unit that fits."""
+"""Numbers for people: three digits, or fewer where the interval is wide, and a fitting unit."""
 
 import math
 from typing import Final
@@ -60,9 +60,17 @@ def share(value: float) -> str:
     return f"{100 * value:.2f}{THIN}%"
 
 
-def counted(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """Return 1 trial, 2 trials."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def format_age(seconds: float) -> str:
+    """Return a duration in the largest unit of which it has at least two, or in seconds."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def _between(low: float, high: float, decimals: int) -> str:

@@ -1,36 +1,24 @@
-"""The pictures of a report: drawn by matplotlib, as SVG that takes fonts and colours from the page around it."""
+"""Plots of a training: learning curves, confusion matrix, reliability, time per phase, prediction."""
 
 import math
-import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from io import StringIO
+from collections.abc import Sequence
 from typing import Final
 
-from matplotlib import rc_context
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from training.artifacts.metrics import Outcome
+from training.artifacts.metrics import EvaluationMetrics
 from training.loop.prediction import Prediction
 from training.loop.train_state import EpochDone
-from worker.report import numbers as figures
-from worker.report.markup import Markup, tag
+from worker.report import numbers
+from worker.report.svg import ACCENT, INK, OWN, PALE, SOFT, draw_svg
 
-WIDTH: Final = 288
-"""Points across; as narrow as a phone, so that text stays readable there."""
-MOST_POINTS: Final = 512
-MOST_NUMBERED: Final = 16
+MAX_POINTS: Final = 512
+MAX_NUMBERED: Final = 16
 """Classes up to which a confusion matrix has numbers in its cells."""
-
-# Colours that nothing else has stand for those of the page, whose theme decides later.
-INK, SOFT, HAIR, ACCENT, PALE, OWN = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06"
-COLOURS: Final = {
-    INK: "var(--ink)", SOFT: "var(--soft)", HAIR: "var(--hair)", ACCENT: "var(--accent)", PALE: "var(--pale)",
-    OWN: "var(--own)",
-}  # fmt: skip
 
 
 def learning(history: Sequence[EpochDone], losses: Sequence[tuple[float, float]]) -> Markup:
@@ -54,13 +42,13 @@ def learning(history: Sequence[EpochDone], losses: Sequence[tuple[float, float]]
         last.set_xlabel("epoch")
 
     end = history[-1]
-    accuracy = "" if end.val_acc is None else f"; validation accuracy {figures.share(end.val_acc)}"
-    words = f"After {figures.counted(len(history), 'epoch')}: training loss {end.loss:.4f}{accuracy}"
-    return _drawn("learning", 260 if validated else 160, "Learning curves", words, draw)
+    accuracy = "" if end.val_acc is None else f"; validation accuracy {numbers.share(end.val_acc)}"
+    words = f"After {numbers.plural(len(history), 'epoch')}: training loss {end.loss:.4f}{accuracy}"
+    return draw_svg("learning", 260 if validated else 160, "Learning curves", words, draw)
 
 
-def confusion(outcome: Outcome) -> Markup:
-    """Return how often each class was taken for each other one."""
+def confusion(outcome: EvaluationMetrics) -> Markup:
+    """Return the confusion matrix."""
     cells = [
         (truth, predicted, count)
         for truth, row in enumerate(outcome.confusion) for predicted, count in enumerate(row) if count
@@ -71,25 +59,25 @@ def confusion(outcome: Outcome) -> Markup:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         axes.grid(visible=False)
-        for truth, predicted, count in sorted(cells, key=lambda cell: -cell[2])[: MOST_POINTS * 4]:
+        for truth, predicted, count in sorted(cells, key=lambda cell: -cell[2])[: MAX_POINTS * 4]:
             right = truth == predicted
             strength = 0.3 if right else 0.15 + 0.5 * count / most
             corner = (predicted - 0.5, truth - 0.5)
             axes.add_patch(Rectangle(corner, 1, 1, color=OWN if right else ACCENT, alpha=strength, linewidth=0))
-            if classes <= MOST_NUMBERED:
+            if classes <= MAX_NUMBERED:
                 size = 8.5 if count < 1000 else 7.0
                 axes.text(predicted, truth, str(count), ha="center", va="center", fontsize=size)
-        axes.set(xlim=(-0.5, classes - 0.5), ylim=(classes - 0.5, -0.5), xlabel="taken for", ylabel="true class")
+        axes.set(xlim=(-0.5, classes - 0.5), ylim=(classes - 0.5, -0.5), xlabel="predicted class", ylabel="true class")
         axes.set_aspect("equal")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True, nbins=MOST_NUMBERED, steps=[1, 2, 5, 10]))
+            axis.set_major_locator(MaxNLocator(integer=True, nbins=MAX_NUMBERED, steps=[1, 2, 5, 10]))
             axis.set_tick_params(length=0)
 
-    words = f"{outcome.samples - outcome.right:,} of {outcome.samples:,} test samples were taken for another class"
-    return _drawn("confusion", 284, "Confusion matrix", words, draw)
+    words = f"{outcome.samples - outcome.right:,} of {outcome.samples:,} test samples are wrong"
+    return draw_svg("confusion", 284, "Confusion matrix", words, draw)
 
 
-def reliability(outcome: Outcome) -> Markup:
+def reliability(outcome: EvaluationMetrics) -> Markup:
     """Return accuracy against confidence, and how many samples each bin has."""
     held = [each for each in outcome.bins if each.samples]
     width = outcome.bins[0].high - outcome.bins[0].low
@@ -97,7 +85,7 @@ def reliability(outcome: Outcome) -> Markup:
 
     def draw(figure: Figure) -> None:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-        above.set_title("Share that is right")
+        above.set_title("Accuracy")
         above.bar(middles, [each.accuracy for each in held], width=0.88 * width, color=PALE)
         above.plot([0, 1], [0, 1], color=SOFT, linestyle=(0, (4, 3)), linewidth=1.0)
         above.plot([each.confidence for each in held], [each.accuracy for each in held], "o", color=ACCENT)
@@ -113,12 +101,12 @@ def reliability(outcome: Outcome) -> Markup:
         below.set(xlim=(0, 1.02), xlabel="confidence")
         below.xaxis.set_major_formatter(PercentFormatter(1.0, symbol="\u202f%"))
 
-    words = f"Expected calibration error {figures.share(outcome.calibration_error)}"
-    return _drawn("reliability", 270, "Reliability diagram", words, draw)
+    words = f"Expected calibration error {numbers.share(outcome.calibration_error)}"
+    return draw_svg("reliability", 270, "Reliability diagram", words, draw)
 
 
 def seconds(parts: Sequence[tuple[str, float]]) -> Markup:
-    """Return what each part of a run took, as bars."""
+    """Return the seconds of each phase as bars."""
     total = sum(spent for _, spent in parts)
     names, spent = [name for name, _ in parts], [each for _, each in parts]
 
@@ -127,17 +115,17 @@ def seconds(parts: Sequence[tuple[str, float]]) -> Markup:
         axes.grid(visible=False, axis="y")
         axes.barh(names, spent, color=ACCENT, height=0.62)
         for number, each in enumerate(spent):
-            axes.annotate(figures.seconds(each), (each, number), (4, 0), textcoords="offset points", va="center")
+            axes.annotate(numbers.seconds(each), (each, number), (4, 0), textcoords="offset points", va="center")
         axes.set(xlim=(0, max(spent) * 1.28 or 1.0), xlabel="seconds")
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0, labelcolor=INK)
 
-    words = ", ".join(f"{name} {figures.seconds(each)}" for name, each in parts)
-    return _drawn("seconds", 50 + 22 * len(parts), f"{figures.seconds(total)} in all", words, draw)
+    words = ", ".join(f"{name} {numbers.seconds(each)}" for name, each in parts)
+    return draw_svg("seconds", 50 + 22 * len(parts), f"{numbers.seconds(total)} in all", words, draw)
 
 
 def prediction(history: Sequence[EpochDone], predicted: Prediction) -> Markup:
-    """Return what each epoch took beside what was predicted."""
+    """Return measured and predicted seconds of each epoch."""
     shown = _thinned(history)
     epochs = [done.epoch for done in shown]
 
@@ -156,52 +144,14 @@ def prediction(history: Sequence[EpochDone], predicted: Prediction) -> Markup:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
         figure.legend(loc="outside lower left", ncols=3, columnspacing=1.0, handlelength=1.4)
 
-    words = f"Predicted {figures.seconds(predicted.epoch_s)} an epoch, measured {figures.seconds(history[-1].seconds)}"
-    return _drawn("prediction", 190, "Prediction against reality", words, draw)
+    words = f"Predicted {numbers.seconds(predicted.epoch_s)} an epoch, measured {numbers.seconds(history[-1].seconds)}"
+    return draw_svg("prediction", 190, "Predicted and measured time", words, draw)
 
 
 def _thinned(history: Sequence[EpochDone]) -> Sequence[EpochDone]:
     """Return as many epochs as a picture has room for, the last one among them."""
-    return history[:: -math.ceil(len(history) / MOST_POINTS)][::-1]
+    return history[:: -math.ceil(len(history) / MAX_POINTS)][::-1]
 
 
 def _marker(shown: Sequence[EpochDone]) -> str:
     return "o" if len(shown) <= 40 else ""
-
-
-def _style() -> AbstractContextManager[None]:
-    """Have what is drawn meanwhile look like the page."""
-    return rc_context({
-        "svg.fonttype": "none", "svg.hashsalt": "preflight", "text.parse_math": False, "text.color": INK,
-        "axes.edgecolor": SOFT, "axes.labelcolor": SOFT, "axes.linewidth": 0.8, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.titlecolor": SOFT, "axes.titlelocation": "left", "axes.titlesize": 10.0,
-        "axes.axisbelow": True, "axes.grid": True, "grid.color": HAIR, "grid.linewidth": 0.6, "font.size": 10.0,
-        "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": SOFT, "ytick.labelcolor": SOFT,
-        "lines.linewidth": 1.6, "lines.markersize": 4.5, "legend.frameon": False, "legend.fontsize": 10.0,
-        "legend.labelcolor": INK, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
-    })  # fmt: skip
-
-
-def _drawn(name: str, height: int, title: str, words: str, draw: Callable[[Figure], None]) -> Markup:
-    """Return what `draw` puts on a figure of so many points, as SVG to stand in a page; `words` say what it shows."""
-    with _style():
-        figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
-        draw(figure)
-        drawn = StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return _inlined(drawn.getvalue(), name, height, title, words)
-
-
-def _inlined(svg: str, name: str, height: int, title: str, words: str) -> Markup:
-    """Return matplotlib's file as an element: ids of its own, the fonts and colours of the page."""
-    inner = svg[svg.index(">", svg.index("<svg ")) + 1 : svg.rindex("</svg>")]
-    inner = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", inner, flags=re.DOTALL)
-    inner = inner.replace("xlink:href", "href")
-    inner = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", inner)
-    inner = re.sub(r" font-family: [^;\"]*;", "", inner)
-    for stand_in, colour in COLOURS.items():
-        inner = inner.replace(stand_in, colour)
-    return tag(
-        "svg", tag("title", title), tag("desc", words), Markup(inner),
-        viewBox=f"0 0 {WIDTH} {height}", class_="drawn", role="img",
-    )  # fmt: skip

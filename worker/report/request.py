@@ -1,4 +1,4 @@
-"""The report of a run: what it is made of, known while the run goes on; `child.py` makes it."""
+"""Requests for a report, which `child.py` renders."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -9,73 +9,88 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from calibration.result import Finding
+from calibration.result import CalibrationResult
 from training.config.spec import STRICT
 from training.loop.prediction import Prediction
 
 REPORT: Final = "report.html"
 """Beside the model."""
-LONGEST: Final = 60.0
-"""Seconds after which a report is given up: matplotlib may look through all fonts of a slow disk at its first use."""
-MOST_POINTS: Final = 512
-"""Of the training loss; a picture has no room for more."""
+TIMEOUT_SECONDS: Final = 60.0
+"""Seconds for a report: matplotlib may search all fonts of a slow disk at its first use."""
+MAX_POINTS: Final = 512
+"""Points of the training loss; a plot has no room for more."""
+PACKAGES: Final = ("matplotlib", "jinja2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ReportRequest:
-    """What the page is to be made of, beside what lies with the model."""
+    """Report of a run, beside the files of its model."""
 
     job_id: str
     artifact: Path
-    """The directory of the model; the page goes there too."""
+    """Directory of the model and of the page."""
     store: Path
     """The prepared data set."""
     why: str
     """Why the plan was chosen."""
     facts: dict[str, str]
-    """What is known of the container."""
-    finding: Finding | None
-    """What calibration found out; None where nothing was measured."""
+    """Description of the container."""
+    finding: CalibrationResult | None
+    """Result of the calibration; None where nothing was measured."""
     prediction: Prediction | None
-    """For the plan that the training ended under."""
+    """For the last plan of the training."""
     calibration_s: float
-    """Wall time of the choice of the plan, the import of torch included."""
+    """Wall time of choosing the plan, import of torch included."""
     training_s: float
     """Wall time of the training processes of this attempt."""
     losses: tuple[tuple[float, float], ...] = field(default=())
     """(epochs done, training loss) by window."""
 
 
-REQUEST: Final = TypeAdapter(ReportRequest)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class CalibrationReportRequest:
+    """Report of a calibration alone."""
+
+    target: Path
+    subject: str
+    """Model and data set."""
+    facts: dict[str, str]
+    result: CalibrationResult
 
 
-class Losses:
-    """The training loss by window: however long a training, not more than `MOST_POINTS` of them."""
+REQUEST: Final[TypeAdapter[ReportRequest | CalibrationReportRequest]] = TypeAdapter(
+    ReportRequest | CalibrationReportRequest
+)
+
+
+class LossHistory:
+    """Training loss by window, thinned to fewer than `MAX_POINTS`."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
         self._every = 1
-        self._heard = 0
+        self._seen = 0
 
-    def hear(self, progress: Mapping[str, JsonValue]) -> None:
-        """Take a `progress` record; one that goes on from a checkpoint takes the place of what came after that."""
+    def add(self, progress: Mapping[str, JsonValue]) -> None:
+        """Add a `progress` record; after a resume it replaces the points behind the checkpoint."""
         match progress:
             case {"epoch": int(epoch), "step": int(step), "steps": int(steps), "loss": float(loss)}:
                 at = epoch - 1 + step / steps
                 while self.points and self.points[-1][0] >= at:
                     self.points.pop()
-                self._heard += 1
-                if self._heard % self._every == 0:
+                self._seen += 1
+                if self._seen % self._every == 0:
                     self.points.append((at, loss))
-                if len(self.points) == MOST_POINTS:
+                if len(self.points) == MAX_POINTS:
                     self.points, self._every = self.points[1::2], 2 * self._every
 
 
 def missing() -> str | None:
-    """Say what a report lacks here; None: nothing."""
-    if find_spec("matplotlib") is not None:
+    """Return a sentence about the packages that a report lacks here, or None."""
+    lacking = [name for name in PACKAGES if find_spec(name) is None]
+    if not lacking:
         return None
     return (
-        f"{REPORT} is not made, as matplotlib is not installed; pip install 'preflight-worker[report]', "
+        f"{REPORT} is not made, as {', '.join(lacking)} is not installed; pip install 'preflight-worker[report]', "
         "or set PREFLIGHT_REPORT=off"
     )

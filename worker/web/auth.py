@@ -1,4 +1,4 @@
-"""Who is let in, and how much they may send: the outermost layer of the web service."""
+"""Access control: token, host, origin and body size, checked before the application sees a request."""
 
 import hmac
 import ipaddress
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from worker.wire import LARGEST_JOB
+from worker.wire import MAX_JOB_BYTES
 
 Message = MutableMapping[str, object]
 Scope = MutableMapping[str, object]
@@ -15,16 +15,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LARGEST_BODY: Final = LARGEST_JOB
-"""Bytes of a request's body; that of a job in Redis."""
-TOO_LARGE: Final = ("too_large", f"the body is larger than {LARGEST_BODY} bytes; shorten it")
-PRIVATE: Final = ("/v1/", "/metrics")
-"""Beginnings of the paths that need a token: the page holds no data, and platforms look at `/healthz` and `/readyz`."""
-SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods that change nothing (RFC 9110, 9.2.1)."""
-TOKEN_NAMES: Final = frozenset({"token", "access_token", "api_token", "api_key", "key"})
-"""Names under which a token would come in an address, where logs and histories would keep it."""
-HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
+MAX_BODY_BYTES: Final = MAX_JOB_BYTES
+TOO_LARGE: Final = ("too_large", f"the body is larger than {MAX_BODY_BYTES} bytes; shorten it")
+PROTECTED_PATHS: Final = ("/v1/", "/metrics")
+"""Prefixes of the paths that need a token: the page holds no data, and platforms poll `/healthz` and `/readyz`."""
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""RFC 9110, 9.2.1."""
+TOKEN_PARAMETERS: Final = frozenset({"token", "access_token", "api_token", "api_key", "key"})
+"""Query parameters that are refused: logs and histories would keep the token."""
+SECURITY_HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
     (b"content-security-policy",
      b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
      b"manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
@@ -35,7 +34,7 @@ HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on `host`."""
+    """Whether only this machine can reach a server that listens on `host`."""
     if host == "localhost":
         return True
     try:
@@ -44,76 +43,76 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Access:
-    """Passes on what may come in: with the right token where there is one, from this machine's pages where not."""
+class AuthMiddleware:
+    """ASGI middleware: requires the token where there is one, else a request from this machine to this machine."""
 
     def __init__(self, app: App, token: str | None) -> None:
         self._app = app
         self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that is refused; pass on all others, and put the security headers on every answer."""
+        """Refuse the request or forward it; every response carries the security headers."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message.get("headers", [])
-                message["headers"] = [*headers, *HEADERS] if isinstance(headers, list) else [*HEADERS]
+                message["headers"] = [*headers, *SECURITY_HEADERS] if isinstance(headers, list) else [*SECURITY_HEADERS]
             await send(message)
 
         refused = self._refusal(scope)
         if refused is not None:
-            await refuse(guarded, *refused)
+            await refuse(with_headers, *refused)
             return
         if scope["method"] != "POST":
-            await self._app(scope, receive, guarded)
+            await self._app(scope, receive, with_headers)
             return
-        body = await read(receive)
+        body = await read_body(receive)
         if body is None:
             return
-        if len(body) > LARGEST_BODY:
-            await refuse(guarded, 413, *TOO_LARGE)
+        if len(body) > MAX_BODY_BYTES:
+            await refuse(with_headers, 413, *TOO_LARGE)
             return
 
         async def replayed() -> Message:
             return whole.pop() if whole else await receive()
 
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        await self._app(scope, replayed, guarded)
+        await self._app(scope, replayed, with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
-        """Return status, reason and sentence for a request that may not come in."""
+        """Return status, reason and message for a refused request."""
         path, headers = str(scope["path"]), _headers(scope)
         query = scope.get("query_string", b"")
         names = {name.lower() for name, _ in parse_qsl(query.decode("latin-1"))} if isinstance(query, bytes) else set()
-        if names & TOKEN_NAMES:
+        if names & TOKEN_PARAMETERS:
             return 400, "token_in_url", "a token has no place in an address; send it as `Authorization: Bearer TOKEN`"
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:12]) > LARGEST_BODY:
+        if not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES:
             return 413, *TOO_LARGE
         if self._token is None:
-            # A page from elsewhere that has its own name point to this machine must not reach it.
+            # Against DNS rebinding: the name of another site may resolve to this machine.
             host = headers.get(b"host", b"").decode("latin-1")
-            if not is_loopback(_name(host)):
+            if not is_loopback(_hostname(host)):
                 return 421, "wrong_host", f"this service answers to localhost, not to {ascii(host)[:80]}"
             return _cross_site(str(scope["method"]), host, headers)
-        if not path.startswith(PRIVATE):
+        if not path.startswith(PROTECTED_PATHS):
             return None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
             return None
-        said = "the token is wrong" if given else "a token is missing"
-        return 401, "unauthorized", f"{said}; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN"
+        problem = "the token is wrong" if given else "a token is missing"
+        return 401, "unauthorized", f"{problem}; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN"
 
 
 def _cross_site(method: str, host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
-    """Return the refusal of a request by which a page from elsewhere would change something here.
+    """Return the refusal of a cross-site request that would change something.
 
-    Where a token is needed such a page has none, and a proxy may have changed the host.
+    With a token this is not needed, and a proxy may have changed the host.
     """
-    if method in SAFE:
+    if method in SAFE_METHODS:
         return None
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site in (None, b"same-origin", b"none") and origin in (None, f"http://{host}".encode("latin-1")):
@@ -122,24 +121,24 @@ def _cross_site(method: str, host: str, headers: dict[bytes, bytes]) -> tuple[in
     return 403, "cross_site", f"a page of {shown} may change nothing here; use the page at http://{ascii(host)[1:-1]}"
 
 
-async def read(receive: Receive) -> bytes | None:
-    """Return the whole body, as much of it as shows that it is too large, or None where the other side left."""
+async def read_body(receive: Receive) -> bytes | None:
+    """Return the body, cut off once it is too large; None where the client disconnected."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return None
-        piece = message.get("body", b"")
-        body += piece if isinstance(piece, bytes) else b""
-        if len(body) > LARGEST_BODY or not message.get("more_body"):
+        chunk = message.get("body", b"")
+        body += chunk if isinstance(chunk, bytes) else b""
+        if len(body) > MAX_BODY_BYTES or not message.get("more_body"):
             return bytes(body)
 
 
 async def refuse(send: Send, status: int, reason: str, message: str) -> None:
-    """Send an error as this service words them all."""
+    """Send an error as a `Problem`."""
     body = json.dumps({"reason": reason, "field": None, "message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 413:  # the rest of the body is not waited for
+    if status == 413:  # the rest of the body is not read
         headers.append((b"connection", b"close"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -147,8 +146,8 @@ async def refuse(send: Send, status: int, reason: str, message: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _name(host: str) -> str:
-    """Return what `host` names, without its port; empty for what is none."""
+def _hostname(host: str) -> str:
+    """Return the host without its port; empty for an invalid one."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""What OpenAPI says of the service beyond its routes: the job, the events, and how to be let in."""
+"""OpenAPI document: adds the job, the events and the token to the routes."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ OBJECT: Final = TypeAdapter(dict[str, JsonValue])
 SERVER_SENT_EVENT: Final = {
     "title": "ServerSentEvent", "type": "object", "required": ["event", "data"],
     "properties": {
-        "id": {"type": "string", "description": "to go on behind it"},
+        "id": {"type": "string", "description": "continue after it with `Last-Event-ID`"},
         "event": {"type": "string", "description": "the event's `type`, `end` or `problem`"},
         "data": {
             "type": "string", "contentMediaType": "application/json",
@@ -31,11 +31,11 @@ BEARER: Final = {
 }  # fmt: skip
 
 
-class Described(FastAPI):
-    """An application whose description, at /openapi.json, has the job and the events in full."""
+class DocumentedApp(FastAPI):
+    """An application whose /openapi.json has the schemas of the job and the events."""
 
     def openapi(self) -> dict[str, object]:
-        """Return the description; made once."""
+        """Return the document; built once."""
         if self.openapi_schema is None:
             found = super().openapi()
             schemas = {
@@ -50,6 +50,6 @@ class Described(FastAPI):
 
 
 def _definitions(name: str, schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a schema under its name, and each of its definitions under theirs."""
+    """Return a schema and its definitions by name."""
     inner = schema.pop("$defs", {})
     return {**OBJECT.validate_python(inner), name: schema}

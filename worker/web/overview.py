@@ -1,70 +1,62 @@
-"""What the whole service is doing: its queue and its workers, as Redis has them."""
+"""Overview: the queue and its workers, from RQ's keys."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from redis import Redis
+from redis.client import Pipeline
 from redis.exceptions import RedisError
 
 from worker.broker.replies import text
-from worker.broker.retry import spoiled
+from worker.broker.retry import is_wrong_type
+from worker.web.models import ApiModel
 from worker.wire import Count, Label, Seconds
 
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.client import Pipeline
-
-MOST_WORKERS: Final = 1000
-"""Workers looked at; what registers more of them is no worker."""
-LONGEST_SILENCE: Final = 1e10
-"""Seconds; a time stamp of the year 1 is no more than that ago."""
+MAX_WORKERS: Final = 1000
+MAX_SILENCE_SECONDS: Final = 1e10
+"""For a time stamp of the year 1."""
 FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version")
 
 
-class Shown(BaseModel):
-    """Base of what the page is shown."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class WorkerSeen(Shown):
-    """A worker that has given a sign of life of late."""
+class WorkerInfo(ApiModel):
+    """A worker whose heartbeat has not expired."""
 
     name: Label
     state: Label
-    """RQ's word: `idle`, `busy`, `started`, `suspended`."""
+    """RQ's state: `idle`, `busy`, `started`, `suspended`."""
     job_id: Label | None = None
-    """What it runs."""
+    """The job that it runs."""
     hostname: Label | None = None
     silent_s: Seconds | None = None
-    """Seconds since its last sign of life."""
+    """Seconds since its last heartbeat."""
 
 
-class Overview(Shown):
+class Overview(ApiModel):
     """The queue and its workers."""
 
     queue: Label
     depth: Count
-    """Jobs that wait."""
+    """Jobs in the queue."""
     running: Count
-    workers: tuple[WorkerSeen, ...]
+    workers: tuple[WorkerInfo, ...]
 
 
-def overview(redis: Redis, queue: str) -> Overview:
-    """Return what waits, what runs, and who works; raises `redis.exceptions.RedisError`."""
+def read_overview(redis: Redis, queue: str) -> Overview:
+    """Return the queue and its workers; raises `redis.exceptions.RedisError`."""
     pipe = redis.pipeline(transaction=False)
     pipe.llen(f"rq:queue:{queue}")
     pipe.zcard(f"rq:wip:{queue}")
     pipe.smembers(f"rq:workers:{queue}")
-    depth, running, names = _answers(pipe)
+    depth, running, names = _execute(pipe)
     members = sorted(text(name) for name in names if isinstance(name, bytes)) if isinstance(names, set | list) else []
     pipe = redis.pipeline(transaction=False)
-    for name in members[:MOST_WORKERS]:
+    for name in members[:MAX_WORKERS]:
         pipe.hmget(name, FIELDS)
-    found = zip(members, _answers(pipe), strict=False)
-    # A worker that was killed stays in the set; its hash is gone soon.
+    found = zip(members, _execute(pipe), strict=False)
+    # A killed worker stays in the set; its hash expires.
     seen = tuple(
         _worker(name, dict(zip(FIELDS, values, strict=True)))
         for name, values in found
@@ -73,34 +65,32 @@ def overview(redis: Redis, queue: str) -> Overview:
     return Overview(queue=queue, depth=_count(depth), running=_count(running), workers=seen)
 
 
-def _answers(pipe: Pipeline) -> list[object]:
-    """Return what each command of a pipeline answered, None for keys of a wrong type; raises `RedisError`."""
-    answers: list[object] = pipe.execute(raise_on_error=False)
-    for answer in answers:
-        if isinstance(answer, RedisError) and not spoiled(answer):
-            raise answer
-    return [None if isinstance(answer, RedisError) else answer for answer in answers]
+def _execute(pipe: Pipeline) -> list[object]:
+    """Return the reply to each command, None for a key of a wrong type; raises `RedisError`."""
+    replies: list[object] = pipe.execute(raise_on_error=False)
+    for reply in replies:
+        if isinstance(reply, RedisError) and not is_wrong_type(reply):
+            raise reply
+    return [None if isinstance(reply, RedisError) else reply for reply in replies]
 
 
-def _count(answer: object) -> int:
-    return answer if isinstance(answer, int) else 0
+def _count(reply: object) -> int:
+    return reply if isinstance(reply, int) else 0
 
 
-def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerSeen:
-    return WorkerSeen(
+def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerInfo:
+    return WorkerInfo(
         name=key.removeprefix("rq:worker:")[:256],
         state=text(fields["state"] or b"?")[:256],
         job_id=text(fields["current_job"])[:256] if fields["current_job"] else None,
         hostname=text(fields["hostname"])[:256] if fields["hostname"] else None,
-        silent_s=_silent(text(fields["last_heartbeat"] or b"")),
+        silent_s=_seconds_since(text(fields["last_heartbeat"] or b"")),
     )
 
 
-def _silent(stamp: str) -> float | None:
-    """Return the seconds since RQ's time stamp, e.g. 2026-01-31T12:00:00.000000Z; None for what is none."""
-    from datetime import datetime
-
+def _seconds_since(stamp: str) -> float | None:
+    """Return the age of RQ's time stamp, e.g. 2026-01-31T12:00:00.000000Z; None for an invalid one."""
     try:
-        return min(max(0.0, time.time() - datetime.fromisoformat(stamp).timestamp()), LONGEST_SILENCE)
+        return min(max(0.0, time.time() - datetime.fromisoformat(stamp).timestamp()), MAX_SILENCE_SECONDS)
     except (ValueError, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections with time limits and a limit on their number, none of which uvicorn has by itself."""
+"""HTTP/1.1 connections with timeouts and a limit on their number, which uvicorn lacks."""
 
 import asyncio
 import json
@@ -9,140 +9,138 @@ from typing import ClassVar, Final
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-MOST_CONNECTIONS: Final = 2048
-"""Connections of the process; fewer where it may not open as many files."""
-OTHER_FILES: Final = 128
-"""Open files that are no connections of viewers: those to Redis, the log, the interpreter's own."""
-JSON_ANSWER: Final = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"),
+MAX_CONNECTIONS: Final = 2048
+"""Fewer where the limit on open files is lower."""
+RESERVED_FILES: Final = 128
+"""Open files beside these connections: Redis, log, interpreter."""
+JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"),
                       (b"connection", b"close"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one process grants its connections."""
+    """Limits of one process."""
 
     connections: int
-    """How many there may be."""
     receive_s: float = 20.0
-    """Seconds within which a whole request must come, its body of at most 64 KiB too."""
+    """Timeout for a whole request with its body."""
     send_s: float = 60.0
-    """Seconds after which a peer that takes nothing of what is sent is dropped."""
+    """Timeout for a client that does not read its response."""
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that is closed when its request, or its taking of the answer, lasts too long.
+    """A connection with timeouts for its request and its response.
 
-    One connection too many takes the place of the one that has waited longest for a request; where all others have a
-    request under way, it is refused.
+    A new connection beyond the limit replaces the longest idle one; it is refused where none is idle.
     """
 
     limits: ClassVar[Limits]
-    _waits_since: float | None = None
-    """When it began to wait for a whole request, on the loop's clock; None while a request is answered."""
+    _idle_since: float | None = None
+    """Loop time since which a whole request is awaited; None while a request is answered."""
     _receiving: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request, if there is room."""
+        """Await a request, if the limit allows the connection."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError(f"{transport!r} cannot carry HTTP")
         super().connection_made(transport)
-        most = self.limits.connections
-        if len(self.connections) > most and not self._make_room():
-            self._refuse(503, "too_many_connections", f"{most} connections are open already; ask again later")
+        limit = self.limits.connections
+        if len(self.connections) > limit and not self._close_longest_idle():
+            self._refuse(503, "too_many_connections", f"{limit} connections are open already; ask again later")
             return
-        self._watch()
+        self._update_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Handle received bytes."""
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Await the next request."""
         super().on_response_complete()
-        self._watch()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the timers."""
-        self._stop_waiting()
+        """Cancel the timers."""
+        self._cancel_timer()
         self.resume_writing()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Give the peer some time to take what is sent."""
+        """Start the timeout for a client that does not read."""
         super().pause_writing()
         if self._sending is None:
             self._sending = self.loop.call_later(self.limits.send_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Note that the peer has taken something."""
+        """Stop the timeout: the client has read."""
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, as this service words its refusals."""
+        """Refuse invalid HTTP with a `Problem`."""
         self._refuse(400, "malformed_request", f"{msg.rstrip('.')}; send HTTP/1.1")
 
-    def _watch(self) -> None:
-        """Run the timer while a request is awaited or has come in part."""
+    def _update_timer(self) -> None:
+        """Run the timer while a request is awaited or incomplete."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
-            self._stop_waiting()
+            self._cancel_timer()
         elif self._receiving is None:
-            self._waits_since = self.loop.time()
+            self._idle_since = self.loop.time()
             self._receiving = self.loop.call_later(self.limits.receive_s, self._expire)
 
-    def _stop_waiting(self) -> None:
-        self._waits_since = None
+    def _cancel_timer(self) -> None:
+        self._idle_since = None
         if self._receiving is not None:
             self._receiving.cancel()
             self._receiving = None
 
     def _expire(self) -> None:
-        """Close a connection whose request did not come in time; say so where a part of it did."""
+        """Close an idle connection; answer an incomplete request with 408."""
         if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self.transport.close()
         else:
             self._refuse(408, "too_slow", f"the request took more than {self.limits.receive_s:g} s; send it faster")
 
-    def _make_room(self) -> bool:
-        """Close the connection that has waited longest for its request; False where none waits."""
+    def _close_longest_idle(self) -> bool:
+        """Close the longest idle connection; False where none is idle."""
         since = {
-            one: one._waits_since
+            one: one._idle_since
             for one in self.connections
-            if isinstance(one, BoundedProtocol) and one._waits_since is not None
+            if isinstance(one, BoundedProtocol) and one._idle_since is not None
         }
         if not since:
             return False
         longest = min(since, key=lambda one: since[one])
-        longest._stop_waiting()
+        longest._cancel_timer()
         longest.transport.abort()
         return True
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
-        """Send an error, unless an answer is under way, and close."""
-        self._stop_waiting()
+        """Send an error, unless a response has begun, and close."""
+        self._cancel_timer()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps({"reason": reason, "field": None, "message": message}).encode()
-            headers = [*JSON_ANSWER, (b"content-length", str(len(body)).encode())]
+            headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
             head = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
 
-def bounded(limits: Limits) -> type[BoundedProtocol]:
-    """Return the class of connections that keep to `limits`."""
+def protocol_with(limits: Limits) -> type[BoundedProtocol]:
+    """Return the protocol class with these limits."""
     return type("Connection", (BoundedProtocol,), {"limits": limits})
 
 
-def most_connections() -> int:
-    """Return how many connections there may be, after raising the limit on open files as far as that needs and may."""
+def max_connections() -> int:
+    """Return the number of connections that the limit on open files allows, after raising it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + OTHER_FILES
+    wanted = MAX_CONNECTIONS + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft - OTHER_FILES))
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max(1, soft - RESERVED_FILES))

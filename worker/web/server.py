@@ -1,4 +1,4 @@
-"""The web service as a process: its socket, its log, its end."""
+"""The server process: socket, log, shutdown."""
 
 import signal
 import socket
@@ -10,48 +10,48 @@ import uvicorn
 
 from training.errors import InvalidConfig, PreflightError
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.ops.signals import hear_hangup
-from worker.web.application import application
+from worker.ops.signals import handle_hangup
+from worker.web.application import create_app
 from worker.web.auth import is_loopback
-from worker.web.protocol import Limits, bounded, most_connections
-from worker.web.streams.broadcaster import Hub
+from worker.web.protocol import Limits, max_connections, protocol_with
+from worker.web.streams.broadcaster import Broadcaster
 
-PARTING: Final = 3
-"""Seconds for which requests under way are waited for when the service is told to stop."""
+SHUTDOWN_TIMEOUT: Final = 3
+"""Seconds that running requests get at shutdown."""
 BACKLOG: Final = 2048
-"""Connections that may wait to be accepted."""
+"""Connections that wait to be accepted."""
 
 
 class Unbindable(PreflightError):
-    """The address cannot be listened on."""
+    """The server cannot listen on the address."""
 
     reason = "unbindable"
 
 
 class Server(uvicorn.Server):
-    """Lets the viewers of event streams go when it is told to stop: they would never leave."""
+    """Disconnects the viewers of event streams at shutdown: they would never leave."""
 
-    def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
+    def __init__(self, config: uvicorn.Config, broadcaster: Broadcaster) -> None:
         super().__init__(config)
-        self._hub = hub
+        self._broadcaster = broadcaster
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop, at the second signal at once."""
-        self._hub.let_go()
+        """Shut down; the second signal exits at once."""
+        self._broadcaster.disconnect_all()
         super().handle_exit(sig, frame)
 
 
 def serve(settings: Settings, host: str, port: int | None) -> None:
-    """Serve jobs, events, metrics and the page until told to stop.
+    """Serve jobs, events, metrics and the page until a signal.
 
     Args:
-        settings: of the service.
-        host: address to listen on; `::` is every one of IPv6 and IPv4.
-        port: where; None: `PORT`, else 8000.
+        settings: Redis, queue and token.
+        host: address to listen on; `::` is every IPv6 and IPv4 address.
+        port: None: `PORT`, else 8000.
 
     Raises:
-        InvalidConfig: others than this machine could come in, and there is no token.
-        Unbindable: the address is taken or not ours.
+        InvalidConfig: other machines could connect, and there is no token.
+        Unbindable: the address is in use or not available.
     """
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
     if token is None and not is_loopback(host):
@@ -62,22 +62,22 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
         )
     chosen = port or settings.port or DEFAULT_PORT
     listening = _listen(host, chosen)
-    app, hub = application(settings, token)
+    app, broadcaster = create_app(settings, token)
     config = uvicorn.Config(
-        app, http=bounded(Limits(connections=most_connections())), log_config=None, access_log=False,
+        app, http=protocol_with(Limits(connections=max_connections())), log_config=None, access_log=False,
         server_header=False, date_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=PARTING, lifespan="on", ws="none",
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT, lifespan="on", ws="none",
     )  # fmt: skip
     log = structlog.get_logger("preflight")
     log.info(
         "serving", url=f"http://{f'[{host}]' if ':' in host else host}:{chosen}", queue=settings.queue,
         redis=settings.safe_redis_url, token="needed" if token else "none: this machine only", **settings.platform(),
     )  # fmt: skip
-    server = Server(config, hub)
-    hear_hangup(server.handle_exit)  # uvicorn hears only SIGTERM and SIGINT by itself
+    server = Server(config, broadcaster)
+    handle_hangup(server.handle_exit)  # uvicorn handles only SIGTERM and SIGINT
     try:
         server.run(sockets=[listening])
-    except KeyboardInterrupt:  # uvicorn passes on, after its orderly end, the signal that it was told with
+    except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
         pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -86,7 +86,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raises `Unbindable`."""
+    """Return a listening socket; raises `Unbindable`."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server(

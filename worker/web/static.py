@@ -1,4 +1,4 @@
-"""The files of the page: read once, sent compressed, and not at all to whoever has them."""
+"""Static files of the page: read once, compressed, with an entity tag."""
 
 import gzip
 import hashlib
@@ -13,25 +13,25 @@ PAGE: Final = Path(__file__).parent / "page"
 
 
 class StaticFile:
-    """A small file that does not change while the service runs."""
+    """A file that does not change while the service runs."""
 
     def __init__(self, path: Path) -> None:
         self._content = path.read_bytes()
-        self._packed = gzip.compress(self._content, mtime=0)
+        self._compressed = gzip.compress(self._content, mtime=0)
         kind = "text/javascript" if path.suffix == ".js" else mimetypes.guess_type(path.name)[0] or "text/plain"
         self._headers = {
             "content-type": kind if kind == "image/svg+xml" else f"{kind}; charset=utf-8",
             "etag": f'W/"{hashlib.sha256(self._content).hexdigest()[:16]}"',
-            "cache-control": "no-cache",  # kept, and asked for again each time: an update is seen at once
+            "cache-control": "no-cache",  # revalidated with each request: an update is seen at once
             "vary": "accept-encoding",
         }
 
-    def answer(self, request: Request) -> Response:
-        """Return it as the browser can take it; nothing but headers where it has this very version."""
+    def response(self, request: Request) -> Response:
+        """Return the file, compressed where the client accepts it; 304 where it has this version."""
         if request.headers.get("if-none-match") == self._headers["etag"]:
             return Response(status_code=304, headers=self._headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(self._packed, headers={**self._headers, "content-encoding": "gzip"})
+            return Response(self._compressed, headers={**self._headers, "content-encoding": "gzip"})
         return Response(self._content, headers=self._headers)
 
 

@@ -1,22 +1,19 @@
-"""The event streams and the queue, for programs in other languages: AsyncAPI 3.
-
-Messages refer to the JSON Schemas beside the description. Of the HTTP service it has the stream of events only.
-"""
+"""AsyncAPI 3 document of the queue, the event streams and the server-sent events."""
 
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
 
 from worker.broker import keys
-from worker.queue.admission.signing import LARGEST_NUMBER
-from worker.wire import CONTRACT, EVENT, FUNCTION, ID_PATTERN, JOB_TIMEOUT, LIFECYCLE, STATE_TTL
+from worker.queue.admission.signing import MAX_NUMBER
+from worker.wire import CONTRACT_VERSION, EVENT, FUNCTION, JOB_ID_PATTERN, JOB_TIMEOUT, LIFECYCLE_EVENTS, STATE_TTL
 
 Object = dict[str, JsonValue]
 
 VERSION: Final = "3.0.0"
 DIALECT: Final = "application/schema+json;version=draft-2020-12"
 DEFINITIONS: Final = TypeAdapter(dict[str, str])
-JOB_ID: Final[Object] = {"type": "string", "pattern": ID_PATTERN}
+JOB_ID: Final[Object] = {"type": "string", "pattern": JOB_ID_PATTERN}
 PARAMETERS: Final[dict[str, Object]] = {
     "job_id": {"description": "id of a job"},
     "hash_tag": {"description": "id of a job in braces, which are part of the key", "examples": ["{my-job}"]},
@@ -34,6 +31,12 @@ SENT: Final[Object] = {
         "event": {"type": "string", "description": "type of the event, or `end`"},
     },
 }
+
+
+def _digits(description: str, pattern: str = r"^(-1|\d+)$", **more: JsonValue) -> Object:
+    return {"type": "string", "pattern": pattern, "description": description, **more}
+
+
 RQ_JOB: Final[Object] = {
     "type": "object",
     "title": "RqJob",
@@ -53,8 +56,8 @@ RQ_JOB: Final[Object] = {
                         "type": "object",
                         "properties": {
                             "signature": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-                            "signed_at": {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
-                            "retries": {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
+                            "signed_at": {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER},
+                            "retries": {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER},
                         },
                         "dependentRequired": {"signature": ["signed_at", "retries"]},
                         "additionalProperties": False,
@@ -66,66 +69,56 @@ RQ_JOB: Final[Object] = {
         },
         "status": {"const": "queued"},
         "created_at": {"type": "string", "description": "UTC, e.g. 2026-01-31T12:00:00.000000Z"},
-        "timeout": {
-            "type": "string", "pattern": r"^(-1|[1-9]\d*)$", "default": str(JOB_TIMEOUT),
-            "description": "seconds after which the job is given up; -1: never",
-        },
-        "result_ttl": {
-            "type": "string", "pattern": r"^(-1|\d+)$",
-            "description": f"seconds for which RQ keeps the finished job; its events are kept for {STATE_TTL}",
-        },
-        "failure_ttl": {
-            "type": "string", "pattern": r"^(-1|\d+)$", "description": "seconds for which RQ keeps the failed job",
-        },
-        "retries_left": {
-            "type": "string", "pattern": r"^\d+$", "description": "how often it is run again when its process died",
-        },
+        "timeout": _digits("limit of the duration, seconds; -1: none", r"^(-1|[1-9]\d*)$", default=str(JOB_TIMEOUT)),
+        "result_ttl": _digits(f"seconds for which RQ keeps the finished job; its events are kept for {STATE_TTL}"),
+        "failure_ttl": _digits("seconds for which RQ keeps the failed job"),
+        "retries_left": _digits("retries left", r"^\d+$"),
     },
     "required": ["data", "status", "created_at"],
 }  # fmt: skip
 
 
 def asyncapi() -> Object:
-    """Return the description."""
+    """Return the document; its messages refer to the JSON Schemas beside it."""
     kinds = DEFINITIONS.validate_python(EVENT.json_schema()["discriminator"]["mapping"])
     messages: Object = {
-        "job_id": _message("a job's id, pushed once its hash is there", JOB_ID),
-        "job": _message("a job, as RQ keeps it in a hash", RQ_JOB),
+        "job_id": _message("a job's id, pushed after its hash is written", JOB_ID),
+        "job": _message("a job as RQ's hash", RQ_JOB),
         **{f"{kind}.record": _record(kind, definition) for kind, definition in kinds.items()},
         **{kind: _sent(kind, definition) for kind, definition in kinds.items()},
-        "end": {**_message("nothing follows: do not connect again", {"const": {}}, "application/json"),
+        "end": {**_message("end of the stream: do not reconnect", {"const": {}}, "application/json"),
                 "headers": SENT},
     }  # fmt: skip
     records = [f"{kind}.record" for kind in kinds]
-    turning_points = [f"{kind}.record" for kind in LIFECYCLE]
+    lifecycle_events = [f"{kind}.record" for kind in LIFECYCLE_EVENTS]
     return {
         "asyncapi": VERSION,
         "info": {
             "title": "preflight",
-            "version": CONTRACT,
+            "version": CONTRACT_VERSION,
             "description": "Jobs in through an RQ queue, events out through Redis streams and server-sent events.",
         },
         "servers": dict(SERVERS),
         "channels": {
-            "queue": _channel("rq:queue:{queue}", "list of the ids of the jobs that wait", ["job_id"]),
+            "queue": _channel("rq:queue:{queue}", "list of the ids of queued jobs", ["job_id"]),
             "job": _channel("rq:job:{job_id}", "hash of a job", ["job"]),
             "events": _channel(
-                keys.events("hash_tag"), "stream of everything that happens to a job; the oldest may be gone", records
+                keys.events("hash_tag"), "stream of all events of a job; the oldest may be trimmed", records
             ),
             "lifecycle": _channel(
-                keys.lifecycle("hash_tag"), "stream of a job's turning points; never trimmed", turning_points
+                keys.lifecycle("hash_tag"), "stream of a job's lifecycle events; never trimmed", lifecycle_events
             ),
             "sent_events": _channel(
-                "/v1/jobs/{job_id}/events", "server-sent events of a job, until it has ended", [*kinds, "end"], "web"
+                "/v1/jobs/{job_id}/events", "server-sent events of a job until it ends", [*kinds, "end"], "web"
             ),
         },
         "operations": {
             "readJob": _operation("receive", "job", "HGET; before it, HSET by the producer"),
-            "takeJob": _operation("receive", "queue", "taken from the left; the producer's is RPUSH"),
-            "sayEvent": _operation("send", "events", "XADD; for others XREAD and XRANGE"),
-            "sayTurningPoint": _operation("send", "lifecycle", "XADD; for others XREAD and XRANGE"),
+            "takeJob": _operation("receive", "queue", "LMOVE from the left; the producer's is RPUSH"),
+            "sayEvent": _operation("send", "events", "XADD; subscribers use XREAD or XRANGE"),
+            "sayTurningPoint": _operation("send", "lifecycle", "XADD; subscribers use XREAD or XRANGE"),
             "sendEvents": {
-                **_operation("send", "sent_events", "the answer to a request with `Accept: text/event-stream`"),
+                **_operation("send", "sent_events", "response to a request with `Accept: text/event-stream`"),
                 "bindings": {"http": {"method": "GET", "bindingVersion": "0.3.0"}},
             },
         },

@@ -1,7 +1,4 @@
-"""The contract for other languages; `python -m worker.wire.json_schema` writes it to `docs/schemas/`.
-
-JSON Schemas of everything on the wire, the HTTP service as OpenAPI, and the streams and the queue as AsyncAPI.
-"""
+"""JSON Schemas, OpenAPI and AsyncAPI; `python -m worker.wire.json_schema` writes them to `docs/schemas/`."""
 
 import json
 import sys
@@ -34,16 +31,16 @@ def schemas() -> dict[str, str]:
 
 
 def descriptions() -> dict[str, str]:
-    """Return file name -> what describes a whole interface, as JSON text. Needs the packages of the web service."""
-    from worker.config.settings import Settings  # late: whoever asks for schemas only needs neither these nor FastAPI
-    from worker.web.application import routes
+    """Return file name -> OpenAPI or AsyncAPI document as JSON text. Needs the packages of the web service."""
+    from worker.config.settings import Settings  # late: `schemas` needs no FastAPI
+    from worker.web.application import create_routes
 
-    app, _ = routes(Settings())
+    app, _ = create_routes(Settings())
     return {"openapi.json": _text(app.openapi()), "asyncapi.json": _text(asyncapi())}
 
 
 def record_schema() -> Schema:
-    """Return the schema of an event as the record of a Redis stream: flat, each value a text, nulls left out."""
+    """Return the schema of an event as a Redis stream record: flat, each value a text, nulls left out."""
     schema = OBJECT.validate_python(EVENT.json_schema(mode="serialization"))
     kinds = OBJECTS.validate_python(schema["$defs"])
     for kind in kinds.values():
@@ -53,7 +50,7 @@ def record_schema() -> Schema:
 
 
 def _as_text(field: Schema) -> Schema:
-    """Return the schema of a field's text: the text itself, or else its value as JSON."""
+    """Return the schema of a field as text: strings unchanged, other values as JSON."""
     if "anyOf" in field:  # a value or null, which is left out
         rest = {name: value for name, value in field.items() if name not in ("anyOf", "default")}
         (field,) = ({**one, **rest} for one in CHOICES.validate_python(field["anyOf"]) if one != {"type": "null"})
@@ -67,7 +64,7 @@ def _text(content: object) -> str:
 
 
 def write(directory: Path) -> None:
-    """Write the contract into `directory`."""
+    """Write all documents into `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in {**schemas(), **descriptions()}.items():
         (directory / name).write_text(text)

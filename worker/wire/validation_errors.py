@@ -1,4 +1,4 @@
-"""Turns pydantic's findings into the one sentence a person can act on."""
+"""Validation errors: pydantic's `ValidationError` as a one-sentence `InvalidConfig`."""
 
 import re
 from collections.abc import Callable
@@ -10,8 +10,7 @@ from pydantic_core import ErrorDetails
 from training.config.registry import nearest
 from training.errors import InvalidConfig
 
-LONGEST_VALUE: Final = 60
-"""Characters of an offending value that are quoted."""
+MAX_VALUE_LENGTH: Final = 60
 
 Schema = dict[str, JsonValue]
 
@@ -36,29 +35,29 @@ KINDS: Final = {
     "less_than": "less than {lt}",
 }
 """pydantic's error type -> what the value must be."""
-LIMITS: Final = {
+BOUNDS: Final = {
     "minimum": "at least {}", "exclusiveMinimum": "more than {}",
     "maximum": "at most {}", "exclusiveMaximum": "less than {}",
 }  # fmt: skip
-"""JSON Schema's bounds -> how they are said beside the kind of number that is wanted."""
+"""Keyword of JSON Schema -> phrase after the expected type."""
 QUOTED: Final = re.compile(r"'([^']*)'")
 UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def explain(
+def to_invalid_config(
     error: ValidationError,
     schema: Schema,
     *,
     name: Callable[[str], str] = str,
     show: Callable[[object], object] = lambda value: value,
 ) -> InvalidConfig:
-    """Return the first finding of `error` as `InvalidConfig`: one sentence with field, value and bound.
+    """Return the first finding of `error` as one sentence with field, value and bound.
 
     Args:
-        error: what pydantic found.
-        schema: JSON Schema of what was validated: its bounds, and its names to suggest for an unknown one.
-        name: how to call a field, e.g. by its environment variable.
-        show: what to show of a value, e.g. without a password.
+        error: raised by pydantic.
+        schema: JSON Schema of the validated model, for bounds and for suggestions of field names.
+        name: maps a field to its name in the sentence, e.g. an environment variable.
+        show: maps a value to its form in the sentence, e.g. without a password.
     """
     findings = error.errors(include_url=False)
     first = findings[0]
@@ -83,13 +82,13 @@ def _sentence(field: str, value: str, finding: ErrorDetails, path: tuple[str, ..
         wanted += nearest(str(finding["input"]), QUOTED.findall(wanted))
     if wanted.endswith("number"):
         node = _descend(schema, path)
-        limits = [text.format(node[bound]) for bound, text in LIMITS.items() if bound in node]
-        wanted = " ".join([wanted, *([" and ".join(limits)] if limits else [])])
+        bounds = [text.format(node[bound]) for bound, text in BOUNDS.items() if bound in node]
+        wanted = " ".join([wanted, *([" and ".join(bounds)] if bounds else [])])
     return f"{field} is {value}, but must be {wanted}"
 
 
 def _descend(schema: Schema, path: tuple[str, ...]) -> Schema:
-    """Return the part of `schema` that describes the field at `path`; empty where it says nothing."""
+    """Return the part of `schema` for the field at `path`; empty where there is none."""
     node = schema
     for part in path:
         node = _properties(node, schema).get(part, {})
@@ -104,7 +103,7 @@ def _properties(node: Schema, schema: Schema) -> dict[str, Schema]:
 
 
 def _resolve(node: Schema, schema: Schema) -> Schema:
-    """Follow a reference and step over `null` alternatives."""
+    """Follow a reference and skip `null` alternatives."""
     match node:
         case {"$ref": str(reference)}:
             definitions = schema.get("$defs")
@@ -116,9 +115,9 @@ def _resolve(node: Schema, schema: Schema) -> Schema:
 
 
 def _quoted(value: object) -> str:
-    """Return `value` on one line, escaped, and cut where it is long."""
+    """Return `value` on one line, escaped, at most `MAX_VALUE_LENGTH` characters."""
     return _cut(ascii(value))
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+    return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."

@@ -19,15 +19,17 @@ from pydantic import JsonValue, TypeAdapter
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
-from calibration.cache.trial_log import Ledger
-from calibration.choose import Choice, Options, Surroundings, choose_plan, memory_for_training, samples_for
+from calibration.cache.trial_log import TrialLog
+from calibration.choose import PlanChoice, choose_plan
 from calibration.measure.child import MODULE
 from calibration.result import Knob, Trial
-from calibration.search.mutations import KNOBS, MAIN
-from calibration.search.search import CONFIRMING_PAIRS, RESTARTS
+from calibration.search.baseline import RESTARTS
+from calibration.search.confirmation import CONFIRMING_PAIRS
+from calibration.search.search_space import KNOBS, MAIN
+from calibration.task import CalibrationContext, Options, memory_for_training, samples_for
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare
 from training.errors import Cancelled, InvalidConfig
 from training.process.journal import decode
@@ -68,12 +70,12 @@ def key_of(scene: "Scene", options: Options, spec: TrainSpec = SPEC, own: Plan =
 class Scene:
     """Surroundings of the test's own, and what was emitted in them."""
 
-    around: Surroundings
+    around: CalibrationContext
     emitted: list[tuple[str, Fields]] = field(default_factory=list)
 
     def choose(
         self, options: Options, *, spec: TrainSpec = SPEC, own: Plan = OWN, tick: Callable[[], None] = nothing
-    ) -> Choice:
+    ) -> PlanChoice:
         """Choose a plan for digits."""
         return choose_plan(
             spec, own, self.around, options, lambda kind, fields: self.emitted.append((kind, fields)), tick
@@ -98,7 +100,7 @@ class Scene:
 
     def ledger(self, options: Options) -> Path:
         """Return the file of the single measurements."""
-        return self.around.cache.ledger(key_of(self, options))
+        return self.around.cache.trial_log(key_of(self, options))
 
     def elsewhere(self, name: str) -> "Scene":
         """Return a scene with the same cache and an empty directory for the processes' files."""
@@ -108,24 +110,26 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def calibration_store(tmp_path_factory: pytest.TempPathFactory) -> StoreInfo:
+def calibration_store(tmp_path_factory: pytest.TempPathFactory) -> DatasetInfo:
     """The prepared digits."""
     root = tmp_path_factory.mktemp("digits")
     return prepare("digits", root / "data", root / "cache", download=False)
 
 
-def scene_at(root: Path, store: StoreInfo, environment: Mapping[str, str]) -> Scene:
+def scene_at(root: Path, store: DatasetInfo, environment: Mapping[str, str]) -> Scene:
     """Return a scene with directories beneath `root`."""
     directory = root / "child"
     directory.mkdir()
     cache = PlanCache(root / "cache")
     return Scene(
-        around=Surroundings(resources=ONE_CORE, store=store, cache=cache, directory=directory, environment=environment)
+        around=CalibrationContext(
+            resources=ONE_CORE, store=store, cache=cache, directory=directory, environment=environment
+        )
     )
 
 
 @pytest.fixture
-def scene(tmp_path: Path, calibration_store: StoreInfo) -> Scene:
+def scene(tmp_path: Path, calibration_store: DatasetInfo) -> Scene:
     """A scene with an empty cache."""
     return scene_at(tmp_path, calibration_store, dict(os.environ))
 
@@ -188,14 +192,14 @@ class Found:
     """A calibration that ran to its end."""
 
     scene: Scene
-    choice: Choice
+    choice: PlanChoice
 
 
 ALL = Options(samples=SAMPLES, seconds=AMPLE, knobs=MAIN)
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, calibration_store: StoreInfo) -> Found:
+def measured(tmp_path_factory: pytest.TempPathFactory, calibration_store: DatasetInfo) -> Found:
     """One calibration with an empty cache and all the time it takes, for every test that only looks at it."""
     scene = scene_at(tmp_path_factory.mktemp("measured"), calibration_store, dict(os.environ))
     return Found(scene=scene, choice=scene.choose(ALL))
@@ -257,19 +261,19 @@ def test_the_choice_is_what_was_found(measured: Found) -> None:
     else:
         assert finding.confirmation is not None
         assert finding.confirmation.proven
-        assert 1 <= finding.confirmation.pairs <= CONFIRMING_PAIRS
+        assert 1 <= finding.confirmation.pairs <= 2 * CONFIRMING_PAIRS  # twice: probable at first, then proven
         assert choice.plan in [trial.plan for trial in finding.trials if trial.verdict == "won"]
 
 
 def test_nothing_is_left_running_or_suspected(measured: Found) -> None:
     """Its processes are gone, and every attempt is known to have ended."""
     assert list(children()) == []
-    with Ledger(measured.scene.ledger(ALL)) as ledger:
-        assert not any(ledger.suspect(trial.plan) for trial in measured.scene.trials())
+    with TrialLog(measured.scene.ledger(ALL)) as ledger:
+        assert not any(ledger.crashed_before(trial.plan) for trial in measured.scene.trials())
 
 
 def test_the_second_choice_is_a_cache_hit(measured: Found) -> None:
-    """The same job in the same surroundings takes the kept plan, and nothing is started or said for it."""
+    """The same job in the same container takes the cached plan; no process starts and no event is emitted."""
     again = measured.scene.elsewhere("again")
     choice = again.choose(ALL)
     assert (choice.source, choice.cache, choice.trials) == ("cache", "hit", 0)
@@ -327,15 +331,16 @@ import os, sys
 from dataclasses import replace
 from pathlib import Path
 from calibration.cache.plan_cache import PlanCache
-from calibration.choose import Options, Surroundings, choose_plan
+from calibration.choose import choose_plan
+from calibration.task import Options, CalibrationContext
 from training.config.plan import Plan
 from training.system.resources import Resources
 from training.config.spec import TrainSpec
-from training.data.dataset_store import read_info
+from training.data.dataset_info import read_info
 
 store, root, directory, seconds, samples, times = sys.argv[1:]
 Path(directory).mkdir()
-around = Surroundings(
+around = CalibrationContext(
     resources=Resources(
         cores=1, quota=None, memory_bytes=4 << 30, affinity=frozenset({0}), working_set_bytes=None,
         cores_source="affinity", memory_source="MemTotal", warnings=(),
@@ -425,7 +430,7 @@ def test_a_killed_process_costs_its_trial(scene: Scene) -> None:
     assert choice.source == "measured"
     own, killed = scene.trials()[:2]
     assert (own.verdict, killed.verdict) == ("own", "failed")
-    assert "signal 9" in killed.note
+    assert "SIGKILL" in killed.note
     assert choice.predicted_epoch_s is not None
     assert list(children()) == []
 
@@ -449,7 +454,7 @@ def test_processes_killed_again_and_again_leave_the_users_plan(scene: Scene) -> 
     choice = scene.choose(FEW, tick=kill_all)
     assert (choice.plan, choice.source, choice.trials, choice.predicted_epoch_s) == (OWN, "own", 0, None)
     (warning,) = scene.warnings()
-    assert "signal 9" in warning
+    assert "SIGKILL" in warning
     assert scene.kept(FEW) is None
 
 
@@ -481,12 +486,12 @@ def test_a_killed_parent_leaves_a_suspect_and_nothing_else(scene: Scene) -> None
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
     with calibration_lock(scene.around.cache.directory, nothing, 0.0) as had:
         assert had
-    with Ledger(ledger) as known:
-        assert known.suspect(plan)
+    with TrialLog(ledger) as known:
+        assert known.crashed_before(plan)
     choice = scene.choose(FEW)
-    (suspect,) = [trial for trial in scene.trials() if trial.plan == plan]
-    assert (suspect.verdict, choice.source) == ("failed", "measured")
-    assert "did not survive" in suspect.note
+    (crashed_before,) = [trial for trial in scene.trials() if trial.plan == plan]
+    assert (crashed_before.verdict, choice.source) == ("failed", "measured")
+    assert "crashed" in crashed_before.note
 
 
 def test_a_cancellation_ends_the_processes(scene: Scene) -> None:
@@ -500,8 +505,8 @@ def test_a_cancellation_ends_the_processes(scene: Scene) -> None:
     assert scene.kept(options) is None
     with calibration_lock(scene.around.cache.directory, nothing, 0.0) as had:
         assert had
-    with Ledger(scene.ledger(options)) as ledger:
-        assert not ledger.suspect(replace(OWN, allocator="tuned"))
+    with TrialLog(scene.ledger(options)) as ledger:
+        assert not ledger.crashed_before(replace(OWN, allocator="tuned"))
 
 
 def test_a_cancellation_is_heard_when_the_directory_is_gone(scene_with_torch: SceneWithTorch) -> None:

@@ -1,4 +1,4 @@
-"""What two series of timed steps say about which plan is faster, and how surely."""
+"""Statistics of timed steps."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.statistics import LEAST_PAIRS, P95_SAMPLES, compare, slowest, step_interval
+from calibration.statistics import MIN_PAIRS, P95_SAMPLES, compare, slowest, step_interval
 
 STEPS = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
 PAIRS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=6)
@@ -71,7 +71,7 @@ def test_the_other_way_round_is_the_inverse(pairs: list[tuple[list[float], list[
     assert forth.ratio == pytest.approx(1 / back.ratio)
 
 
-@pytest.mark.parametrize("count", [1, LEAST_PAIRS - 1])
+@pytest.mark.parametrize("count", [1, MIN_PAIRS - 1])
 def test_few_pairs_are_judged_by_their_steps(count: int) -> None:
     """Where pairs are too few to be resampled, the spread of the steps makes the interval."""
     random = Random(1)  # noqa: S311 - dice

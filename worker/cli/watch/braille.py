@@ -1,4 +1,4 @@
-"""A curve over the course of a job, kept small; drawn with braille dots, four rows and two columns a character."""
+"""Bounded curves, drawn with braille characters of four by two dots."""
 
 import itertools
 import math
@@ -6,44 +6,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-MOST: Final = 4_000
-"""Points that are kept; with one more, every other goes. No terminal is as wide."""
+MAX_POINTS: Final = 4_000
+"""With more, every other point is dropped; no terminal is as wide."""
 BLANK: Final = 0x2800
-"""The braille character without a dot."""
+"""The braille character without dots."""
 DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Row, column -> bit of a dot."""
 
 
 @dataclass(slots=True)
 class Curve:
-    """Values over x, which grows; where a job goes on from an earlier x, what lies behind it is drawn anew."""
+    """Values over increasing x; a value at an earlier x, from a resumed job, replaces those from there on."""
 
     points: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, x: float, value: float) -> None:
-        """Take the next value."""
+        """Append a value."""
         while self.points and self.points[-1][0] >= x:
             self.points.pop()
         self.points.append((x, value))
-        if len(self.points) > MOST:
+        if len(self.points) > MAX_POINTS:
             self.points = self.points[1::2]
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and greatest value; at least one was taken."""
+        """Minimum and maximum; the curve must not be empty."""
         values = [value for _, value in self.points]
         return min(values), max(values)
 
 
 def draw(points: Sequence[tuple[float, float]], end: float, width: int, height: int) -> list[str]:
-    """Return `height` lines of `width` characters on which x goes from 0 to `end`, and the values fill the height."""
+    """Return `height` lines of `width` characters: x from 0 to `end`, the values scaled to the height."""
     columns = _columns(points, end, 2 * width)
     rows = _rows(columns, 4 * height)
     cells = [[BLANK] * width for _ in range(height)]
     before: int | None = None
     for column, row in enumerate(rows):
         if row is not None:
-            # A steep part is one line, too: all rows between two columns are dotted.
+            # Dot all rows between two columns, so that a steep part is connected.
             first, last = (row, row) if before is None or before == row else _between(before, row)
             for each in range(first, last + 1):
                 cells[each // 4][column // 2] |= DOTS[each % 4][column % 2]
@@ -52,12 +52,12 @@ def draw(points: Sequence[tuple[float, float]], end: float, width: int, height: 
 
 
 def _between(before: int, row: int) -> tuple[int, int]:
-    """Return the rows from beside `before` to `row`, the upper one first."""
+    """Return the first and last row from beside `before` to `row`."""
     return (before + 1, row) if before < row else (row, before - 1)
 
 
 def _columns(points: Sequence[tuple[float, float]], end: float, count: int) -> list[float | None]:
-    """Return the mean value in each column; between two of them it goes straight, outside there is none."""
+    """Return the mean value in each column, interpolated between points; None before the first and after the last."""
     found: dict[int, list[float]] = {}
     for x, value in points:
         found.setdefault(min(count - 1, int(x / end * count)) if end > 0 else 0, []).append(value)
@@ -72,7 +72,7 @@ def _columns(points: Sequence[tuple[float, float]], end: float, count: int) -> l
 
 
 def _rows(columns: Sequence[float | None], count: int) -> list[int | None]:
-    """Return the row of each value, the greatest in row 0; on a constant curve all are in the middle."""
+    """Return the row of each value, the maximum in row 0; a constant curve is in the middle."""
     known = [value for value in columns if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     if math.isclose(low, high):

@@ -1,158 +1,123 @@
-"""What a job's events have told so far: its stage, its figures, its curves, its turning points."""
+"""State of a job for the live view: stage, figures, curves and milestones from its events."""
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.cli.formatting.choices import describe
+from worker import wire
+from worker.cli.formatting.events import format_event
 from worker.cli.watch.braille import Curve
 from worker.client import Silence
-from worker.wire import (
-    LAST,
-    AnyEvent,
-    CalibrationTrial,
-    CalibrationWinner,
-    DatasetReady,
-    EpochDone,
-    Event,
-    JobCancelled,
-    JobFailed,
-    JobInterrupted,
-    JobResumed,
-    JobStarted,
-    JobWarning,
-    MemoryRanOut,
-    PlanAdapted,
-    PlanFields,
-    PredictionChecked,
-    Progress,
-    ResourceLimits,
-    Status,
-    TrainingConfig,
-    TrainingDone,
-)
 
-MOST_TURNS: Final = 100
-"""Turning points that are kept, the newest."""
-PLAN: Final = tuple(name for name in PlanFields.model_fields if name not in Event.model_fields)
-"""Fields of a plan that its events share."""
-
-TURNS: Final = (
-    JobStarted, CalibrationWinner, JobResumed, PlanAdapted, MemoryRanOut, JobInterrupted, JobWarning, TrainingDone,
-    JobFailed, JobCancelled,
-)  # fmt: skip
-"""Events that are worth to be remembered as they were said."""
-ENDS: Final[Mapping[str, Status]] = {
-    "training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled",
-}  # fmt: skip
+MAX_MILESTONES: Final = 100
+PLAN_FIELDS: Final = tuple(name for name in wire.PlanFields.model_fields if name not in wire.Event.model_fields)
+MILESTONES: Final = (*wire.LIFECYCLE_EVENTS, "plan_adapted", "warning")
+"""Types of the events that the view lists."""
 
 
 @dataclass(slots=True)
-class Story:
-    """One job, as far as it was heard of."""
+class JobTimeline:
+    """One job, from the events received so far."""
 
     job_id: str
-    status: Status = "queued"
-    before: int | None = None
-    """Jobs before it in the queue, where that is known."""
-    trouble: str | None = None
-    """What is the matter with Redis."""
-    last: AnyEvent | None = None
-    began: float | None = None
-    """When it was first taken, seconds since the epoch."""
-    started: JobStarted | None = None
-    limits: ResourceLimits | None = None
-    data: DatasetReady | None = None
+    status: wire.Status = "queued"
+    jobs_ahead: int | None = None
+    """Jobs before it in the queue; None: not known."""
+    redis_problem: str | None = None
+    last: wire.AnyEvent | None = None
+    started_at: float | None = None
+    """Start of the first attempt, seconds since the epoch."""
+    start: wire.JobStarted | None = None
+    limits: wire.ResourceLimits | None = None
+    data: wire.DatasetReady | None = None
     trials: int = 0
     best: float = 1.0
-    """Speed of the fastest plan so far against the user's own."""
-    winner: CalibrationWinner | None = None
-    plan: PlanFields | None = None
-    """Under which it runs now."""
-    progress: Progress | None = None
-    epoch: EpochDone | None = None
-    checked: PredictionChecked | None = None
+    """Speedup of the fastest plan so far over the job's own plan."""
+    winner: wire.CalibrationWinner | None = None
+    plan: wire.PlanFields | None = None
+    """The plan in use."""
+    progress: wire.Progress | None = None
+    epoch: wire.EpochDone | None = None
+    checked: wire.PredictionChecked | None = None
     loss: Curve = field(default_factory=Curve)
     accuracy: Curve = field(default_factory=Curve)
-    turns: deque[tuple[AnyEvent, str]] = field(default_factory=lambda: deque(maxlen=MOST_TURNS))
-    """Turning points and how they are said."""
+    milestones: deque[tuple[wire.AnyEvent, str]] = field(default_factory=lambda: deque(maxlen=MAX_MILESTONES))
+    """Listed events and their texts."""
     _peaks: dict[tuple[object, ...], int] = field(default_factory=dict)
 
-    def hear(self, said: AnyEvent | Silence) -> bool:
-        """Take the next thing that is said; return whether anything is new."""
-        before, self.trouble = self.trouble, said.trouble if isinstance(said, Silence) else None
-        if isinstance(said, Silence):
-            return self.trouble != before
-        self._take(said)
-        self.last = said
-        line = describe(said)
-        if line and isinstance(said, TURNS):
-            self.turns.append((said, line))
+    def apply(self, update: wire.AnyEvent | Silence) -> bool:
+        """Apply an event or a pause between events; return whether anything changed."""
+        before, self.redis_problem = self.redis_problem, update.redis_problem if isinstance(update, Silence) else None
+        if isinstance(update, Silence):
+            return self.redis_problem != before
+        self._apply_event(update)
+        self.last = update
+        line = format_event(update)
+        if line and update.type in MILESTONES:
+            self.milestones.append((update, line))
         return True
 
-    def _take(self, event: AnyEvent) -> None:
+    def _apply_event(self, event: wire.AnyEvent) -> None:
+        self.status = wire.STATUS_BY_EVENT.get(event.type, self.status)
         match event:
-            case JobStarted():
-                self._begin(event)
-            case ResourceLimits():
+            case wire.JobStarted():
+                self._start_attempt(event)
+            case wire.ResourceLimits():
                 self.limits = event
-            case DatasetReady():
+            case wire.DatasetReady():
                 self.data = event
-            case CalibrationTrial():
-                self._tried(event)
-            case CalibrationWinner():
+            case wire.CalibrationTrial():
+                self._add_trial(event)
+            case wire.CalibrationWinner():
                 self.winner = self.plan = event
-            case TrainingConfig():
+            case wire.TrainingConfig():
                 self.plan = event
-            case PlanAdapted() if self.plan is not None:
+            case wire.PlanAdapted() if self.plan is not None:
                 self.plan = self.plan.model_copy(update={event.field: event.after})
-            case Progress():
+            case wire.Progress():
                 self.status, self.progress = "running", event
                 done = (event.epoch - 1) * event.steps + event.step
                 self.loss.add(done, event.loss)
                 self.accuracy.add(done, event.accuracy)
-            case EpochDone():
+            case wire.EpochDone():
                 self.epoch = event
-            case PredictionChecked():
+            case wire.PredictionChecked():
                 self.checked = event
-            case JobInterrupted():
-                self.status, self.before = "queued", None
-        if event.type in LAST:
-            self.status = ENDS[event.type]
+            case wire.JobInterrupted():
+                self.jobs_ahead = None
 
-    def _begin(self, event: JobStarted) -> None:
-        """Forget what an earlier attempt found out: this one may be in another container."""
-        self.status, self.started, self.before = "running", event, None
-        self.began = event.ts if self.began is None else self.began
+    def _start_attempt(self, event: wire.JobStarted) -> None:
+        """Reset the figures of the earlier attempt: this one may run in another container."""
+        self.start, self.jobs_ahead = event, None
+        self.started_at = event.ts if self.started_at is None else self.started_at
         self.limits = self.data = self.winner = self.plan = self.checked = None
         self.trials, self.best = 0, 1.0
 
-    def _tried(self, trial: CalibrationTrial) -> None:
+    def _add_trial(self, trial: wire.CalibrationTrial) -> None:
         self.trials += 1
         if trial.peak_bytes is not None:
-            self._peaks[_settings(trial)] = trial.peak_bytes
+            self._peaks[_plan_key(trial)] = trial.peak_bytes
         if trial.won and trial.ratio is not None:
             self.best *= trial.ratio
 
     @property
     def peak_bytes(self) -> int | None:
-        """Most memory that was measured under the plan in use; None where it was not."""
-        return None if self.plan is None else self._peaks.get(_settings(self.plan))
+        """Peak memory measured under the plan in use; None: not measured."""
+        return None if self.plan is None else self._peaks.get(_plan_key(self.plan))
 
     @property
     def done(self) -> float:
-        """Share of the steps of all epochs that are done."""
+        """Completed share of all steps."""
         if self.status == "finished":
             return 1.0
         now = self.progress
         return 0.0 if now is None else ((now.epoch - 1) * now.steps + now.step) / max(1, now.epochs * now.steps)
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended, as far as it says itself."""
-        return self.last is not None and self.last.type in LAST
+    def is_finished(self) -> bool:
+        """Whether the last event ends the job."""
+        return self.last is not None and self.last.type in wire.TERMINAL_EVENTS
 
 
-def _settings(plan: PlanFields) -> tuple[object, ...]:
-    return tuple(getattr(plan, name) for name in PLAN)
+def _plan_key(plan: wire.PlanFields) -> tuple[object, ...]:
+    return tuple(getattr(plan, name) for name in PLAN_FIELDS)

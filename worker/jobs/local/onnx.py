@@ -1,4 +1,4 @@
-"""`preflight export`: a trained model as ONNX."""
+"""ONNX export for `preflight export`."""
 
 import os
 import tempfile
@@ -8,22 +8,22 @@ from training.artifacts import onnx_child
 from training.artifacts.loading import find
 from training.artifacts.onnx_child import ONNX, OnnxRequest
 from training.errors import InvalidConfig
-from training.process.child import Child, follow
+from training.process.runner import run_child
 from training.system.requirements import require_onnx_packages, require_training_packages
 from training.system.resources import detect
 from worker.config.settings import Settings, child_environment
-from worker.jobs.local.training import dataset_here
+from worker.jobs.local.training import dataset_local
 
 
-def export_here(artifact: Path, target: Path | None, settings: Settings) -> str:
-    """Export the model of an artifact to `target`, by default beside it, and return a sentence about the file.
+def export_local(artifact: Path, target: Path | None, settings: Settings) -> str:
+    """Export a model to `target`, by default beside it, and return a sentence about the file.
 
-    It is held against the model on the whole test set of its data set, which is prepared where it is not.
+    The export is compared with the model on the whole test set, which is prepared where necessary.
 
     Raises:
         InvalidConfig: there is no such artifact, or the file cannot be written.
         MissingPackage: the extra `onnx` is not installed.
-        PreflightError: the exported model does not say what the model does.
+        PreflightError: the exported model predicts differently.
     """
     require_training_packages()
     require_onnx_packages()
@@ -33,15 +33,12 @@ def export_here(artifact: Path, target: Path | None, settings: Settings) -> str:
         raise InvalidConfig(
             f"{target} cannot be written; name a file in a directory that is there and writable", field="onnx"
         )
-    store = dataset_here(trained.dataset, settings)
+    store = dataset_local(trained.dataset, settings)
     request = OnnxRequest(artifact=trained.directory, target=target, store=store.path, threads=detect().cores)
     body = onnx_child.REQUEST.dump_json(request)
-    with (
-        tempfile.TemporaryDirectory(prefix="preflight-") as directory,
-        Child(onnx_child.MODULE, body, Path(directory), child_environment()) as child,
-    ):
-        *_, done = follow(child, lambda: None)
+    with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
+        done = run_child(onnx_child.MODULE, body, Path(directory), child_environment(), task="ONNX export")
     return (
-        f"{target}  {done.payload['samples']:,} test samples are recognized as by the model, "
-        f"their probabilities within {done.payload['difference']:.1e}"
+        f"{target}  {done['samples']:,} test samples are recognized as by the model, "
+        f"their probabilities within {done['difference']:.1e}"
     )

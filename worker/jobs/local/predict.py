@@ -1,4 +1,4 @@
-"""`preflight predict`: what a trained model sees in pictures."""
+"""Predictions for `preflight predict`."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,17 @@ from pydantic import BaseModel
 from training.artifacts import predict_child
 from training.artifacts.predict_child import PredictRequest
 from training.errors import InvalidConfig
-from training.process.child import Child, follow
+from training.process.child import Child
+from training.process.runner import iter_records
 from training.system.requirements import require_onnx_packages, require_training_packages
 from worker.config.settings import child_environment
 
 
-class Seen(BaseModel):
-    """What a model sees in a picture."""
+class ImagePrediction(BaseModel):
+    """Prediction for an image."""
 
     image: str
-    """Its path, as it was given."""
+    """Its path, as given."""
     label: int
     confidence: float
     """Probability of the label."""
@@ -28,19 +29,18 @@ class Seen(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A picture that was not looked at."""
+class UnusableImage:
+    """An image that could not be used."""
 
     why: str
-    """One sentence."""
 
 
-def predict_here(model: Path, images: Sequence[Path]) -> Iterator[Seen | Refused]:
-    """Yield what `model` sees in each of `images`, in turn, or why it was not looked at.
+def predict_local(model: Path, images: Sequence[Path]) -> Iterator[ImagePrediction | UnusableImage]:
+    """Yield the prediction of `model` for each image in turn, or why it could not be used.
 
     Raises:
         InvalidConfig: there is no such model.
-        MissingPackage: it cannot be run here.
+        MissingPackage: a package for it is not installed.
     """
     if model.suffix == ".onnx":
         require_onnx_packages()
@@ -52,10 +52,10 @@ def predict_here(model: Path, images: Sequence[Path]) -> Iterator[Seen | Refused
         raise InvalidConfig("the name of a file is not UTF-8; rename it", field="image") from error
     with (
         tempfile.TemporaryDirectory(prefix="preflight-") as directory,
-        Child(predict_child.MODULE, body, Path(directory), child_environment()) as child,
+        Child(predict_child.MODULE, body, Path(directory), child_environment(), task="prediction") as child,
     ):
-        for record in follow(child, lambda: None):
+        for record in iter_records(child, lambda: None):
             if record.kind == "prediction":
-                yield Seen.model_validate(record.payload)
+                yield ImagePrediction.model_validate(record.payload)
             elif record.kind == "refused":
-                yield Refused(str(record.payload["message"]))
+                yield UnusableImage(str(record.payload["message"]))

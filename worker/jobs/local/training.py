@@ -1,4 +1,4 @@
-"""A job without Redis: the same stages, children and artifact, for `preflight train` and `preflight calibrate`."""
+"""Jobs without Redis: the same stages for `preflight train`, `calibrate` and `upload`."""
 
 import os
 import socket
@@ -9,51 +9,57 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibration.choose import Choice
-from training.artifacts.publish import read_manifest
+from calibration.choose import PlanChoice
+from training.artifacts.model_dir import read_manifest
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.errors import ArtifactError, InvalidConfig
 from training.system.requirements import require_training_packages
 from training.system.resources import Resources
 from worker.config.settings import Settings
-from worker.events.redis_sink import LogSink
-from worker.exporters.base import ExportRequest, exports, see_that_usable
-from worker.exporters.tensorboard import drawing
-from worker.jobs.heartbeat import run_job
-from worker.jobs.paths import next_attempt, places
-from worker.jobs.pipeline import Run
+from worker.events.log_sink import LogSink
+from worker.exporters.base import ExportRequest, exports, require_usable
+from worker.exporters.tensorboard import tensorboard_sinks
+from worker.jobs.context import JobContext
+from worker.jobs.outcome import Failed
+from worker.jobs.paths import next_attempt, open_paths
+from worker.jobs.pipeline import run_pipeline
+from worker.jobs.stages.dataset import prepare_dataset
+from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A choice, and what it was made for."""
+    """A plan, and the spec and resources for which it was chosen."""
 
-    choice: Choice
+    choice: PlanChoice
     spec: TrainSpec
     resources: Resources
 
 
-def train_here(job: TrainJob, settings: Settings) -> TrainResult:
-    """Train in this terminal; events go to the log. Raises `PreflightError` when the job fails."""
+def train_local(job: TrainJob, settings: Settings) -> TrainResult:
+    """Train here; events go to the log. Raises `PreflightError` where the job fails."""
     for export in exports(settings):
-        see_that_usable(export)
-    with _run(job, settings) as run:
+        require_usable(export)
+    with _context(job, settings) as context:
         try:
-            return run_job(run, job)
+            outcome = run_pipeline(context, job)
         except KeyboardInterrupt:
-            go_on = f"the checkpoint is kept; go on with the same command and --job-id {run.job_id}"
-            run.say("job_interrupted", {"message": go_on})
+            message = f"the checkpoint is kept; resume with the same command and --job-id {context.job_id}"
+            context.emit("job_interrupted", {"message": message})
             raise
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        return outcome.result
 
 
-def upload_here(name: str, settings: Settings) -> list[str]:
-    """Send a finished model, named by its job or its directory, to where `settings` say; return where it went.
+def upload_local(name: str, settings: Settings) -> list[str]:
+    """Upload a finished model, named by its job or directory, to every destination; return their URLs.
 
     Raises:
-        InvalidConfig: nothing is set.
-        ArtifactError: there is no whole model, or a place did not take it.
+        InvalidConfig: no destination is configured.
+        ArtifactError: there is no whole model, or an upload failed.
     """
     found = exports(settings)
     if not found:
@@ -66,38 +72,38 @@ def upload_here(name: str, settings: Settings) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="preflight-") as work:
         for export in found:
             export.send(request, Path(work), lambda: None)
-    return [export.where for export in found]
+    return [export.url for export in found]
 
 
-def calibrate_here(job: TrainJob, settings: Settings) -> Calibrated:
+def calibrate_local(job: TrainJob, settings: Settings) -> Calibrated:
     """Choose the plan for a job without training it."""
-    with _run(job, settings) as run:
+    with _context(job, settings) as context:
         spec = job.spec()
-        resources = run.resources()
-        choice = run.plan(job, spec, resources, run.dataset(job))
+        resources = detect_resources(context)
+        choice = select_plan(context, job, spec, resources, prepare_dataset(context, job))
         return Calibrated(choice=choice, spec=spec, resources=resources)
 
 
-def dataset_here(name: str, settings: Settings) -> StoreInfo:
-    """Return a prepared data set, downloading it where it is not there; raises `DatasetError`."""
+def dataset_local(name: str, settings: Settings) -> DatasetInfo:
+    """Return a prepared data set, downloaded where necessary; raises `DatasetError`."""
     job = parse_job({"type": JOB_TYPE, "dataset": name})
-    with _run(job, settings) as run:
-        return run.dataset(job)
+    with _context(job, settings) as context:
+        return prepare_dataset(context, job)
 
 
 @contextmanager
-def _run(job: TrainJob, settings: Settings) -> Iterator[Run]:
+def _context(job: TrainJob, settings: Settings) -> Iterator[JobContext]:
     require_training_packages()
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     attempt = next_attempt(settings, job_id)
-    where = places(settings, job_id, attempt)
-    with closing(where):
-        yield Run(
+    paths = open_paths(settings, job_id, attempt)
+    with closing(paths):
+        yield JobContext(
             settings=settings,
             worker=f"{socket.gethostname()}.{os.getpid()}",
             job_id=job_id,
             attempt=attempt,
-            sinks=(LogSink(job_id, attempt), *drawing(settings, job, job_id, attempt)),
-            places=where,
+            sinks=(LogSink(job_id, attempt), *tensorboard_sinks(settings, job, job_id, attempt)),
+            paths=paths,
         )
-        where.clear()  # not after a failure or an interruption: the same job id goes on from the checkpoint
+        paths.clear()  # not after a failure or interruption: the same job id resumes from the checkpoint

@@ -35,7 +35,7 @@ from pydantic import JsonValue
 
 from training.errors import InvalidConfig
 
-LARGEST_NUMBER: Final = 10**10
+MAX_NUMBER: Final = 10**10
 """Bound of `signed_at` and `retries`."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from training.data.datasets import Samples, Split
+from training.data.datasets import LabeledImages, Samples
 
 SIDE = 32
 SEED = 20_261_121
@@ -31,14 +31,14 @@ class Shapes:
         return Samples(train=_draw(random, self.train), test=_draw(random, self.test), classes=self.classes)
 
 
-def _draw(random: np.random.Generator, count: int) -> Split:
+def _draw(random: np.random.Generator, count: int) -> LabeledImages:
     labels = random.integers(0, 4, count).astype(np.uint8)
     images = random.integers(0, 60, (count, 3, SIDE, SIDE)).astype(np.uint8)
     for image, label in zip(images, labels, strict=True):
         radius = random.integers(4, 11)
         across, down = random.integers(radius, SIDE - radius, 2)
         image[:, _inside(int(label), int(across), int(down), int(radius))] = random.integers(80, 256, (3, 1))
-    return Split(images=images, labels=labels)
+    return LabeledImages(images=images, labels=labels)
 
 
 def _inside(label: int, across: int, down: int, radius: int) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Healthy
-         * @description Say that this process answers.
+         * @description Check that this process answers.
          */
         get: operations["healthy"];
         put?: never;
@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description Return what Prometheus scrapes.
+         * @description Return the metrics for Prometheus.
          */
         get: operations["metrics"];
         put?: never;
@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Ready
-         * @description Say that Redis answers, too.
+         * @description Check that Redis answers, too.
          */
         get: operations["ready"];
         put?: never;
@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description List jobs: those that run, then the others, the newest first.
+         * @description List jobs: running ones, then the others, newest first.
          */
         get: operations["jobs"];
         put?: never;
@@ -97,7 +97,7 @@ export interface paths {
         };
         /**
          * Job
-         * @description Return the latest of everything about a job.
+         * @description Return the state of a job, and its result once it is finished.
          */
         get: operations["job"];
         put?: never;
@@ -119,7 +119,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel
-         * @description Stop a job: at once in the queue, within a step when it runs. Its checkpoint stays.
+         * @description Cancel a job: at once in the queue, within a step when it runs. Its checkpoint is kept.
          */
         post: operations["cancel"];
         delete?: never;
@@ -157,7 +157,7 @@ export interface paths {
         };
         /**
          * Service
-         * @description Return what waits, what runs, and who works.
+         * @description Return the depth of the queue, the number of running jobs, and the workers.
          */
         get: operations["service"];
         put?: never;
@@ -174,7 +174,7 @@ export interface components {
     schemas: {
         /**
          * Augmentation
-         * @description Random changes to training images, drawn anew for each sample in each epoch; all off by default.
+         * @description Random changes to training images, drawn for each sample in each epoch; all off by default.
          */
         Augmentation: {
             /**
@@ -241,7 +241,7 @@ export interface components {
         };
         /**
          * CalibrationTrial
-         * @description One plan was considered; the figures are null where it could not be measured.
+         * @description Calibration considered a plan; measurements are null where it was not measured.
          */
         CalibrationTrial: {
             /**
@@ -368,7 +368,7 @@ export interface components {
         };
         /**
          * CalibrationWinner
-         * @description The plan that the job runs under, and why.
+         * @description The plan that the job uses, and why.
          */
         CalibrationWinner: {
             /**
@@ -505,7 +505,7 @@ export interface components {
         };
         /**
          * CheckpointSaved
-         * @description Everything up to this step survives a kill.
+         * @description A checkpoint is on disk; training up to this step survives a kill.
          */
         CheckpointSaved: {
             /** Attempt */
@@ -537,7 +537,7 @@ export interface components {
         };
         /**
          * DatasetReady
-         * @description The data set lies prepared on disk.
+         * @description The prepared data set is on disk.
          */
         DatasetReady: {
             /** Attempt */
@@ -582,7 +582,7 @@ export interface components {
         };
         /**
          * EpochDone
-         * @description Figures of one epoch.
+         * @description Metrics of one epoch.
          */
         EpochDone: {
             /** Attempt */
@@ -630,7 +630,7 @@ export interface components {
         Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
         /**
          * JobCancelled
-         * @description The job was stopped because somebody asked for it.
+         * @description The job was cancelled on request.
          */
         JobCancelled: {
             /** Attempt */
@@ -656,7 +656,7 @@ export interface components {
         };
         /**
          * JobDetail
-         * @description The latest of everything about a job, and its result once it is finished.
+         * @description State of a job, and its result once it is finished.
          */
         JobDetail: {
             /** Artifact */
@@ -720,7 +720,7 @@ export interface components {
         };
         /**
          * JobFailed
-         * @description The job has ended without a model.
+         * @description The job failed; no model was saved.
          */
         JobFailed: {
             /** Attempt */
@@ -753,7 +753,7 @@ export interface components {
         };
         /**
          * JobInterrupted
-         * @description The worker was told to stop; the job waits at the front of its queue, its checkpoint on disk.
+         * @description The worker is shutting down; the job is at the front of its queue, with its checkpoint on disk.
          */
         JobInterrupted: {
             /** Attempt */
@@ -779,7 +779,7 @@ export interface components {
         };
         /**
          * JobResumed
-         * @description The training goes on from a checkpoint.
+         * @description The training resumed from a checkpoint.
          */
         JobResumed: {
             /** Attempt */
@@ -807,7 +807,7 @@ export interface components {
         };
         /**
          * JobStarted
-         * @description A worker has taken the job.
+         * @description A worker has started an attempt of the job.
          */
         JobStarted: {
             /** Attempt */
@@ -858,7 +858,7 @@ export interface components {
         };
         /**
          * JobState
-         * @description The latest value of everything about a job.
+         * @description The latest value of every field of a job.
          */
         JobState: {
             /** Artifact */
@@ -921,7 +921,7 @@ export interface components {
         };
         /**
          * JobWarning
-         * @description Something is not as it should be, and the job goes on.
+         * @description A problem that does not end the job.
          */
         JobWarning: {
             /** Attempt */
@@ -947,7 +947,7 @@ export interface components {
         };
         /**
          * LoaderConfig
-         * @description How batches are loaded.
+         * @description Configuration of the data loader.
          */
         LoaderConfig: {
             /** Attempt */
@@ -980,7 +980,7 @@ export interface components {
         };
         /**
          * MemoryRanOut
-         * @description The training was killed for memory, and goes on in smaller pieces.
+         * @description The training was killed for memory and is retried with smaller batches.
          */
         MemoryRanOut: {
             /** Attempt */
@@ -1026,11 +1026,11 @@ export interface components {
             /** Running */
             running: number;
             /** Workers */
-            workers: components["schemas"]["WorkerSeen"][];
+            workers: components["schemas"]["WorkerInfo"][];
         };
         /**
          * OwnPlan
-         * @description Parts of the plan that the user sets; where calibration is on it measures them first.
+         * @description Parts of the plan that the user sets; calibration measures them first.
          */
         OwnPlan: {
             /**
@@ -1162,7 +1162,7 @@ export interface components {
         };
         /**
          * PlanAdapted
-         * @description The running training has changed its plan, or keeps what it tried.
+         * @description The running training changed its plan, or confirmed a change.
          */
         PlanAdapted: {
             /** After */
@@ -1197,7 +1197,7 @@ export interface components {
         };
         /**
          * PredictionChecked
-         * @description What was predicted beside what was measured: after the first steps of a process, and after each epoch.
+         * @description Predicted and measured time, after the first steps of a process and after each epoch.
          */
         PredictionChecked: {
             /** Attempt */
@@ -1266,7 +1266,7 @@ export interface components {
         };
         /**
          * Progress
-         * @description Figures of the last half second or so.
+         * @description Training metrics since the previous progress event.
          */
         Progress: {
             /** Accuracy */
@@ -1317,7 +1317,7 @@ export interface components {
         };
         /**
          * ResourceLimits
-         * @description What the container allows, and where that is written.
+         * @description CPU and memory limits of the container, and their source.
          */
         ResourceLimits: {
             /** Attempt */
@@ -1355,12 +1355,12 @@ export interface components {
             data: string;
             /** @description the event's `type`, `end` or `problem` */
             event: string;
-            /** @description to go on behind it */
+            /** @description continue after it with `Last-Event-ID` */
             id?: string;
         };
         /**
          * StepProfile
-         * @description Where the time of a training went: seconds of each phase over its epochs; they add up to `total_s`.
+         * @description Time of each phase over all epochs, seconds; the phases add up to `total_s`.
          */
         StepProfile: {
             /** Average Batch S */
@@ -1393,7 +1393,7 @@ export interface components {
         };
         /**
          * TrainJob
-         * @description A request to train. `type` and `dataset` are needed; everything else has a default.
+         * @description A request to train. `type` and `dataset` are required; every other field has a default.
          */
         TrainJob: {
             /**
@@ -1592,7 +1592,7 @@ export interface components {
         } & (unknown & unknown & unknown);
         /**
          * TrainResult
-         * @description What the job's function returns, and `preflight train --json` prints.
+         * @description The return value of the job's function; `preflight train --json` prints it.
          */
         TrainResult: {
             /** Artifact */
@@ -1643,7 +1643,7 @@ export interface components {
         };
         /**
          * TrainingConfig
-         * @description How the training is run.
+         * @description Configuration of the training process.
          */
         TrainingConfig: {
             /**
@@ -1794,7 +1794,7 @@ export interface components {
         };
         /**
          * TrainingProfile
-         * @description Where the time went, for a job with `profile`.
+         * @description Time of each phase, for a job with `profile`.
          */
         TrainingProfile: {
             /** Attempt */
@@ -1844,10 +1844,10 @@ export interface components {
             validation_s: number;
         };
         /**
-         * WorkerSeen
-         * @description A worker that has given a sign of life of late.
+         * WorkerInfo
+         * @description A worker whose heartbeat has not expired.
          */
-        WorkerSeen: {
+        WorkerInfo: {
             /** Hostname */
             hostname?: string | null;
             /** Job Id */
@@ -1908,7 +1908,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1926,7 +1926,7 @@ export interface operations {
                     "text/plain": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2008,7 +2008,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobState"][];
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2026,7 +2026,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2086,7 +2086,7 @@ export interface operations {
                     "application/json": components["schemas"]["Enqueued"];
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2104,7 +2104,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description a page from elsewhere */
+            /** @description a page of another origin */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2149,7 +2149,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2207,7 +2207,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobDetail"];
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2234,7 +2234,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2287,7 +2287,7 @@ export interface operations {
                     "application/json": components["schemas"]["Cancelling"];
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2305,7 +2305,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description a page from elsewhere */
+            /** @description a page of another origin */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2359,7 +2359,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2400,11 +2400,11 @@ export interface operations {
     events: {
         parameters: {
             query?: {
-                /** @description the same, where no header can be sent */
+                /** @description the same, for clients that cannot send the header */
                 after?: string;
             };
             header?: {
-                /** @description go on behind this one */
+                /** @description continue after this event */
                 "last-event-id"?: string | null;
             };
             path: {
@@ -2414,7 +2414,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description server-sent events (WHATWG HTML, 9.2): the data of each is an `Event`; after the last comes `end`, and `problem`, with a `Problem`, where they can be read no further */
+            /** @description server-sent events (WHATWG HTML, 9.2): the data of each is an `Event`; after the last comes `end`, and `problem`, with a `Problem`, where the events become unreadable */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2423,7 +2423,7 @@ export interface operations {
                     "text/event-stream": components["schemas"]["ServerSentEvent"];
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2459,7 +2459,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2515,7 +2515,7 @@ export interface operations {
                     "application/json": components["schemas"]["Overview"];
                 };
             };
-            /** @description no JSON, or a token in the address */
+            /** @description invalid JSON, or a token in the address */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2533,7 +2533,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not asked for as localhost, and there is no token */
+            /** @description wrong host, without a token */
             421: {
                 headers: {
                     [name: string]: unknown;

@@ -14,12 +14,13 @@ import psutil
 import pytest
 
 from calibration.measure import process_pool as module
+from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.child import MODULE
-from calibration.measure.process_pool import Broken, Lab, Lost
+from calibration.measure.process_pool import ProcessPool
 from calibration.measure.protocol import BENCH, Bench
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.errors import Cancelled, InvalidConfig
 
 pytestmark = pytest.mark.slow  # processes that hang, die or answer nonsense, one after the other
@@ -65,19 +66,19 @@ def signalled(number: signal.Signals) -> Callable[[], None]:
     return send
 
 
-Make = Callable[..., tuple[Lab, Tick]]
+Make = Callable[..., tuple[ProcessPool, Tick]]
 
 
 @pytest.fixture
-def make(digits_store: StoreInfo, tmp_path: Path) -> Iterator[Make]:
+def make(digits_store: DatasetInfo, tmp_path: Path) -> Iterator[Make]:
     """Return what makes a laboratory with files of its own; no test leaves a process behind."""
-    labs: list[Lab] = []
+    labs: list[ProcessPool] = []
 
-    def made(spec: TrainSpec = SPEC, environment: Mapping[str, str] | None = None) -> tuple[Lab, Tick]:
+    def made(spec: TrainSpec = SPEC, environment: Mapping[str, str] | None = None) -> tuple[ProcessPool, Tick]:
         directory = tmp_path / f"lab-{len(labs)}"
         directory.mkdir()
         tick = Tick()
-        labs.append(Lab(spec, digits_store.path, directory, environment or dict(os.environ), tick))
+        labs.append(ProcessPool(spec, digits_store.path, directory, environment or dict(os.environ), tick))
         return labs[-1], tick
 
     yield made
@@ -87,7 +88,7 @@ def make(digits_store: StoreInfo, tmp_path: Path) -> Iterator[Make]:
 
 
 @pytest.fixture
-def lab(make: Make) -> Lab:
+def lab(make: Make) -> ProcessPool:
     """Return a laboratory in which nothing goes wrong."""
     return make()[0]
 
@@ -95,7 +96,7 @@ def lab(make: Make) -> Lab:
 # --- what is answered
 
 
-def test_as_many_steps_are_measured_as_asked_for(lab: Lab) -> None:
+def test_as_many_steps_are_measured_as_asked_for(lab: ProcessPool) -> None:
     """A tuner that tests nothing finds anything: each answer has exactly the steps of its question, warm-up apart."""
     for steps, warm in ((1, 2), (5, 0), (3, 0)):
         measured = lab.measure(OWN, steps, settle=1, warm_up=2)
@@ -106,7 +107,7 @@ def test_as_many_steps_are_measured_as_asked_for(lab: Lab) -> None:
         assert measured.batch_statistics
 
 
-def test_memory_evaluation_and_gradients_are_answered(lab: Lab) -> None:
+def test_memory_evaluation_and_gradients_are_answered(lab: ProcessPool) -> None:
     """Each kind of question has its answer, from the same process."""
     small, large = (lab.probe(replace(OWN, micro_batch=size)) for size in (2, 32))
     assert small.peak_bytes > 20 * MIB
@@ -118,7 +119,7 @@ def test_memory_evaluation_and_gradients_are_answered(lab: Lab) -> None:
     assert len(processes()) == 1
 
 
-def test_starting_is_no_time_of_the_calibration(lab: Lab) -> None:
+def test_starting_is_no_time_of_the_calibration(lab: ProcessPool) -> None:
     """The import of torch is told apart, and the clock goes on without it."""
     before = lab.now()
     lab.validate(OWN, 1)
@@ -137,10 +138,10 @@ def test_only_settings_need_processes_of_their_own(make: Make) -> None:
     (first,) = processes()
     lab.measure(TUNED, 1, settle=0, warm_up=1)
     assert len(processes()) == 2
-    lab.alone(OWN)
+    lab.isolate(OWN)
     assert processes() == [first]
     assert lab.measure(OWN, 1, settle=0, warm_up=1).warm != ()  # it has forgotten what was warm
-    lab.renew(OWN)
+    lab.restart(OWN)
     assert processes() == []
     assert lab.measure(OWN, 1, settle=0, warm_up=1).warm != ()
     assert processes() != [first]
@@ -155,7 +156,7 @@ def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Mak
     lab.measure(OWN, 1, settle=0, warm_up=1)
     (first,) = processes()
     tick.act = signalled(signal.SIGKILL)
-    with pytest.raises(Lost, match=r"killed \(signal 9\)") as caught:
+    with pytest.raises(WorkerLost, match=r"killed \(SIGKILL\)") as caught:
         lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
     assert not caught.value.memory
     assert processes() == []
@@ -171,7 +172,7 @@ def test_a_process_that_died_between_two_questions_is_lost(make: Make) -> None:
     (process,) = processes()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(Lost):
+    with pytest.raises(WorkerLost):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert len(lab.measure(OWN, 1, settle=0, warm_up=1).seconds) == 1
 
@@ -187,7 +188,7 @@ def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:
         lab.limit(lab.now())
 
     tick.act = stop
-    with pytest.raises(Lost, match="did not answer in time"):
+    with pytest.raises(WorkerLost, match="did not answer in time"):
         lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
     assert not process.is_running()
     lab.limit(float("inf"))
@@ -206,7 +207,7 @@ def with_module(tmp_path: Path, name: str, program: str) -> dict[str, str]:
 def test_a_process_without_torch_is_lost_with_the_reason(make: Make, tmp_path: Path) -> None:
     """What the interpreter said last is what the loss says."""
     lab, _ = make(environment=with_module(tmp_path, "torch", "raise ImportError('libgomp.so.1: cannot open')"))
-    with pytest.raises(Lost, match=r"ImportError: libgomp\.so\.1: cannot open"):
+    with pytest.raises(WorkerLost, match=r"ImportError: libgomp\.so\.1: cannot open"):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert processes() == []
 
@@ -215,7 +216,7 @@ def test_a_process_that_never_starts_is_given_up(make: Make, tmp_path: Path, mon
     """An import that hangs is waited for with a limit of its own."""
     monkeypatch.setattr(module, "START_LIMIT", 0.2)
     lab, _ = make(environment=with_module(tmp_path, "torch", "import time; time.sleep(600)"))
-    with pytest.raises(Lost, match="did not answer in time"):
+    with pytest.raises(WorkerLost, match="did not answer in time"):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert processes() == []
 
@@ -255,7 +256,7 @@ def test_a_plan_that_does_not_run_costs_no_process(make: Make, tmp_path: Path) -
     lab, _ = make(replace(SPEC, model="picky"), environment)
     assert not lab.measure(OWN, 1, settle=0, warm_up=1).batch_statistics
     (process,) = processes()
-    with pytest.raises(Broken, match=r"^RuntimeError: no bfloat16 here$"):
+    with pytest.raises(PlanFailed, match=r"^RuntimeError: no bfloat16 here$"):
         lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
     assert len(lab.measure(OWN, 2, settle=0, warm_up=1).seconds) == 2
     assert processes() == [process]
@@ -265,7 +266,7 @@ def test_memory_that_cannot_be_had_is_a_loss_for_memory(make: Make, tmp_path: Pa
     """Torch's refusal is told from other errors, as a kill of the kernel's is: a smaller plan may do."""
     lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, "torch.empty(1 << 60, dtype=torch.uint8)"))
     lab.measure(OWN, 1, settle=0, warm_up=1)
-    with pytest.raises(Lost) as caught:
+    with pytest.raises(WorkerLost) as caught:
         lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
     assert caught.value.memory
     assert processes() == []
@@ -274,7 +275,7 @@ def test_memory_that_cannot_be_had_is_a_loss_for_memory(make: Make, tmp_path: Pa
 def test_a_crash_is_lost_with_its_last_words(make: Make, tmp_path: Path) -> None:
     """An error that is no matter of the plan ends the process, and is named."""
     lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, "raise KeyError('what is this')"))
-    with pytest.raises(Lost, match="KeyError: 'what is this'") as caught:
+    with pytest.raises(WorkerLost, match="KeyError: 'what is this'") as caught:
         lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
     assert not caught.value.memory
 
@@ -291,7 +292,7 @@ def test_a_full_disk_is_a_loss_with_the_reason(make: Make, tmp_path: Path) -> No
     """Where the question cannot be written (it goes to /dev/full), nothing is started."""
     lab, _ = make()
     (tmp_path / "lab-0" / "calibration-1.request.json").symlink_to("/dev/full")
-    with pytest.raises(Lost, match="No space left on device"):
+    with pytest.raises(WorkerLost, match="No space left on device"):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert processes() == []
 
@@ -305,16 +306,16 @@ def test_an_answer_that_cannot_be_written_is_not_waited_for(make: Make) -> None:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
 
     tick.act = forbid
-    with pytest.raises(Lost, match="exited with code 1"):
+    with pytest.raises(WorkerLost, match="exited with code 1"):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert processes() == []
 
 
-def test_an_unwritable_directory_is_a_loss(digits_store: StoreInfo, tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_a_loss(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Nothing is started where its files cannot be."""
     (tmp_path / "file").write_bytes(b"")
-    with Lab(SPEC, digits_store.path, tmp_path / "file" / "lab", dict(os.environ), lambda: None) as lab:
-        with pytest.raises(Lost, match="Not a directory"):
+    with ProcessPool(SPEC, digits_store.path, tmp_path / "file" / "lab", dict(os.environ), lambda: None) as lab:
+        with pytest.raises(WorkerLost, match="Not a directory"):
             lab.probe(OWN)
         assert processes() == []
 
@@ -379,7 +380,7 @@ print(maps_large_tensors())
 
 
 @pytest.mark.parametrize(("plan", "maps"), [(OWN, "True"), (TUNED, "False")])
-def test_a_tuned_plan_is_measured_tuned(digits_store: StoreInfo, tmp_path: Path, plan: Plan, maps: str) -> None:
+def test_a_tuned_plan_is_measured_tuned(digits_store: DatasetInfo, tmp_path: Path, plan: Plan, maps: str) -> None:
     """A process for the tuned allocator has tuned it: large tensors are not mapped; any other has not."""
     request = BENCH.dump_json(Bench(spec=SPEC, plan=plan, store=digits_store.path)).decode()
     command = [sys.executable, "-P", "-c", ALLOCATOR, request, str(tmp_path / "journal")]

@@ -18,11 +18,13 @@ from pydantic import JsonValue
 from safetensors.numpy import load_file
 from services import StartWorker, digits_job, wait_for, wait_until
 
+from training.artifacts.model_dir import MANIFEST
 from training.artifacts.predictions import PREDICTIONS, read
-from training.artifacts.publish import MANIFEST
-from training.data.dataset_store import StoreInfo, open_store
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import open_dataset
 from training.errors import PreflightError
-from training.process.child import Child, follow
+from training.process.child import Child
+from training.process.runner import iter_records
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.report import child as report_child
@@ -33,7 +35,7 @@ NASTY = "</title><script>alert('x')</script>$\\frac{1}{0}$"
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class ModelArtifact:
     """A finished `preflight train`, and where it may be asked about its model."""
 
     artifact: Path
@@ -46,7 +48,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, digits_store: StoreInfo) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory, digits_store: DatasetInfo) -> ModelArtifact:
     """A model of digits that `preflight train` leaves, its report made."""
     root = tmp_path_factory.mktemp("trained")
     environment = {
@@ -56,15 +58,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory, digits_store: StoreInfo) -
     }  # fmt: skip
     job = digits_job(epochs=2, job_id="digits", profile=True)
     (root / "job.json").write_text(job.model_dump_json(exclude_unset=True))
-    asking = Trained(root / "artifacts" / "digits", {}, environment)
+    asking = ModelArtifact(root / "artifacts" / "digits", {}, environment)
     done = asking.run("train", "--file", root / "job.json", "--json")
     assert done.returncode == 0, done.stderr
     assert '"level": "warning"' not in done.stderr
-    return Trained(asking.artifact, json.loads(done.stdout), environment)
+    return ModelArtifact(asking.artifact, json.loads(done.stdout), environment)
 
 
 @pytest.fixture(scope="module")
-def exported(trained: Trained) -> Path:
+def exported(trained: ModelArtifact) -> Path:
     """The same model as `preflight export` leaves it, beside the other."""
     done = trained.run("export", trained.artifact)
     assert done.returncode == 0, done.stderr
@@ -74,13 +76,13 @@ def exported(trained: Trained) -> Path:
     return path
 
 
-def test_a_training_leaves_a_report(trained: Trained) -> None:
+def test_a_training_leaves_a_report(trained: ModelArtifact) -> None:
     """One page beside the model, of what the model said of the test set, and nothing from outside."""
     assert trained.result["report"] == str(trained.artifact / REPORT)
     page = Page((trained.artifact / REPORT).read_text())
     assert "://" not in (trained.artifact / REPORT).read_text()
-    for heading in ("Learning", "Who is taken for whom", "mistakes", "How sure it is", "Where the time went",
-                    "Prediction against reality", "Calibration", "The manifest"):  # fmt: skip
+    for heading in ("Learning", "Confusion matrix", "Most confident errors", "Reliability diagram",
+                    "Time per phase", "Predicted and measured time", "Calibration", "Manifest"):  # fmt: skip
         assert heading in page.text
     probabilities, labels = read(trained.artifact / PREDICTIONS)
     wrong = int((probabilities.argmax(1) != labels).sum())
@@ -96,7 +98,7 @@ def test_a_training_leaves_a_report(trained: Trained) -> None:
 
 
 def test_a_report_shows_a_calibration_and_no_name_is_obeyed(
-    trained: Trained, digits_store: StoreInfo, tmp_path: Path
+    trained: ModelArtifact, digits_store: DatasetInfo, tmp_path: Path
 ) -> None:
     """The picture of a finding is part of it, and what a user named stays text."""
     found = finding()
@@ -106,22 +108,17 @@ def test_a_report_shows_a_calibration_and_no_name_is_obeyed(
     )  # fmt: skip
     before = (trained.artifact / REPORT).read_bytes()
     with Child(report_child.MODULE, REQUEST.dump_json(request), tmp_path, dict(os.environ)) as child:
-        *_, done = follow(child, lambda: None)
+        *_, done = iter_records(child, lambda: None)
     assert done.kind == "done"
     page = Page((trained.artifact / REPORT).read_text())
     (trained.artifact / REPORT).write_bytes(before)
     assert page.text.count("<script>") >= 3
-    for words in (
-        "as fast as your own plan",
-        "The path of the search",
-        "Memory against micro-batch",
-        "predicted",
-    ):
+    for words in ("as fast as your own plan", "Measurements of each trial", "Memory against micro-batch", "predicted"):
         assert words in page.text
 
 
 def test_digits_are_recognized_in_pictures(
-    trained: Trained, exported: Path, digits_store: StoreInfo, tmp_path: Path
+    trained: ModelArtifact, exported: Path, digits_store: DatasetInfo, tmp_path: Path
 ) -> None:
     """As the data set's images and as pictures of other sizes, colours and places; by the model and by its ONNX."""
     probabilities, labels = read(trained.artifact / PREDICTIONS)
@@ -148,7 +145,7 @@ def test_digits_are_recognized_in_pictures(
 
 
 def test_a_bad_picture_does_not_keep_the_others_from_being_looked_at(
-    trained: Trained, exported: Path, tmp_path: Path
+    trained: ModelArtifact, exported: Path, tmp_path: Path
 ) -> None:
     """Each refusal is a sentence, the exit code is 2 at the end, and a model that is none is said to be none."""
     good, empty = tmp_path / "good\n.png", tmp_path / "empty.png"
@@ -178,7 +175,7 @@ def test_a_bad_picture_does_not_keep_the_others_from_being_looked_at(
 
 
 def test_an_export_that_says_something_else_is_refused(
-    trained: Trained, exported: Path, digits_store: StoreInfo
+    trained: ModelArtifact, exported: Path, digits_store: DatasetInfo
 ) -> None:
     """Held against another model, the exported one takes samples for other classes."""
     import torch
@@ -186,7 +183,7 @@ def test_an_export_that_says_something_else_is_refused(
     from training.artifacts.loading import find, load
     from training.artifacts.onnx_child import largest_difference
 
-    store, model = open_store(digits_store.path), load(find(trained.artifact))
+    store, model = open_dataset(digits_store.path), load(find(trained.artifact))
     assert largest_difference(model, exported, store.test_images, 1) < 1e-4
     with torch.no_grad():
         list(model.parameters())[-2].neg_()

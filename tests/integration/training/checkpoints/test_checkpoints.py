@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from training.artifacts.publish import publish, read_manifest
-from training.checkpoints.format import candidates
+from training.artifacts.model_dir import read_manifest
+from training.artifacts.publish import publish
+from training.checkpoints.resume import find_resume_points
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.errors import ArtifactError, Cancelled, ChildKilled, InvalidConfig, PreflightError
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
-from training.process.child import Child, follow
+from training.process.child import Child
 from training.process.journal import Record
+from training.process.runner import iter_records
 from training.system.digests import Digests
 
-SPEC = TrainSpec(dataset="digits", model="cnn-small", epochs=8, batch_size=32, deterministic=True)
+SPEC = TrainSpec(dataset="digits", model="cnn-small-valid", epochs=8, batch_size=32, deterministic=True)
 PLAN = Plan(threads=1, micro_batch=32, memory_format="channels_last")
 STEPS = 1350 // 32
 
@@ -31,12 +33,12 @@ class Job:
     """A job whose attempts are children, as a supervisor runs them."""
 
     directory: Path
-    store: StoreInfo
+    store: DatasetInfo
     seconds: float = 0.02
 
     def request(self, attempt: int, spec: TrainSpec = SPEC) -> TrainingRequest:
         """Return the request of an attempt that goes on from the best checkpoint."""
-        found, warnings = candidates(self.directory / "state", spec, self.store, Digests())
+        found, warnings = find_resume_points(self.directory / "state", spec, self.store, Digests())
         assert warnings == []
         return TrainingRequest(
             spec=spec, plan=PLAN, store=self.store.path, facts={"job_id": "a job"},
@@ -45,20 +47,17 @@ class Job:
         )  # fmt: skip
 
     def start(self, request: TrainingRequest) -> Child:
-        """Start a training."""
         self.directory.mkdir(parents=True, exist_ok=True)
         body = training_child.REQUEST.dump_json(request)
         return Child(training_child.MODULE, body, self.directory, dict(os.environ))
 
     def finish(self, request: TrainingRequest) -> list[Record]:
-        """Run a training to its end."""
         with self.start(request) as child:
-            return list(follow(child, lambda: None))
+            return list(iter_records(child, lambda: None))
 
 
 @pytest.fixture
-def job(tmp_path: Path, digits_store: StoreInfo) -> Job:
-    """Return a job."""
+def job(tmp_path: Path, digits_store: DatasetInfo) -> Job:
     return Job(tmp_path / "job", digits_store)
 
 
@@ -77,8 +76,8 @@ def test_killed_twice_it_ends_with_the_same_model(job: Job, tmp_path: Path) -> N
     *_, undisturbed = other.finish(other.request(1))
     reached = 0
     for attempt in (1, 2):
-        with job.start(job.request(attempt)) as child, pytest.raises(ChildKilled, match="signal 9"):
-            for record in follow(child, lambda: None):
+        with job.start(job.request(attempt)) as child, pytest.raises(ChildKilled, match="SIGKILL"):
+            for record in iter_records(child, lambda: None):
                 if record.kind == "resumed":
                     assert position(record) >= reached > 0
                 if record.kind == "checkpoint" and position(record) > reached + STEPS:
@@ -100,7 +99,7 @@ def test_asked_to_stop_it_saves_first(job: Job) -> None:
     hour = replace(job, seconds=3600.0)
     heard: list[Record] = []
     with hour.start(hour.request(1)) as child, pytest.raises(Cancelled) as stopped:
-        for record in follow(child, lambda: None):
+        for record in iter_records(child, lambda: None):
             heard.append(record)
             if record.kind == "progress":
                 child.ask_to_stop()
@@ -151,7 +150,7 @@ def refusal(job: Job, request: TrainingRequest) -> PreflightError:
     """Return the error with which a child refuses to begin; it must not have trained or made a checkpoint."""
     heard: list[str] = []
     with job.start(request) as child, pytest.raises(PreflightError) as caught:
-        for record in follow(child, lambda: None):
+        for record in iter_records(child, lambda: None):
             heard.append(record.kind)
     assert heard == ["start"]
     return caught.value
@@ -163,7 +162,7 @@ def test_a_model_with_too_many_parameters_is_refused(job: Job) -> None:
     assert isinstance(error, InvalidConfig)
     assert error.field == "model"
     assert error.message == (
-        "model 'cnn-small' has 47,450 parameters, but at most 20,000 are allowed here; "
+        "model 'cnn-small-valid' has 98,938 parameters, but at most 20,000 are allowed here; "
         "use a smaller model or raise PREFLIGHT_MAX_PARAMETERS"
     )
 
@@ -233,7 +232,7 @@ def test_what_lies_there_already_makes_room(job: Job, mounted: Mount) -> None:
         return replace(disk.request(attempt), artifact=job.directory / "staged")
 
     with disk.start(request(1)) as child, pytest.raises(Cancelled):
-        for record in follow(child, lambda: None):
+        for record in iter_records(child, lambda: None):
             if record.kind == "epoch" and record.payload["epoch"] == 2:
                 child.ask_to_stop()
     assert [record.kind for record in disk.finish(request(2))][1] == "resumed"

@@ -9,14 +9,16 @@ from pydantic import JsonValue
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.errors import Cancelled
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.loop.prediction import Prediction
-from training.loop.tuning.threads import LEAST_SECONDS, SETTLE, TRIAL, WINDOWS
-from training.process.child import Child, follow
+from training.loop.tuning.plan_tuner import LEAST_SECONDS
+from training.loop.tuning.threads import SETTLE, TRIAL, WINDOWS
+from training.process.child import Child
 from training.process.journal import Record
+from training.process.runner import iter_records
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=10_000, batch_size=64)
 PLAN = Plan(threads=2, micro_batch=64)
@@ -24,7 +26,7 @@ ABSURD = Prediction(epoch_s=21e-6, low_s=21e-6, high_s=21e-6, step_s=1e-6)
 """A microsecond a step."""
 
 
-def training(store: StoreInfo, directory: Path, spec: TrainSpec, prediction: Prediction | None) -> Child:
+def training(store: DatasetInfo, directory: Path, spec: TrainSpec, prediction: Prediction | None) -> Child:
     """Start the real training child; its files go to the new `directory`."""
     directory.mkdir()
     request = TrainingRequest(
@@ -34,7 +36,6 @@ def training(store: StoreInfo, directory: Path, spec: TrainSpec, prediction: Pre
 
 
 def number(value: JsonValue) -> float:
-    """Return a JSON number as a float."""
     assert isinstance(value, int | float)
     return float(value)
 
@@ -44,14 +45,11 @@ def seconds(record: Record) -> float:
     return number(record.payload["train_seconds"]) if record.kind == "epoch" else 0.0
 
 
-def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: StoreInfo, tmp_path: Path) -> None:
+def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Warned once a cause, and each change is recorded with its reason: the trial, and what came of it."""
     heard: list[Record] = []
-    with (
-        training(digits_store, tmp_path / "job", SPEC, ABSURD) as child,
-        pytest.raises(Cancelled),
-    ):
-        for record in follow(child, lambda: None):
+    with training(digits_store, tmp_path / "job", SPEC, ABSURD) as child, pytest.raises(Cancelled):
+        for record in iter_records(child, lambda: None):
             heard.append(record)
             early = any(record.kind == "prediction" and not record.payload["whole"] for record in heard)
             if early and sum(record.kind == "adapted" for record in heard) >= 2:
@@ -69,16 +67,13 @@ def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: StoreInf
     assert len(warnings) == len(causes - {"adapted"})  # a busy machine may be slow only after the first change
 
 
-def test_a_deterministic_training_is_only_compared(digits_store: StoreInfo, tmp_path: Path) -> None:
+def test_a_deterministic_training_is_only_compared(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """After twice the windows in which the other one changes its plan, nothing was changed."""
     spec = dataclasses.replace(SPEC, deterministic=True)
     enough = 2 * (SETTLE + WINDOWS + SETTLE + TRIAL) * LEAST_SECONDS
     heard: list[Record] = []
-    with (
-        training(digits_store, tmp_path / "job", spec, ABSURD) as child,
-        pytest.raises(Cancelled),
-    ):
-        for record in follow(child, lambda: None):
+    with training(digits_store, tmp_path / "job", spec, ABSURD) as child, pytest.raises(Cancelled):
+        for record in iter_records(child, lambda: None):
             heard.append(record)
             if sum(map(seconds, heard)) > enough:
                 child.ask_to_stop()
@@ -88,13 +83,13 @@ def test_a_deterministic_training_is_only_compared(digits_store: StoreInfo, tmp_
 
 
 @pytest.mark.slow
-def test_being_compared_changes_no_weight(digits_store: StoreInfo, tmp_path: Path) -> None:
+def test_being_compared_changes_no_weight(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """A deterministic training ends with the same weights, bit for bit, with and without a prediction."""
     spec = dataclasses.replace(SPEC, deterministic=True, epochs=2)
     found = set()
     for name, prediction in (("with", ABSURD), ("without", None)):
         with training(digits_store, tmp_path / name, spec, prediction) as child:
-            records = list(follow(child, lambda: None))
+            records = list(iter_records(child, lambda: None))
         assert any(record.kind == "prediction" for record in records) == (prediction is not None)
         found.add(records[-1].payload["model_sha256"])
     assert len(found) == 1

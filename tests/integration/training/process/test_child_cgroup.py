@@ -1,4 +1,4 @@
-"""Children that are killed for memory, in real cgroups: they are taken, they are named, and nobody else is hurt."""
+"""Out-of-memory kills of children in real cgroups: only the child is killed, and the reason is reported."""
 
 import json
 import subprocess
@@ -16,43 +16,44 @@ MIB = 1 << 20
 A_CHILD = """
 import subprocess, sys
 from pydantic import JsonValue, TypeAdapter
-from training.process.child import run_child
+from training.process.child_main import serve_request
 
-EAT = "eaten = []\\nwhile True: eaten.append(bytearray(b'x' * (8 << 20)))"
+ALLOCATE = "blocks = []\\nwhile True: blocks.append(bytearray(b'x' * (8 << 20)))"
 
 def body(request, journal, should_stop):
     match request["act"]:
-        case "eat":
-            exec(EAT)
-        case "have another eat":
-            subprocess.run([sys.executable, "-c", EAT], check=True)
-        case "say where":
+        case "allocate":
+            exec(ALLOCATE)
+        case "allocate in a child":
+            subprocess.run([sys.executable, "-c", ALLOCATE], check=True)
+        case "report cgroup":
             journal.write("done", {"cgroup": open("/proc/self/cgroup").read()}, durable=True)
 
-run_child(TypeAdapter(dict[str, JsonValue]), body)
+serve_request(TypeAdapter(dict[str, JsonValue]), body)
 """
 
 A_SUPERVISOR = """
 import json, os, sys
 from pathlib import Path
 from training.errors import PreflightError
-from training.process.oom import Enclosure
-from training.process.child import Child, follow
+from training.process.oom import ChildCgroup
+from training.process.child import Child
+from training.process.runner import iter_records
 
 directory = Path(sys.argv[1])
-environment = {**os.environ, "PYTHONPATH": str(directory)}
+environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(directory), os.environ.get("PYTHONPATH", "")))}
 for act in sys.argv[2:]:
-    with Enclosure() as enclosure:
+    with ChildCgroup() as cgroup:
         if act == "die":
-            print(enclosure.procs, flush=True)
+            print(cgroup.procs, flush=True)
             os.kill(os.getpid(), 9)
         try:
-            with Child("a_child", json.dumps({"act": act}).encode(), directory, environment, enclosure) as child:
-                said = [record.payload for record in follow(child, lambda: None)]
+            with Child("a_child", json.dumps({"act": act}).encode(), directory, environment, cgroup) as child:
+                records = [record.payload for record in iter_records(child, lambda: None)]
         except PreflightError as error:
-            said = [type(error).__name__, error.message]
-        procs, limit, peak = enclosure.procs, enclosure.limit_bytes(), enclosure.peak_bytes()
-    print(json.dumps({"said": said, "procs": procs and str(procs), "limit": limit, "peak": peak}), flush=True)
+            records = [type(error).__name__, error.message]
+        procs, limit, peak = cgroup.procs, cgroup.limit_bytes(), cgroup.peak_bytes()
+    print(json.dumps({"records": records, "procs": procs and str(procs), "limit": limit, "peak": peak}), flush=True)
 """
 
 
@@ -64,7 +65,7 @@ def group() -> Iterator[Path]:
 
 
 def supervise(group: Path, directory: Path, *acts: str, before: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run a supervisor in `group`, which runs a child for each act; `before` is a shell command that comes first."""
+    """Run a supervisor in `group` with a child for each act, after the shell command `before`."""
     (directory / "a_child.py").write_text(A_CHILD)
     return subprocess.run(
         ["sh", "-c", f'echo $$ > "$0" && {before or ":"} && exec "$@"', str(group / "cgroup.procs"),  # noqa: S607
@@ -74,72 +75,68 @@ def supervise(group: Path, directory: Path, *acts: str, before: str = "") -> "su
 
 
 def limit(group: Path, size: int) -> None:
-    """Give a cgroup a limit, its swap included where that is counted."""
+    """Limit the memory of a cgroup, with its swap where that is counted."""
     (group / "memory.limit_in_bytes").write_text(str(size))
     if (group / "memory.memsw.limit_in_bytes").exists():
         (group / "memory.memsw.limit_in_bytes").write_text(str(size))
 
 
-@pytest.mark.parametrize("act", ["eat", "have another eat"])
-def test_a_child_that_eats_all_memory_is_named(group: Path, tmp_path: Path, act: str) -> None:
-    """The child is killed, or fails as a process of its own is; the supervisor lives, and says limit, peak, advice."""
+@pytest.mark.parametrize("act", ["allocate", "allocate in a child"])
+def test_a_child_without_memory_is_killed_alone(group: Path, tmp_path: Path, act: str) -> None:
+    """Killed itself, or failed for lack of its own child; the message has limit, peak and advice."""
     limit(group, 200 * MIB)
-    ended = supervise(group, tmp_path, act, "say where")
+    ended = supervise(group, tmp_path, act, "report cgroup")
     assert ended.returncode == 0
     first, second = (json.loads(line) for line in ended.stdout.splitlines())
-    kind, message = first["said"]
+    kind, message = first["records"]
     assert kind == "OutOfMemory"
-    assert message.startswith(
-        "the a_child process was killed (signal 9) because memory ran out (it may use 180 MiB and had at its peak "
-    )
+    assert message.startswith("the a_child process was killed by the out-of-memory killer (limit 180 MiB, peak ")
     assert message.endswith("; use a smaller batch_size or give the container more memory")
     assert 100 * MIB < first["peak"] <= 180 * MIB
-    assert second["said"][0].keys() == {"cgroup"}
+    assert second["records"][0].keys() == {"cgroup"}
 
 
-def test_a_child_runs_in_a_cgroup_of_its_own(group: Path, tmp_path: Path) -> None:
-    """Beneath that of its supervisor, with a tenth less; afterwards it is gone."""
+def test_a_child_has_its_own_cgroup(group: Path, tmp_path: Path) -> None:
+    """Below that of the supervisor, with a limit a tenth lower; it is removed afterwards."""
     limit(group, 500 * MIB)
-    (told,) = (json.loads(line) for line in supervise(group, tmp_path, "say where").stdout.splitlines())
-    own = Path(told["procs"]).parent
+    (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
+    own = Path(report["procs"]).parent
     assert own.parent == group
-    assert f"/{group.name}/{own.name}\n" in told["said"][0]["cgroup"]
-    assert (told["limit"], own.exists()) == (450 * MIB, False)
+    assert f"/{group.name}/{own.name}\n" in report["records"][0]["cgroup"]
+    assert (report["limit"], own.exists()) == (450 * MIB, False)
 
 
 def test_a_large_limit_leaves_64_mib_to_the_supervisor(group: Path, tmp_path: Path) -> None:
-    """A tenth would be more than it needs."""
     limit(group, 2048 * MIB)
-    (told,) = (json.loads(line) for line in supervise(group, tmp_path, "say where").stdout.splitlines())
-    assert told["limit"] == (2048 - 64) * MIB
+    (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
+    assert report["limit"] == (2048 - 64) * MIB
 
 
 def test_without_a_limit_a_child_has_none(group: Path, tmp_path: Path) -> None:
-    """Its kills and its peak can be told from others' all the same."""
-    (told,) = (json.loads(line) for line in supervise(group, tmp_path, "say where").stdout.splitlines())
-    assert (told["limit"], Path(told["procs"]).parent.parent) == (None, group)
-    assert told["peak"] > 0
+    """It has a cgroup all the same, for its kills and peak."""
+    (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
+    assert (report["limit"], Path(report["procs"]).parent.parent) == (None, group)
+    assert report["peak"] > 0
 
 
-def test_what_a_killed_supervisor_left_is_removed_by_the_next(group: Path, tmp_path: Path) -> None:
-    """Killed within its enclosure, it cannot tidy up."""
+def test_the_cgroup_of_a_killed_supervisor_is_removed_by_the_next(group: Path, tmp_path: Path) -> None:
     ended = supervise(group, tmp_path, "die")
     left = Path(ended.stdout.strip()).parent
     assert (ended.returncode, left.is_dir()) == (-9, True)
-    supervise(group, tmp_path, "say where")
+    supervise(group, tmp_path, "report cgroup")
     assert not left.exists()
 
 
-def test_where_cgroups_cannot_be_written_a_kill_is_named_too(group: Path, tmp_path: Path) -> None:
-    """As in most containers: the child is the first victim in its supervisor's cgroup, whose counter tells."""
+def test_a_kill_is_reported_where_cgroups_are_read_only(group: Path, tmp_path: Path) -> None:
+    """As in most containers: it is counted in the supervisor's cgroup."""
     limit(group, 200 * MIB)
-    # In a mount namespace of its own, the cgroup file system is read-only.
+    # The cgroup file system is read-only in a new mount namespace.
     mount = next(mount.point for mount in cgroup_mounts(Files(Path("/"))) if "memory" in mount.controllers)
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:  # noqa: S607
         pytest.skip("a mount namespace cannot be made here")
     read_only = f'exec unshare --mount sh -c \'mount -o remount,bind,ro {mount} && exec "$@"\' sh "$@"'
-    ended = supervise(group, tmp_path, "eat", before=read_only)
-    (told,) = (json.loads(line) for line in ended.stdout.splitlines())
-    kind, message = told["said"]
-    assert (kind, told["procs"]) == ("OutOfMemory", None)
-    assert "because memory ran out (it may use 200 MiB); use a smaller" in message
+    ended = supervise(group, tmp_path, "allocate", before=read_only)
+    (report,) = (json.loads(line) for line in ended.stdout.splitlines())
+    kind, message = report["records"]
+    assert (kind, report["procs"]) == ("OutOfMemory", None)
+    assert "by the out-of-memory killer (limit 200 MiB); use a smaller" in message

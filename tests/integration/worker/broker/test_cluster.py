@@ -1,4 +1,4 @@
-"""A Redis Cluster is refused before anything is written to it; a real one of a single node."""
+"""A Redis Cluster is refused before anything is written to it; on a real one of a single node."""
 
 import random
 import socket
@@ -19,7 +19,7 @@ from worker.config.settings import Settings
 
 
 def port_of_a_node() -> int:
-    """Return a free port; that of the cluster bus is free, too, which is 10,000 above it."""
+    """Return a free port whose cluster bus, 10,000 above it, is free, too."""
     for port in random.sample(range(20_000, 50_000), 100):
         with socket.socket() as own, socket.socket() as bus:
             try:
@@ -33,7 +33,7 @@ def port_of_a_node() -> int:
 
 @pytest.fixture(scope="module", params=["without slots", "with all slots"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A node that serves nothing yet, and one that serves every key by itself."""
+    """A node without slots, and one with all of them."""
     port = str(port_of_a_node())
     with redis_server("--cluster-enabled", "yes", "--port", port, "--bind", "127.0.0.1") as url:
         if request.param == "with all slots":
@@ -60,7 +60,6 @@ def test_a_worker_does_not_start(cluster: str, start_worker: StartWorker) -> Non
 
 
 def test_a_client_enqueues_nothing(cluster: str) -> None:
-    """No hash stays behind that a second try would take for a job."""
     for _ in range(2):
         with pytest.raises(ClusterError, match="is a cluster"):
             Client(cluster).enqueue(digits_job(job_id="j"))
@@ -68,8 +67,9 @@ def test_a_client_enqueues_nothing(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["enqueue"], ["enqueue", "--ensure"], ["doctor"]])
-def test_commands_say_so(cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]) -> None:
-    """In one sentence, with exit code 1."""
+def test_commands_name_the_cluster(
+    cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]
+) -> None:
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", cluster)
     monkeypatch.setenv("PREFLIGHT_OUTBOX_DIR", str(tmp_path))
     done = CliRunner().invoke(main, arguments)
@@ -78,8 +78,8 @@ def test_commands_say_so(cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert line.endswith("set REDIS_URL to a server without cluster-enabled")
 
 
-def test_the_web_service_says_so(cluster: str, settings: Settings, tmp_path: Path) -> None:
-    """A job is refused with 503, and what to set."""
+def test_the_web_service_names_the_cluster(cluster: str, settings: Settings, tmp_path: Path) -> None:
+    """A job is refused with 503."""
     with serving(settings.model_copy(update={"redis_url": cluster}), tmp_path) as service:
         answer = service.ask("POST", "/v1/jobs", digits_job(job_id="j").model_dump(mode="json", exclude_unset=True))
         assert answer.status == 503

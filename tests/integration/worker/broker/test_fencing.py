@@ -1,4 +1,4 @@
-"""The fence: of all the attempts of a job, only the newest can write, and whatever is asked twice is done once."""
+"""Fencing: only the newest attempt of a job can write, and every operation is idempotent."""
 
 import itertools
 import threading
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
-from fences import TTL, claimed, die, done, everything, fence_of, progress, said_in, started, stream
+from fences import TTL, claimed, die, done, event_ids, everything, fence_of, progress, started, stream
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -16,30 +16,18 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from worker.broker import keys
-from worker.broker.fencing import (
-    DEATHS_ALLOWED,
-    LEASE_MS,
-    MAX_ROUNDS,
-    SPARED_DEATHS,
-    Claim,
-    Entry,
-    Fence,
-    Place,
-    Superseded,
-    lease_of,
-    step_aside,
-    take_back,
-)
-from worker.events.counters import counted
-from worker.events.state import folded
-from worker.wire import LIFECYCLE, AnyEvent, TrainResult, flatten
+from worker.broker.fencing import LEASE_MS, MAX_DEATHS, MAX_ROUNDS, Claim, EventRecord, Fence, Superseded
+from worker.broker.requeue import MAX_SPARED_DEATHS, RqJobRef, defer, read_lease, reclaim
+from worker.events.counters import counter_increments
+from worker.events.state import state_update
+from worker.wire import LIFECYCLE_EVENTS, AnyEvent, TrainResult, flatten
 
 PAYLOAD = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
 
 
 @pytest.fixture
 def full(raw: Redis) -> Iterator[Callable[[], None]]:
-    """A function from which on Redis has no memory left: `OOM command not allowed`."""
+    """Makes Redis run out of memory."""
 
     def fill() -> None:
         raw.config_set("maxmemory", 1)
@@ -49,38 +37,38 @@ def full(raw: Redis) -> Iterator[Callable[[], None]]:
 
 
 def taken_over(raw: Redis) -> tuple[Fence, Fence]:
-    """Return an attempt that was taken for dead, and the one that has taken over."""
+    """Return an attempt that counts as dead, and its successor."""
     old = claimed(raw, "old", ttl=100 * TTL)
     die(raw)
     return old, claimed(raw, "new")
 
 
-def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None) -> Entry:
+def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None) -> EventRecord:
     record = flatten(said)
-    return Entry(
+    return EventRecord(
         attempt=said.attempt, seq=said.seq, fields=list(itertools.chain(*record.items())),
-        state=list(itertools.chain(*folded(said, record).items())), lifecycle=said.type in LIFECYCLE,
+        state=list(itertools.chain(*state_update(said, record).items())), lifecycle=said.type in LIFECYCLE_EVENTS,
         first=said.type == "job_started", result=result, failure=None,
-        meta=meta, totals=counted(said, began=None),
+        meta=meta, totals=counter_increments(said, began=None),
     )  # fmt: skip
 
 
-def published(fence: Fence, entries: Sequence[Entry], *, before: int = 0) -> int | None:
-    """Publish on behalf of an attempt that knows the events up to `before` of its own to be in Redis."""
+def published(fence: Fence, entries: Sequence[EventRecord], *, before: int = 0) -> int | None:
+    """Publish for an attempt whose own events up to `before` are in Redis."""
     return fence.publish(entries, "rq:job:j", before={fence.attempt: before}, kept=1000)
 
 
-def taken_from(queue: Queue, execution: str = "e") -> Place:
-    """Enqueue job `j` and take it as a worker does; return where RQ keeps it."""
+def taken_from(queue: Queue, execution: str = "e") -> RqJobRef:
+    """Enqueue job `j` and take it as a worker does."""
     queue.enqueue("worker.jobs.train", PAYLOAD, job_id="j")
     queue.connection.lmove(queue.key, queue.intermediate_queue_key, "LEFT", "RIGHT")
     queue.connection.zadd(queue.started_job_registry.key, {f"j:{execution}": 1})
     queue.connection.hset(f"rq:execution:j:{execution}", "worker_name", "w")
     queue.connection.hset("rq:job:j", mapping={"status": "started", "retries_left": "2"})
-    return Place(queue, "j", execution)
+    return RqJobRef(queue, "j", execution)
 
 
-def see_that_it_is_no_longer_taken(queue: Queue) -> None:
+def assert_not_taken(queue: Queue) -> None:
     assert not queue.connection.exists(queue.intermediate_queue_key, queue.started_job_registry.key)
     assert not list(queue.connection.scan_iter("rq:execution:*"))
 
@@ -88,8 +76,7 @@ def see_that_it_is_no_longer_taken(queue: Queue) -> None:
 # --- claim
 
 
-def test_the_first_claim_begins_attempt_one(raw: Redis, connection: Redis) -> None:
-    """It puts up the fence and the lease, both of which Redis forgets in time."""
+def test_first_claim_begins_attempt_one_with_expiring_keys(raw: Redis, connection: Redis) -> None:
     fence = fence_of(raw, "a", ttl=77)
     assert fence.attempt == 0
     assert fence.claim("j") == Claim("claimed", 1)
@@ -97,13 +84,13 @@ def test_the_first_claim_begins_attempt_one(raw: Redis, connection: Redis) -> No
     assert connection.hgetall(keys.fence("j")) == {
         "attempt": "1", "owner": "a", "deaths": "1", "request": "r",
     }  # fmt: skip
-    assert lease_of(raw, "j") == "a 0"
+    assert read_lease(raw, "j") == "a 0"
     assert 0 < connection.ttl(keys.fence("j")) <= 77
     assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
 
 
-def test_a_finished_job_is_not_begun(raw: Redis) -> None:
-    """Its result says so, though nobody runs it; only that it came round is counted."""
+def test_a_finished_job_is_not_claimed(raw: Redis) -> None:
+    """Only the round is counted."""
     raw.set(keys.result("j"), "{}")
     fence = fence_of(raw, "a")
     assert fence.claim("j") == Claim("done", 0)
@@ -112,8 +99,8 @@ def test_a_finished_job_is_not_begun(raw: Redis) -> None:
     assert 0 < raw.ttl(keys.fence("j")) <= TTL
 
 
-def test_a_finished_job_does_not_come_round_for_ever(raw: Redis) -> None:
-    """Whatever keeps its end from being recorded; one that was recorded begins to count anew."""
+def test_rounds_of_a_finished_job_are_limited(raw: Redis) -> None:
+    """A recorded end resets the count."""
     raw.set(keys.result("j"), "{}")
     fence = fence_of(raw, "a")
     for _ in range(MAX_ROUNDS):
@@ -124,7 +111,7 @@ def test_a_finished_job_does_not_come_round_for_ever(raw: Redis) -> None:
 
 
 def test_an_id_belongs_to_one_request(raw: Redis) -> None:
-    """While its job waits for another attempt, runs or is finished; one that failed leaves it to the next."""
+    """While its job waits, runs or is finished; a failed job frees it."""
     fence, other = claimed(raw, "a"), Fence(raw, "j", "b", ttl=TTL, request="another")
     assert other.claim("j") == Claim("mismatch", 0)
     die(raw)
@@ -132,132 +119,123 @@ def test_an_id_belongs_to_one_request(raw: Redis) -> None:
     raw.set(keys.result("j"), "{}")
     assert other.claim("j") == Claim("mismatch", 0)
     raw.delete(keys.result("j"))
-    fence.rest(failed=True)
+    fence.release(failed=True)
     assert other.claim("j") == Claim("claimed", 2)
 
 
 @pytest.mark.parametrize("value", ["x", "", "-5", "1.5", "1e9", "9" * 30, "nan", "inf", "0x10", "\xff"])
 @pytest.mark.parametrize("field", ["attempt", "deaths", "rounds", "spared", "seq:1"])
-def test_a_number_that_is_none_counts_as_none(raw: Redis, queue: Queue, field: str, value: str) -> None:
-    """Somebody wrote into a fence: the job is claimed, kept and ended as without."""
+def test_invalid_numbers_in_a_fence_count_as_zero(raw: Redis, queue: Queue, field: str, value: str) -> None:
     raw.hset(keys.fence("j"), field, value)
     fence = claimed(raw, "a")
     assert fence.attempt == 1
-    fence.beat(further=False)
+    fence.renew_lease(progressed=False)
     assert published(fence, [entry(started())]) == 1
-    assert fence.hand_back(taken_from(queue), front=True) == "queued"
+    assert fence.requeue(taken_from(queue), front=True) == "queued"
 
 
 @pytest.mark.parametrize("ttl_ms", [None, 100 * LEASE_MS])
-def test_a_lease_that_would_stay_holds_no_job(raw: Redis, ttl_ms: int | None) -> None:
-    """Somebody wrote it; the job went round the queue for ever, because each round was a new execution to watch."""
+def test_a_lease_that_does_not_expire_is_ignored(raw: Redis, ttl_ms: int | None) -> None:
     raw.set(keys.lease("j"), "somebody", px=ttl_ms)
     assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
     assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
 
 
-@pytest.mark.parametrize(("retries", "allowed"), [(0, DEATHS_ALLOWED), (100, 100)])
-def test_as_many_deaths_are_allowed_as_retries(raw: Redis, retries: int, allowed: int) -> None:
-    """Three at least."""
+@pytest.mark.parametrize(("retries", "allowed"), [(0, MAX_DEATHS), (100, 100)])
+def test_max_deaths_are_the_retries_but_at_least_three(raw: Redis, retries: int, allowed: int) -> None:
     for _ in range(allowed):
-        assert fence_of(raw, "a").claim("j", deaths_allowed=max(DEATHS_ALLOWED, retries)).word == "claimed"
+        assert fence_of(raw, "a").claim("j", max_deaths=max(MAX_DEATHS, retries)).status == "claimed"
         die(raw)
-    assert fence_of(raw, "a").claim("j", deaths_allowed=max(DEATHS_ALLOWED, retries)) == Claim("poisoned", allowed)
+    assert fence_of(raw, "a").claim("j", max_deaths=max(MAX_DEATHS, retries)) == Claim("poisoned", allowed)
 
 
-def test_the_death_of_a_worker_short_of_memory_is_not_the_jobs(raw: Redis, queue: Queue) -> None:
-    """It is not counted, ten times; that of a supervisor alone is."""
+def test_deaths_of_workers_short_of_memory_do_not_count(raw: Redis, queue: Queue) -> None:
+    """Up to a limit; the death of a supervisor alone counts."""
     place = taken_from(queue)
-    for _ in range(SPARED_DEATHS + DEATHS_ALLOWED):
-        claimed(raw, "a").beat(further=False, low_memory=True)
-        take_back(raw, "j", place, lease=lease_of(raw, "j"), worker_died=True)
-    assert fence_of(raw, "a").claim("j") == Claim("poisoned", DEATHS_ALLOWED)
+    for _ in range(MAX_SPARED_DEATHS + MAX_DEATHS):
+        claimed(raw, "a").renew_lease(progressed=False, low_memory=True)
+        reclaim(raw, "j", place, lease=read_lease(raw, "j"), worker_died=True)
+    assert fence_of(raw, "a").claim("j") == Claim("poisoned", MAX_DEATHS)
     raw.delete(keys.fence("j"))
-    for _ in range(DEATHS_ALLOWED):
-        claimed(raw, "a").beat(further=False, low_memory=True)
-        take_back(raw, "j", place, lease=lease_of(raw, "j"))
-    assert fence_of(raw, "a").claim("j") == Claim("poisoned", DEATHS_ALLOWED)
+    for _ in range(MAX_DEATHS):
+        claimed(raw, "a").renew_lease(progressed=False, low_memory=True)
+        reclaim(raw, "j", place, lease=read_lease(raw, "j"))
+    assert fence_of(raw, "a").claim("j") == Claim("poisoned", MAX_DEATHS)
 
 
-def test_a_running_job_is_not_begun(raw: Redis) -> None:
-    """As long as somebody holds the lease; nothing is written."""
+def test_a_running_job_is_busy(raw: Redis) -> None:
     claimed(raw, "a")
     before = everything(raw)
     assert fence_of(raw, "b").claim("j") == Claim("busy", 0)
     assert everything(raw) == before
 
 
-def test_a_job_that_dies_three_times_is_poisoned(raw: Redis) -> None:
-    """The fourth claim is refused with the number of deaths; nothing is written."""
-    for attempt in range(1, DEATHS_ALLOWED + 1):
+def test_a_job_with_three_deaths_is_poisoned(raw: Redis) -> None:
+    for attempt in range(1, MAX_DEATHS + 1):
         assert fence_of(raw, f"w{attempt}").claim("j") == Claim("claimed", attempt)
         die(raw)
     before = everything(raw)
-    assert fence_of(raw, "next").claim("j") == Claim("poisoned", DEATHS_ALLOWED)
+    assert fence_of(raw, "next").claim("j") == Claim("poisoned", MAX_DEATHS)
     assert everything(raw) == before
 
 
-def test_a_claim_whose_answer_was_lost_is_repeated(raw: Redis, connection: Redis) -> None:
-    """The same owner gets the same attempt, and it counts as one death."""
+def test_a_repeated_claim_returns_the_same_attempt(raw: Redis, connection: Redis) -> None:
     assert fence_of(raw, "a").claim("j") == fence_of(raw, "a").claim("j") == Claim("claimed", 1)
     assert connection.hget(keys.fence("j"), "deaths") == "1"
-    claimed(raw, "a").beat(further=False)
+    claimed(raw, "a").renew_lease(progressed=False)
     assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
 
 
 @pytest.mark.parametrize("other", ["a", "a/12", "a/1 ", "A/1", "", "a/"])
-def test_an_owner_of_a_similar_name_is_another(raw: Redis, other: str) -> None:
-    """The whole name counts."""
+def test_owners_are_compared_by_the_whole_name(raw: Redis, other: str) -> None:
     claimed(raw, "a/1")
     assert fence_of(raw, other).claim("j") == Claim("busy", 0)
 
 
 def further(fence: Fence, queue: Queue) -> None:
-    fence.beat(further=True)
-    fence.beat(further=False)
+    fence.renew_lease(progressed=True)
+    fence.renew_lease(progressed=False)
     die(queue.connection)
 
 
-def rested(fence: Fence, queue: Queue) -> None:  # noqa: ARG001 - the signature of the others
-    fence.rest()
+def released(fence: Fence, queue: Queue) -> None:  # noqa: ARG001 - the signature of the others
+    fence.release()
 
 
-def handed_back(fence: Fence, queue: Queue) -> None:
-    fence.hand_back(Place(queue, "j", ""), front=True)
+def requeued(fence: Fence, queue: Queue) -> None:
+    fence.requeue(RqJobRef(queue, "j", ""), front=True)
 
 
-@pytest.mark.parametrize("ended", [further, rested, handed_back])
+@pytest.mark.parametrize("ended", [further, released, requeued])
 def test_deaths_in_a_row_are_counted(raw: Redis, queue: Queue, ended: Callable[[Fence, Queue], None]) -> None:
-    """Progress, an end and a return to the queue each begin the count anew."""
-    for attempt in range(1, 3 * DEATHS_ALLOWED):
+    """Progress, an end and a requeue each reset the count."""
+    for attempt in range(1, 3 * MAX_DEATHS):
         fence = fence_of(raw, f"w{attempt}")
         assert fence.claim("j") == Claim("claimed", attempt)
-        if attempt % DEATHS_ALLOWED == 0:
+        if attempt % MAX_DEATHS == 0:
             ended(fence, queue)
         else:
             die(raw)
 
 
-def test_an_attempt_that_comes_no_further_counts_as_a_death(raw: Redis) -> None:
-    """However long it lived."""
-    for number in range(DEATHS_ALLOWED):
+def test_an_attempt_without_progress_counts_as_a_death(raw: Redis) -> None:
+    for number in range(MAX_DEATHS):
         fence = claimed(raw, f"w{number}")
         for _ in range(5):
-            fence.beat(further=False)
+            fence.renew_lease(progressed=False)
         die(raw)
-    assert fence_of(raw, "next").claim("j").word == "poisoned"
+    assert fence_of(raw, "next").claim("j").status == "poisoned"
 
 
-def test_a_number_is_not_used_twice(raw: Redis) -> None:
-    """Neither one that Redis knows nor one that the disk of the claimant does, as after Redis lost its data."""
+def test_attempt_numbers_are_unique(raw: Redis) -> None:
+    """Redis knows some, the disk of the claimant others."""
     assert fence_of(raw, "a").claim("j", least=5) == Claim("claimed", 5)
     die(raw)
     assert fence_of(raw, "b").claim("j", least=2) == Claim("claimed", 6)
     assert fence_of(raw, "b").claim("j", least=7) == Claim("claimed", 6)
 
 
-def test_of_many_that_claim_at_once_one_wins(redis_url: str, raw: Redis) -> None:
-    """Twenty threads on connections of their own: one attempt begins, for all others the job is busy."""
+def test_one_of_many_concurrent_claims_wins(redis_url: str, raw: Redis) -> None:
     for number in range(20):
         start, answers = threading.Barrier(20, timeout=30), list[Claim]()
 
@@ -273,76 +251,68 @@ def test_of_many_that_claim_at_once_one_wins(redis_url: str, raw: Redis) -> None
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(answer.word for answer in answers) == ["busy"] * 19 + ["claimed"]
+        assert sorted(answer.status for answer in answers) == ["busy"] * 19 + ["claimed"]
         assert raw.hget(keys.fence(f"j{number}"), "deaths") == b"1"
 
 
 # --- beat
 
 
-def test_every_beat_changes_the_lease(raw: Redis) -> None:
-    """So that a watcher sees the job live without a clock in common; the lease lasts as long again."""
+def test_each_renewal_changes_and_extends_the_lease(raw: Redis) -> None:
     fence, seen = claimed(raw, "a"), set[str]()
     for _ in range(5):
         raw.pexpire(keys.lease("j"), 5)
         raw.expire(keys.fence("j"), 5)
-        assert fence.beat(further=False).cancelled is False
+        assert fence.renew_lease(progressed=False).cancelled is False
         assert raw.pttl(keys.lease("j")) > 5
         assert raw.ttl(keys.fence("j")) > 5
-        seen.add(lease_of(raw, "j"))
+        seen.add(read_lease(raw, "j"))
     assert len(seen) == 5
 
 
-def test_a_beat_hears_a_cancellation(raw: Redis) -> None:
-    """As long as it stands, and the lease is renewed all the same."""
+def test_a_renewal_reports_cancellation(raw: Redis) -> None:
     fence = claimed(raw, "a")
     raw.set(keys.cancel("j"), "1")
-    assert fence.beat(further=False).cancelled is True
-    assert lease_of(raw, "j") == "a 1"
+    assert fence.renew_lease(progressed=False).cancelled is True
+    assert read_lease(raw, "j") == "a 1"
     raw.delete(keys.cancel("j"))
-    assert fence.beat(further=False).cancelled is False
+    assert fence.renew_lease(progressed=False).cancelled is False
 
 
-def test_an_attempt_outlives_its_lease(raw: Redis) -> None:
-    """One that nobody took over meanwhile goes on where it was."""
+def test_an_attempt_may_renew_an_expired_lease(raw: Redis) -> None:
     fence = claimed(raw, "a")
     die(raw)
-    assert fence.beat(further=False).cancelled is False
-    assert fence_of(raw, "b").claim("j").word == "busy"
+    assert fence.renew_lease(progressed=False).cancelled is False
+    assert fence_of(raw, "b").claim("j").status == "busy"
 
 
-def test_a_fence_that_vanished_is_put_up_again(raw: Redis, connection: Redis) -> None:
-    """Redis was emptied: the attempt that runs keeps its number and its lease, and no other can claim the job."""
+def test_a_lost_fence_is_restored(raw: Redis, connection: Redis) -> None:
     fence_of(raw, "x").claim("j", least=3)
     fence = fence_of(raw, "x")
     assert fence.claim("j").number == 3
     raw.flushall()
-    assert fence.beat(further=False).cancelled is False
+    assert fence.renew_lease(progressed=False).cancelled is False
     assert connection.hgetall(keys.fence("j")) == {
         "attempt": "3", "owner": "x", "lost": "1", "request": "r", "low_memory": "0",
     }  # fmt: skip
     assert 0 < connection.ttl(keys.fence("j")) <= TTL
-    assert fence_of(raw, "b").claim("j").word == "busy"
+    assert fence_of(raw, "b").claim("j").status == "busy"
     die(raw)
     assert fence_of(raw, "b").claim("j") == Claim("claimed", 4)
 
 
-@pytest.mark.parametrize("ends", ["rest", "hand_back"])
-def test_a_fence_that_is_put_up_at_the_end_does_not_stay(
-    raw: Redis, queue: Queue, ends: Literal["rest", "hand_back"]
-) -> None:
-    """Redis forgets it, as it would have forgotten the one that vanished."""
+@pytest.mark.parametrize("ends", ["rest", "requeue"])
+def test_a_fence_restored_at_the_end_expires(raw: Redis, queue: Queue, ends: Literal["rest", "requeue"]) -> None:
     fence = claimed(raw, "a")
     raw.flushall()
     if ends == "rest":
-        fence.rest()
+        fence.release()
     else:
-        fence.hand_back(Place(queue, "j", "e"), front=True)
+        fence.requeue(RqJobRef(queue, "j", "e"), front=True)
     assert 0 < raw.ttl(keys.fence("j")) <= TTL
 
 
-def test_a_restored_redis_does_not_bring_back_an_older_attempt(raw: Redis, connection: Redis) -> None:
-    """Its fence shows the attempt before: the one that runs takes its place again, and the older one stays out."""
+def test_an_older_copy_of_redis_does_not_revive_an_older_attempt(raw: Redis, connection: Redis) -> None:
     old = claimed(raw, "old")
     snapshot = everything(raw)
     die(raw)
@@ -351,28 +321,27 @@ def test_a_restored_redis_does_not_bring_back_an_older_attempt(raw: Redis, conne
     for key, value in snapshot.items():
         assert value is not None
         raw.restore(key, 0, value)
-    assert new.beat(further=False).cancelled is False
+    assert new.renew_lease(progressed=False).cancelled is False
     assert connection.hmget(keys.fence("j"), "attempt", "owner") == ["2", "new"]
     with pytest.raises(Superseded):
-        old.beat(further=False)
+        old.renew_lease(progressed=False)
 
 
-def test_of_two_attempts_of_one_number_the_first_stays(raw: Redis) -> None:
-    """Redis was emptied, and another worker claimed the job before the one that ran it came back."""
+def test_of_two_attempts_of_one_number_the_owner_of_the_fence_stays(raw: Redis) -> None:
+    """Redis was emptied, and another worker claimed the job before its owner renewed its lease."""
     lost = claimed(raw, "lost")
     raw.flushall()
     found = claimed(raw, "found")
     assert (lost.attempt, found.attempt) == (1, 1)
     with pytest.raises(Superseded):
-        lost.beat(further=False)
-    assert found.beat(further=False).cancelled is False
+        lost.renew_lease(progressed=False)
+    assert found.renew_lease(progressed=False).cancelled is False
 
 
 # --- publish
 
 
-def test_each_event_arrives_once(raw: Redis, connection: Redis) -> None:
-    """Sent twice, sent again with newer ones, sent one by one: in the stream it stands once, in order and whole."""
+def test_each_event_is_published_once_and_in_order(raw: Redis, connection: Redis) -> None:
     fence = claimed(raw, "a")
     events: list[AnyEvent] = [started(), *(progress(seq) for seq in range(2, 8))]
     entries = [entry(said) for said in events]
@@ -385,8 +354,7 @@ def test_each_event_arrives_once(raw: Redis, connection: Redis) -> None:
     assert stream(connection, keys.events("j")) == [flatten(said) for said in events]
 
 
-def test_turning_points_go_to_a_stream_of_their_own(raw: Redis, connection: Redis) -> None:
-    """Once each, too, and nothing else does."""
+def test_lifecycle_events_have_their_own_stream(raw: Redis, connection: Redis) -> None:
     fence = claimed(raw, "a")
     entries = [entry(said) for said in (started(), progress(2), progress(3), done(4))]
     published(fence, entries)
@@ -394,8 +362,7 @@ def test_turning_points_go_to_a_stream_of_their_own(raw: Redis, connection: Redi
     assert [record["type"] for record in stream(connection, keys.lifecycle("j"))] == ["job_started", "training_done"]
 
 
-def test_the_state_is_the_latest_of_everything(raw: Redis, connection: Redis) -> None:
-    """Values stay until another event has newer ones; the status follows the turning points."""
+def test_the_state_has_the_latest_value_of_each_field(raw: Redis, connection: Redis) -> None:
     fence = claimed(raw, "a")
     published(fence, [entry(said) for said in (started(), progress(2), progress(3))])
     state = connection.hgetall(keys.state("j"))
@@ -406,8 +373,7 @@ def test_the_state_is_the_latest_of_everything(raw: Redis, connection: Redis) ->
     assert not {"seq", "v", "job_id", "type", "ts"} & set(state)
 
 
-def test_a_new_attempt_begins_the_state_anew(raw: Redis, connection: Redis) -> None:
-    """Figures of the attempt before are not shown as its own."""
+def test_a_new_attempt_empties_the_state(raw: Redis, connection: Redis) -> None:
     first = claimed(raw, "a")
     published(first, [entry(started()), entry(progress(2))])
     die(raw)
@@ -419,7 +385,6 @@ def test_a_new_attempt_begins_the_state_anew(raw: Redis, connection: Redis) -> N
 
 
 def test_the_result_is_stored_with_the_last_event(raw: Redis, connection: Redis) -> None:
-    """Neither can be without the other, and both are kept for as long."""
     fence = claimed(raw, "a", ttl=77)
     result = TrainResult(job_id="j", attempt=1, status="finished", test_accuracy=0.75).model_dump_json()
     published(fence, [entry(started()), entry(progress(2))])
@@ -430,8 +395,7 @@ def test_the_result_is_stored_with_the_last_event(raw: Redis, connection: Redis)
         assert 0 < connection.ttl(key("j")) <= 77
 
 
-def test_the_meta_is_kept_where_the_job_is(raw: Redis, connection: Redis, queue: Queue) -> None:
-    """A job that RQ has forgotten does not come back as a hash of nothing but meta."""
+def test_meta_is_written_only_to_an_existing_job(raw: Redis, connection: Redis, queue: Queue) -> None:
     fence = claimed(raw, "a")
     published(fence, [entry(started(), meta='{"a": 1}')])
     assert not connection.exists("rq:job:j")
@@ -442,8 +406,8 @@ def test_the_meta_is_kept_where_the_job_is(raw: Redis, connection: Redis, queue:
     assert connection.hget("rq:job:j", "meta") == '{"a": 2}'
 
 
-def test_lost_events_are_noticed(raw: Redis, connection: Redis) -> None:
-    """Redis has fewer than it had taken, as after an older copy of its data was restored: nothing is written."""
+def test_lost_events_are_detected(raw: Redis, connection: Redis) -> None:
+    """An older copy of Redis's data was restored: nothing is written."""
     fence = claimed(raw, "a")
     entries = [entry(progress(seq)) for seq in range(1, 7)]
     published(fence, entries[:2])
@@ -451,11 +415,10 @@ def test_lost_events_are_noticed(raw: Redis, connection: Redis) -> None:
     assert published(fence, entries[4:], before=4) is None
     assert everything(raw) == before
     assert published(fence, entries) == 6
-    assert said_in(connection, keys.events("j")) == [(1, seq) for seq in range(1, 7)]
+    assert event_ids(connection, keys.events("j")) == [(1, seq) for seq in range(1, 7)]
 
 
-def test_lost_events_of_an_earlier_attempt_are_noticed(raw: Redis) -> None:
-    """Though none of the newest is missing."""
+def test_lost_events_of_an_earlier_attempt_are_detected(raw: Redis) -> None:
     first = claimed(raw, "a")
     published(first, [entry(progress(seq)) for seq in (1, 2)])
     die(raw)
@@ -467,8 +430,8 @@ def test_lost_events_of_an_earlier_attempt_are_noticed(raw: Redis) -> None:
     assert everything(raw) == before
 
 
-def test_an_emptied_redis_is_noticed(raw: Redis, connection: Redis) -> None:
-    """Only the fence is put up again; sent from the beginning, everything arrives."""
+def test_an_emptied_redis_is_detected(raw: Redis, connection: Redis) -> None:
+    """Only the fence is restored."""
     fence = claimed(raw, "a")
     entries = [entry(progress(seq)) for seq in range(1, 4)]
     published(fence, entries[:2])
@@ -476,11 +439,10 @@ def test_an_emptied_redis_is_noticed(raw: Redis, connection: Redis) -> None:
     assert published(fence, entries[2:], before=2) is None
     assert connection.keys() == [keys.fence("j")]
     assert published(fence, entries) == 3
-    assert said_in(connection, keys.events("j")) == [(1, 1), (1, 2), (1, 3)]
+    assert event_ids(connection, keys.events("j")) == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_what_an_earlier_attempt_left_goes_under_its_own_number(raw: Redis, connection: Redis) -> None:
-    """The newest attempt publishes what Redis had not taken of an older one, and nothing of it twice."""
+def test_unpublished_events_keep_their_attempt_number(raw: Redis, connection: Redis) -> None:
     first = claimed(raw, "a")
     left = [entry(started()), *(entry(progress(seq)) for seq in range(2, 5))]
     published(first, left[:2])
@@ -488,13 +450,14 @@ def test_what_an_earlier_attempt_left_goes_under_its_own_number(raw: Redis, conn
     second = claimed(raw, "b")
     assert published(second, left) == 0
     assert published(second, [*left, entry(started(attempt=2))]) == 1
-    assert said_in(connection, keys.events("j")) == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1)]
+    assert event_ids(connection, keys.events("j")) == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1)]
     state = connection.hgetall(keys.state("j"))
     assert (state["attempt"], "step" in state) == ("2", False)
 
 
-def test_all_or_nothing_arrives_in_a_full_redis(raw: Redis, connection: Redis, full: Callable[[], None]) -> None:
-    """The first write is refused, so that no event is in one place and not in the other."""
+def test_a_full_redis_takes_all_of_a_publication_or_nothing(
+    raw: Redis, connection: Redis, full: Callable[[], None]
+) -> None:
     fence = claimed(raw, "a")
     published(fence, [entry(started())])
     before = everything(raw)
@@ -507,24 +470,24 @@ def test_all_or_nothing_arrives_in_a_full_redis(raw: Redis, connection: Redis, f
 
 # --- what an attempt that was taken over can still write: nothing
 
-Act = Callable[[Fence, Place], object]
+Act = Callable[[Fence, RqJobRef], object]
 ACTS: dict[str, Act] = {
-    "beat": lambda fence, _: fence.beat(further=False),
-    "further": lambda fence, _: fence.beat(further=True),
+    "beat": lambda fence, _: fence.renew_lease(progressed=False),
+    "further": lambda fence, _: fence.renew_lease(progressed=True),
     "events": lambda fence, _: published(fence, [entry(started()), entry(done(2), result="{}", meta="{}")]),
     "leftovers": lambda fence, _: published(fence, [entry(progress(9, attempt=2))]),
     "nothing": lambda fence, _: published(fence, []),
     "lost": lambda fence, _: published(fence, [], before=99),
-    "front": lambda fence, place: fence.hand_back(place, front=True),
-    "retry": lambda fence, place: fence.hand_back(place, front=False, retries_left=0),
-    "rest": lambda fence, _: fence.rest(),
+    "front": lambda fence, place: fence.requeue(place, front=True),
+    "retry": lambda fence, place: fence.requeue(place, front=False, retries_left=0),
+    "rest": lambda fence, _: fence.release(),
 }
 SILENT = ("front", "retry", "rest")
 
 
 @pytest.mark.parametrize("act", ACTS)
 def test_a_superseded_attempt_writes_nothing_at_all(raw: Redis, queue: Queue, act: str) -> None:
-    """Whatever it tries, everything in Redis stays as it was; not even its longer time to live is set."""
+    """Not even its longer time to live is set."""
     place = taken_from(queue)
     old, new = taken_over(raw)
     published(new, [entry(started(attempt=2), meta="{}")])
@@ -539,68 +502,66 @@ def test_a_superseded_attempt_writes_nothing_at_all(raw: Redis, queue: Queue, ac
     assert everything(raw) == before
     for key in (keys.fence, keys.events, keys.lifecycle, keys.state):
         assert 0 < raw.ttl(key("j")) <= TTL
-    assert new.beat(further=False).cancelled is True
+    assert new.renew_lease(progressed=False).cancelled is True
 
 
 # --- back into the queue
 
 
 @pytest.mark.parametrize("front", [True, False])
-def test_a_job_that_is_handed_back_waits(raw: Redis, connection: Redis, queue: Queue, front: bool) -> None:
-    """Before all others or behind them; it is no longer taken, claimed or running."""
+def test_a_requeued_job_waits(raw: Redis, connection: Redis, queue: Queue, front: bool) -> None:
     place = taken_from(queue)
     fence = claimed(raw, "a")
     for other in ("x", "y"):
         queue.enqueue("worker.jobs.train", PAYLOAD, job_id=other)
-    fence.hand_back(place, front=front)
+    fence.requeue(place, front=front)
     assert queue.get_job_ids() == (["j", "x", "y"] if front else ["x", "y", "j"])
     assert connection.hget("rq:job:j", "status") == "queued"
-    see_that_it_is_no_longer_taken(queue)
-    assert lease_of(raw, "j") == ""
+    assert_not_taken(queue)
+    assert read_lease(raw, "j") == ""
     assert fence_of(raw, "b").claim("j") == Claim("claimed", 2)
 
 
-def test_a_job_waits_once(raw: Redis, queue: Queue) -> None:
-    """One that stands in the queue already keeps its place, however often it is put back."""
+def test_a_requeued_job_waits_once(raw: Redis, queue: Queue) -> None:
     place = taken_from(queue)
     fence = claimed(raw, "a")
     for other in ("x", "j", "y"):
         raw.rpush(queue.key, other)
-    fence.hand_back(place, front=True)
-    fence.hand_back(place, front=False)
-    step_aside(raw, place)
-    assert take_back(raw, "j", place, lease="")
+    fence.requeue(place, front=True)
+    fence.requeue(place, front=False)
+    defer(raw, place)
+    assert reclaim(raw, "j", place, lease="")
     assert queue.get_job_ids() == ["x", "j", "y"]
 
 
 @pytest.mark.parametrize(("left", "then"), [(None, "2"), (1, "1"), (0, "0")])
-def test_retries_are_counted_by_who_hands_back(
+def test_requeue_sets_the_retries_left(
     raw: Redis, connection: Redis, queue: Queue, left: int | None, then: str
 ) -> None:
-    """A number is set, so that a repeated call counts once; without one none is spent."""
+    """Set, not decremented: a repeated call counts once."""
     place = taken_from(queue)
     fence = claimed(raw, "a")
     for _ in range(2):
-        fence.hand_back(place, front=True, retries_left=left)
+        fence.requeue(place, front=True, retries_left=left)
     assert connection.hget("rq:job:j", "retries_left") == then
 
 
-def by_its_owner(fence: Fence, place: Place) -> bool:
-    fence.hand_back(place, front=True, retries_left=7)
+def by_its_owner(fence: Fence, place: RqJobRef) -> bool:
+    fence.requeue(place, front=True, retries_left=7)
     return False
 
 
-def by_a_watcher(fence: Fence, place: Place) -> bool:  # noqa: ARG001 - the signature of the other
+def by_a_watcher(fence: Fence, place: RqJobRef) -> bool:  # noqa: ARG001 - the signature of the other
     connection = place.queue.connection
-    return take_back(connection, "j", place, lease=lease_of(connection, "j"))
+    return reclaim(connection, "j", place, lease=read_lease(connection, "j"))
 
 
 @pytest.mark.parametrize("back", [by_its_owner, by_a_watcher])
 @pytest.mark.parametrize("status", ["finished", "failed", "canceled", "stopped", "none"])
-def test_a_job_that_has_ended_is_left_alone(
-    raw: Redis, queue: Queue, status: str, back: Callable[[Fence, Place], bool]
+def test_a_job_that_has_ended_is_not_requeued(
+    raw: Redis, queue: Queue, status: str, back: Callable[[Fence, RqJobRef], bool]
 ) -> None:
-    """It is cleared from what RQ holds for running, and does not come back into the queue."""
+    """RQ's records of the execution are removed."""
     place = taken_from(queue)
     fence = claimed(raw, "a")
     if status == "none":
@@ -611,13 +572,13 @@ def test_a_job_that_has_ended_is_left_alone(
     assert back(fence, place) is False
     assert queue.get_job_ids() == []
     assert raw.hgetall("rq:job:j") == job
-    see_that_it_is_no_longer_taken(queue)
-    assert lease_of(raw, "j") == ""
+    assert_not_taken(queue)
+    assert read_lease(raw, "j") == ""
 
 
 @pytest.mark.parametrize("status", ["finished", "failed", "canceled", "stopped"])
-def test_a_job_that_ended_meanwhile_is_not_claimed(raw: Redis, queue: Queue, status: str) -> None:
-    """Its worker stood still between taking and claiming it; requeued by RQ, it is claimed again."""
+def test_a_job_that_ended_after_its_take_is_not_claimed(raw: Redis, queue: Queue, status: str) -> None:
+    """Requeued by RQ, it is."""
     taken_from(queue)
     raw.hset("rq:job:j", "status", status)
     assert fence_of(raw, "a").claim("j") == Claim("over", 0)
@@ -626,86 +587,82 @@ def test_a_job_that_ended_meanwhile_is_not_claimed(raw: Redis, queue: Queue, sta
     assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
 
 
-def test_a_dead_job_is_taken_back_to_the_front(raw: Redis, connection: Redis, queue: Queue) -> None:
-    """Its death stays counted, and the next attempt supersedes it should it wake up."""
+def test_a_dead_job_is_reclaimed_to_the_front(raw: Redis, connection: Redis, queue: Queue) -> None:
+    """Its death stays counted, and the next attempt supersedes it."""
     place = taken_from(queue)
     old = claimed(raw, "a")
     queue.enqueue("worker.jobs.train", PAYLOAD, job_id="x")
-    assert take_back(raw, "j", place, lease="a 0")
+    assert reclaim(raw, "j", place, lease="a 0")
     assert queue.get_job_ids() == ["j", "x"]
     assert connection.hmget("rq:job:j", "status", "retries_left") == ["queued", "2"]
-    see_that_it_is_no_longer_taken(queue)
+    assert_not_taken(queue)
     assert connection.hget(keys.fence("j"), "deaths") == "1"
     assert fence_of(raw, "b").claim("j") == Claim("claimed", 2)
     with pytest.raises(Superseded):
-        old.beat(further=False)
+        old.renew_lease(progressed=False)
 
 
 @pytest.mark.parametrize("seen", ["", "a 0", "a", "b 1"])
-def test_a_job_that_lives_is_not_taken_back(raw: Redis, queue: Queue, seen: str) -> None:
-    """Its lease is no longer what the watcher saw: nothing is written."""
+def test_a_job_with_a_newer_lease_is_not_reclaimed(raw: Redis, queue: Queue, seen: str) -> None:
     place = taken_from(queue)
-    claimed(raw, "a").beat(further=False)
+    claimed(raw, "a").renew_lease(progressed=False)
     before = everything(raw)
-    assert not take_back(raw, "j", place, lease=seen)
+    assert not reclaim(raw, "j", place, lease=seen)
     assert everything(raw) == before
 
 
-def test_one_execution_is_taken_back_and_not_the_other(raw: Redis, queue: Queue) -> None:
-    """RQ may hold a job for running twice; the other entry is for its own watcher to judge."""
+def test_one_execution_is_reclaimed_and_not_the_other(raw: Redis, queue: Queue) -> None:
+    """RQ may list two executions of one job."""
     place = taken_from(queue, "one")
     raw.zadd(queue.started_job_registry.key, {"j:two": 1, "k:one": 1})
     raw.hset("rq:execution:j:two", "worker_name", "w")
-    assert take_back(raw, "j", place, lease="")
+    assert reclaim(raw, "j", place, lease="")
     assert raw.zrange(queue.started_job_registry.key, 0, -1) == [b"j:two", b"k:one"]
     assert raw.exists("rq:execution:j:two")
 
 
-def test_stepping_aside_leaves_the_other_attempt_alone(raw: Redis, connection: Redis, queue: Queue) -> None:
-    """Its lease and fence stay as they are, the job goes behind all others, and its status is not touched."""
+def test_deferring_leaves_the_running_attempt_alone(raw: Redis, connection: Redis, queue: Queue) -> None:
     place = taken_from(queue, "mine")
     runs = claimed(raw, "other")
     queue.enqueue("worker.jobs.train", PAYLOAD, job_id="x")
     fenced = connection.hgetall(keys.fence("j"))
-    step_aside(raw, place)
-    step_aside(raw, place)
-    assert lease_of(raw, "j") == "other 0"
+    defer(raw, place)
+    defer(raw, place)
+    assert read_lease(raw, "j") == "other 0"
     assert connection.hgetall(keys.fence("j")) == fenced
     assert queue.get_job_ids() == ["x", "j"]
     assert connection.hget("rq:job:j", "status") == "started"
-    see_that_it_is_no_longer_taken(queue)
-    assert runs.beat(further=False).cancelled is False
+    assert_not_taken(queue)
+    assert runs.renew_lease(progressed=False).cancelled is False
 
 
 # --- the end
 
 
-def test_rest_ends_the_attempt(raw: Redis, connection: Redis) -> None:
-    """Lease and cancellation are gone, the deaths forgotten; asked twice, it is the same."""
+def test_release_ends_the_attempt(raw: Redis, connection: Redis) -> None:
     fence = claimed(raw, "a")
     raw.set(keys.cancel("j"), "1")
     for _ in range(2):
-        fence.rest()
+        fence.release()
         assert connection.keys() == [keys.fence("j")]
         assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "0", "request": "r"}
 
 
-def test_a_full_redis_kills_no_attempt(raw: Redis, queue: Queue, full: Callable[[], None]) -> None:
-    """A lease is renewed, an attempt ended and a job put back where Redis takes nothing that needs memory."""
+def test_leases_and_requeues_work_in_a_full_redis(raw: Redis, queue: Queue, full: Callable[[], None]) -> None:
     place = taken_from(queue)
     fence = claimed(raw, "a")
     raw.pexpire(keys.lease("j"), LEASE_MS // 2)
     full()
-    assert fence.beat(further=True).cancelled is False
-    assert lease_of(raw, "j") == "a 1"
+    assert fence.renew_lease(progressed=True).cancelled is False
+    assert read_lease(raw, "j") == "a 1"
     assert raw.pttl(keys.lease("j")) > LEASE_MS // 2
-    fence.hand_back(place, front=True)
+    fence.requeue(place, front=True)
     assert queue.get_job_ids() == ["j"]
-    fence.beat(further=False)
-    assert take_back(raw, "j", place, lease="a 2")
-    fence.beat(further=False)
-    fence.rest()
-    assert lease_of(raw, "j") == ""
+    fence.renew_lease(progressed=False)
+    assert reclaim(raw, "j", place, lease="a 2")
+    fence.renew_lease(progressed=False)
+    fence.release()
+    assert read_lease(raw, "j") == ""
 
 
 # --- any order of it all
@@ -713,7 +670,7 @@ def test_a_full_redis_kills_no_attempt(raw: Redis, queue: Queue, full: Callable[
 
 @dataclass
 class Attempt:
-    """One execution as this test knows it."""
+    """An execution as this test knows it."""
 
     fence: Fence
     number: int = 0
@@ -750,8 +707,8 @@ STEPS = st.lists(
 
 @hypothesis_settings(max_examples=300)
 @given(steps=STEPS)
-def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int, What]]) -> None:
-    """Three executions in any order: one that a newer has followed changes nothing, and no event is lost or doubled."""
+def test_only_the_newest_attempt_writes(redis_url: str, steps: list[tuple[int, What]]) -> None:
+    """Three executions in any order; no event is lost or doubled."""
     raw, connection = Redis.from_url(redis_url), Redis.from_url(redis_url, decode_responses=True)
     raw.flushall()
     queue = Queue("preflight", connection=raw, serializer=JSONSerializer)
@@ -762,10 +719,10 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
         one, before = executions[who], everything(raw)
         match what:
             case "claim":
-                free = lease_of(raw, "j") == ""
-                claim = one.fence.claim("j", deaths_allowed=1000)  # how often it dies is not what this is about
-                mine = lease_of(raw, "j").startswith(f"w{who} ")
-                assert (claim.word == "claimed") == (free or mine)
+                free = read_lease(raw, "j") == ""
+                claim = one.fence.claim("j", max_deaths=1000)  # how often it dies is not what this is about
+                mine = read_lease(raw, "j").startswith(f"w{who} ")
+                assert (claim.status == "claimed") == (free or mine)
                 if free:
                     newest += 1
                     executions[who] = Attempt(one.fence, newest)
@@ -774,11 +731,11 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
             case "die":
                 die(raw)
             case "take back":
-                take_back(raw, "j", place, lease=lease_of(raw, "j"))
+                reclaim(raw, "j", place, lease=read_lease(raw, "j"))
             case "aside":
-                lease = lease_of(raw, "j")
-                step_aside(raw, place)
-                assert lease_of(raw, "j") == lease
+                lease = read_lease(raw, "j")
+                defer(raw, place)
+                assert read_lease(raw, "j") == lease
             case _ if one.number == 0:
                 continue
             case _ if one.number < newest:
@@ -788,7 +745,7 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
             case _:
                 act(one, what, place, superseded=False)
         assert raw.llen(queue.key) <= 1
-    heard = said_in(connection, keys.events("j"))
+    heard = event_ids(connection, keys.events("j"))
     assert heard == sorted(heard)
     for number in range(1, newest + 1):
         seqs = [seq for attempt, seq in heard if attempt == number]
@@ -797,12 +754,12 @@ def test_only_the_newest_attempt_is_heard(redis_url: str, steps: list[tuple[int,
         assert one.taken <= len([0 for attempt, _ in heard if attempt == one.number]) <= one.said
 
 
-def act(one: Attempt, what: What, place: Place, *, superseded: bool) -> None:
-    """Have an attempt do something, once it is known whether a newer one has followed."""
+def act(one: Attempt, what: What, place: RqJobRef, *, superseded: bool) -> None:
+    """Act for an attempt that is superseded or not."""
     if what == "hand back":
-        one.fence.hand_back(place, front=True)
+        one.fence.requeue(place, front=True)
     elif what == "rest":
-        one.fence.rest()
+        one.fence.release()
     elif superseded:
         with pytest.raises(Superseded):
             say(one, what)
@@ -812,7 +769,7 @@ def act(one: Attempt, what: What, place: Place, *, superseded: bool) -> None:
 
 def say(one: Attempt, what: What) -> None:
     if what == "beat":
-        one.fence.beat(further=False)
+        one.fence.renew_lease(progressed=False)
         return
     if what != "repeat":
         one.said += 2

@@ -8,7 +8,7 @@ import pytest
 from faults.machines import Proxy, RedisServer
 from redis import Redis
 from services import StartWorker, digits_job, wait_for, wait_until
-from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
+from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
 from worker.client import Client
 from worker.config.settings import Settings
@@ -16,7 +16,7 @@ from worker.config.settings import Settings
 
 @pytest.fixture
 def proxy(server: RedisServer, tmp_path: Path) -> Iterator[Proxy]:
-    """A way to it that can be cut."""
+    """A proxy to Redis that can be cut."""
     proxy = Proxy(tmp_path / "proxy.sock", server.path)
     proxy.open()
     yield proxy
@@ -29,8 +29,9 @@ def client(server: RedisServer, settings: Settings, tmp_path: Path) -> Client:
     return Client(server.url, queue=settings.queue, outbox=tmp_path / "outbox")
 
 
-def test_redis_cut_across_the_end(proxy: Proxy, client: Client, settings: Settings, start_worker: StartWorker) -> None:
-    """A job that ends while Redis is away is finished when it is back: not failed, not run again."""
+def test_a_job_that_ends_without_redis_is_finished(
+    proxy: Proxy, client: Client, settings: Settings, start_worker: StartWorker
+) -> None:
     client.enqueue(digits_job(job_id="job", epochs=10))
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": proxy.url})
     until_checkpoint(client, "job", 1)
@@ -42,13 +43,14 @@ def test_redis_cut_across_the_end(proxy: Proxy, client: Client, settings: Settin
     proxy.open()
     state = wait_for(client, "job")
     assert (state.status, state.attempt) == ("finished", 1)
-    see_that_nothing_is_doubled(client, "job")
+    assert_nothing_duplicated(client, "job")
     assert (settings.artifact_dir / "job" / "manifest.json").exists()
 
 
 @pytest.mark.slow  # tests/acceptance/test_faults.py empties Redis, too
-def test_redis_comes_back_empty(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
-    """The running job ends with all its events; a queued one is enqueued again from the outbox; both are said."""
+def test_an_emptied_redis_gets_all_events_and_queued_jobs(
+    server: RedisServer, client: Client, start_worker: StartWorker
+) -> None:
     client.enqueue(long_job("running"), ensure=True)
     client.enqueue(digits_job(job_id="waiting"), ensure=True)
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url, **FREQUENT})
@@ -60,22 +62,21 @@ def test_redis_comes_back_empty(server: RedisServer, client: Client, start_worke
     assert "waiting" in client.resubmit()
     assert wait_for(client, "running").status == "finished"
     assert wait_for(client, "waiting").status == "finished"
-    events = see_that_nothing_is_doubled(client, "running")
+    events = assert_nothing_duplicated(client, "running")
     assert events[0].type == "job_started"
-    assert "redis_lost_its_data" in worker.output()
+    assert "redis_data_loss_detected" in worker.output()
     assert Redis.from_url(server.url).scard("rq:workers") == 1
     assert client.resubmit() == []
     assert list(client._outbox.ids()) == []
     assert worker.process.poll() is None
 
 
-def test_a_producer_that_finds_no_redis_keeps_its_job(
+def test_ensure_keeps_the_job_in_the_outbox_without_redis(
     server: RedisServer, client: Client, start_worker: StartWorker
 ) -> None:
-    """`ensure` keeps the job in the outbox, and `resubmit` enqueues it once Redis is there."""
     server.kill()
-    handle = client.enqueue(digits_job(job_id="job"), ensure=True)
-    assert (handle.created, handle.waiting) == (False, True)
+    enqueued = client.enqueue(digits_job(job_id="job"), ensure=True)
+    assert (enqueued.created, enqueued.waiting) == (False, True)
     server.start()
     assert client.resubmit() == ["job"]
     start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})

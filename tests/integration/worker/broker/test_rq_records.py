@@ -1,4 +1,4 @@
-"""RQ's records of a job as we write them: RQ's own classes, whichever version is installed, read them as their own."""
+"""RQ's records of a job: RQ's own classes, of the installed version, read what we write."""
 
 import time
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
 from worker.broker import keys
-from worker.broker.fencing import Fence, Place, Superseded
+from worker.broker.fencing import Fence, Superseded
 from worker.broker.replies import text
+from worker.broker.requeue import RqJobRef
 from worker.broker.rq_records import Execution, RqRecords, failed, finished
-from worker.queue.untrusted_job import SafeJob, load
+from worker.queue.untrusted_job import UntrustedJob, fetch_job
 from worker.wire import FUNCTION, TrainResult
 
 JOB: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
@@ -26,7 +27,7 @@ TTL = 1000
 class Running:
     """A job that a worker executes."""
 
-    job: SafeJob
+    job: UntrustedJob
     execution: Execution
     fence: Fence
     records: RqRecords
@@ -39,11 +40,11 @@ def running(raw: Redis, queue: Queue, **options: object) -> Running:
     raw.lmove(queue.key, queue.intermediate_queue_key)
     worker = Worker([queue], connection=raw, serializer=JSONSerializer)
     worker.register_birth()
-    records = RqRecords(raw, queue, worker.name, accepted_ttl=TTL)
-    job, execution = load(rq_job.id, raw), Execution("e" * 32, time.time())
+    records = RqRecords(raw, queue, worker.name, acceptance_ttl=TTL)
+    job, execution = fetch_job(rq_job.id, raw), Execution("e" * 32, time.time())
     records.begin_execution(job, execution)
     fence = Fence(raw, "j", f"{worker.name}/{execution.id}", ttl=TTL, request="r")
-    assert fence.claim("j").word == "claimed"
+    assert fence.claim("j").status == "claimed"
     records.start_job(job, execution, fence)
     return Running(job, execution, fence, records, worker)
 
@@ -52,8 +53,7 @@ def stored(raw: Redis) -> Job:
     return Job.fetch("j", connection=raw, serializer=JSONSerializer)
 
 
-def test_a_started_job_is_running_for_rq(raw: Redis, queue: Queue) -> None:
-    """Status, worker, registry, execution and the worker's own state."""
+def test_rq_reads_a_started_job(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue)
     job = stored(raw)
     assert (job.get_status(), job.worker_name, job.started_at is not None) == (JobStatus.STARTED, one.worker.name, True)
@@ -62,12 +62,12 @@ def test_a_started_job_is_running_for_rq(raw: Redis, queue: Queue) -> None:
     assert raw.llen(queue.intermediate_queue_key) == 0
     (worker,) = Worker.all(connection=raw, serializer=JSONSerializer)
     assert (worker.get_state(), worker.get_current_job_id()) == ("busy", "j")
-    one.records.keep_execution(one.job, one.execution)
+    one.records.renew_execution(one.job, one.execution)
     assert stored(raw).last_heartbeat is not None
 
 
-def test_a_success_is_one_for_rq(raw: Redis, queue: Queue) -> None:
-    """Status, result, registries and time to live are as RQ writes them; recorded again it changes nothing."""
+def test_rq_reads_a_success(raw: Redis, queue: Queue) -> None:
+    """Recorded again, nothing changes."""
     one = running(raw, queue, result_ttl=77, meta={"a": 1})
     for _ in range(2):
         one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
@@ -82,12 +82,12 @@ def test_a_success_is_one_for_rq(raw: Redis, queue: Queue) -> None:
     assert job.get_executions() == []
     one.worker.refresh()
     assert (one.worker.successful_job_count, one.worker.failed_job_count) == (1, 0)
-    one.records.keep_execution(one.job, one.execution)
+    one.records.renew_execution(one.job, one.execution)
     assert queue.started_job_registry.get_job_ids() == []
 
 
-def test_an_end_is_recorded_once_whoever_comes_round_with_it(raw: Redis, queue: Queue) -> None:
-    """A second taking of the job, from before its end, finds it done; enqueued again, it is recorded again."""
+def test_an_end_is_recorded_once(raw: Redis, queue: Queue) -> None:
+    """Enqueued again, the job's end is recorded again."""
     one, again = running(raw, queue), Execution("f" * 32, time.time())
     one.records.begin_execution(one.job, again)
     raw.rpush(queue.intermediate_queue_key, "j")
@@ -102,8 +102,8 @@ def test_an_end_is_recorded_once_whoever_comes_round_with_it(raw: Redis, queue: 
     assert len(stored(raw).results()) == 2
 
 
-def test_a_failure_is_one_for_rq(raw: Redis, queue: Queue) -> None:
-    """With its sentence, and a time to live of the result, too, which RQ's own default lacks."""
+def test_rq_reads_a_failure(raw: Redis, queue: Queue) -> None:
+    """The result has a time to live, which RQ's own lacks."""
     one = running(raw, queue, retry=Retry(max=2))
     one.records.end_job(one.job, "j", failed(one.job, "diverged: too fast"), one.execution, one.fence)
     job = stored(raw)
@@ -117,30 +117,27 @@ def test_a_failure_is_one_for_rq(raw: Redis, queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["finished", "failed"])
-def test_what_shall_not_be_kept_is_gone_at_once(raw: Redis, queue: Queue, outcome: str) -> None:
-    """`result_ttl=0`, `failure_ttl=0`: nothing of RQ's is left, and it can be recorded again."""
+def test_a_ttl_of_zero_deletes_the_records(raw: Redis, queue: Queue, outcome: str) -> None:
     one = running(raw, queue, result_ttl=0, failure_ttl=0)
     end = finished(one.job, RESULT) if outcome == "finished" else failed(one.job, "why")
     for _ in range(2):
         one.records.end_job(one.job, "j", end, one.execution, one.fence)
-        one.records.keep_execution(one.job, one.execution)
+        one.records.renew_execution(one.job, one.execution)
     left = [text(key) for key in raw.keys("rq:*") if "worker" not in text(key)]
     assert left == ["rq:queues"]
 
 
-def test_what_shall_be_kept_for_ever_is(raw: Redis, queue: Queue) -> None:
-    """`result_ttl=-1`."""
+def test_a_ttl_of_minus_one_keeps_the_records(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue, result_ttl=-1)
     one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert raw.ttl("rq:job:j") == raw.ttl(keys.rq_results("j")) == -1
     assert raw.zscore(queue.finished_job_registry.key, "j") == float("inf")
 
 
-def test_an_attempt_that_was_taken_over_records_nothing(raw: Redis, queue: Queue) -> None:
-    """Neither the start nor the end of its job."""
+def test_a_superseded_attempt_records_nothing(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue)
     raw.delete(keys.lease("j"))
-    assert Fence(raw, "j", "other/x", ttl=TTL, request="r").claim("j").word == "claimed"
+    assert Fence(raw, "j", "other/x", ttl=TTL, request="r").claim("j").status == "claimed"
     with pytest.raises(Superseded):
         one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     with pytest.raises(Superseded):
@@ -148,10 +145,10 @@ def test_an_attempt_that_was_taken_over_records_nothing(raw: Redis, queue: Queue
     assert stored(raw).get_status() == JobStatus.STARTED
 
 
-def test_a_job_handed_back_leaves_no_execution(raw: Redis, queue: Queue) -> None:
-    """No stale id in `rq:executions:<id>`, which RQ's deletion of the job stumbles over."""
+def test_a_requeued_job_leaves_no_execution(raw: Redis, queue: Queue) -> None:
+    """RQ's deletion of the job fails on a stale id."""
     one = running(raw, queue, result_ttl=0)
-    one.records.requeue(one.job, Place(queue, "j", one.execution.id), one.fence, front=True)
+    one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
     assert queue.get_job_ids() == ["j"]
     assert not raw.exists(keys.rq_executions("j"), keys.rq_worker_executions(one.worker.name))
     stored(raw).delete()
@@ -161,13 +158,12 @@ def test_a_job_handed_back_leaves_no_execution(raw: Redis, queue: Queue) -> None
 # --- a Redis that lost its data
 
 
-def test_a_running_job_is_restored(raw: Redis, queue: Queue) -> None:
-    """The next sign of life says that records were lost; restored, RQ knows the job as before, and can end it."""
+def test_records_of_a_running_job_are_restored(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue, result_ttl=77, meta={"a": 1}, description="mine")
     raw.flushall()
-    assert one.fence.beat(further=False).records_lost
+    assert one.fence.renew_lease(progressed=False).records_lost
     one.records.start_job(one.job, one.execution, one.fence)
-    assert not one.fence.beat(further=False).records_lost
+    assert not one.fence.renew_lease(progressed=False).records_lost
     job = stored(raw)
     assert (job.get_status(), job.meta, job.description, job.result_ttl) == (JobStatus.STARTED, {"a": 1}, "mine", 77)
     assert queue.started_job_registry.get_job_ids(cleanup=False) == ["j"]
@@ -176,17 +172,15 @@ def test_a_running_job_is_restored(raw: Redis, queue: Queue) -> None:
 
 
 def test_a_job_is_requeued_although_its_records_were_lost(raw: Redis, queue: Queue) -> None:
-    """As at a redeploy right after Redis came back empty."""
     one = running(raw, queue)
     raw.flushall()
-    one.records.requeue(one.job, Place(queue, "j", one.execution.id), one.fence, front=True)
+    one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
     assert queue.get_job_ids() == ["j"]
     assert stored(raw).get_status() == JobStatus.QUEUED
-    assert load("j", raw).args == [JOB]
+    assert fetch_job("j", raw).args == [JOB]
 
 
 def test_a_job_ends_although_its_records_were_lost(raw: Redis, queue: Queue) -> None:
-    """As where the data is lost between the last sign of life and the end."""
     one = running(raw, queue)
     raw.flushall()
     one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
@@ -194,13 +188,12 @@ def test_a_job_ends_although_its_records_were_lost(raw: Redis, queue: Queue) -> 
     assert queue.started_job_registry.get_job_ids(cleanup=False) == []
 
 
-def test_a_job_that_somebody_deleted_stays_deleted(raw: Redis, queue: Queue) -> None:
-    """Redis has lost nothing: the fence is there."""
+def test_a_deleted_job_stays_deleted(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue)
     stored(raw).delete()
-    assert not one.fence.beat(further=False).records_lost
+    assert not one.fence.renew_lease(progressed=False).records_lost
     one.records.start_job(one.job, one.execution, one.fence)
-    one.records.requeue(one.job, Place(queue, "j", one.execution.id), one.fence, front=True)
+    one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
     assert not raw.exists("rq:job:j")
     assert queue.get_job_ids() == []
 
@@ -208,14 +201,13 @@ def test_a_job_that_somebody_deleted_stays_deleted(raw: Redis, queue: Queue) -> 
 # --- keys of one job that hold something else
 
 
-def test_keys_of_another_type_harm_nothing(raw: Redis, queue: Queue) -> None:
-    """RQ's keys of the job itself are replaced."""
+def test_job_keys_of_another_type_are_replaced(raw: Redis, queue: Queue) -> None:
     for key in (keys.rq_executions("j"), keys.rq_results("j")):
         raw.set(key, "1")
     one = running(raw, queue)
     raw.delete(keys.rq_execution("j", one.execution.id))
     raw.set(keys.rq_execution("j", one.execution.id), "1")
     raw.set(keys.rq_worker_executions(one.worker.name), "1")
-    one.records.keep_execution(one.job, one.execution)
+    one.records.renew_execution(one.job, one.execution)
     one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert stored(raw).return_value() == RESULT.model_dump(mode="json", exclude_none=True)

@@ -1,4 +1,4 @@
-"""Redis behind TLS: a worker that trusts its certificate works as ever, one that does not says so and ends."""
+"""Redis behind TLS: verified connections work, others end the worker with one sentence."""
 
 import asyncio
 import ssl
@@ -20,11 +20,11 @@ from worker.config.settings import Settings, service_environment
 
 @contextmanager
 def tls_in_front_of(unix_url: str, certificate: trustme.LeafCert) -> Iterator[int]:
-    """Take TLS connections and pass what comes in on to a socket; yields the port."""
+    """Forward TLS connections to a socket; yields the port."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     certificate.configure_cert(context)
 
-    async def pump(source: StreamReader, sink: StreamWriter) -> None:
+    async def publish_pending(source: StreamReader, sink: StreamWriter) -> None:
         with suppress(OSError):
             while data := await source.read(65_536):
                 sink.write(data)
@@ -33,7 +33,7 @@ def tls_in_front_of(unix_url: str, certificate: trustme.LeafCert) -> Iterator[in
 
     async def connect(reader: StreamReader, writer: StreamWriter) -> None:
         inner_reader, inner_writer = await asyncio.open_unix_connection(unix_url.removeprefix("unix://"))
-        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+        await asyncio.gather(publish_pending(reader, inner_writer), publish_pending(inner_reader, writer))
 
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda loop, context: None)  # noqa: ARG005 - refused handshakes are what is tested
@@ -55,13 +55,13 @@ def tls_in_front_of(unix_url: str, certificate: trustme.LeafCert) -> Iterator[in
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
-    """A file with the certificate of whoever signed that of Redis."""
+    """The certificate file of the authority that signed Redis's."""
     return tmp_path / "ca.pem"
 
 
 @pytest.fixture
 def port(settings: Settings, authority: Path) -> Iterator[int]:
-    """Where the test's Redis answers over TLS, as localhost."""
+    """The TLS port of the test's Redis on localhost."""
     signer = trustme.CA()
     signer.cert_pem.write_to_path(str(authority))
     with tls_in_front_of(settings.redis_url, signer.issue_cert("localhost")) as port:
@@ -69,7 +69,6 @@ def port(settings: Settings, authority: Path) -> Iterator[int]:
 
 
 def test_a_job_runs_over_tls(port: int, authority: Path, start_worker: StartWorker) -> None:
-    """Enqueued, run by a real worker and watched through verified connections."""
     url = f"rediss://localhost:{port}/0?ssl_ca_certs={authority}"
     client = Client(url)
     client.enqueue(digits_job(job_id="secret"))

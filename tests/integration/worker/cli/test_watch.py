@@ -1,4 +1,4 @@
-"""`preflight watch` as a person sees it, in a real pseudo terminal, beside a real Redis that is killed meanwhile."""
+"""`preflight watch` in a pseudo terminal, with a Redis that is killed meanwhile."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faults.machines import RedisServer
-from pydantic import JsonValue
+from job_events import done, event, progress, started
 from redis import Redis
 from services import digits_job
 
@@ -22,7 +22,7 @@ from worker.broker import keys
 from worker.client import Client, Silence
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
-from worker.wire import EVENT, AnyEvent
+from worker.wire import AnyEvent
 
 COMMAND = [sys.executable, "-P", "-m", "worker.cli"]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -31,28 +31,8 @@ BACK = "\x1b[?1049l"
 """Leaves the alternate screen."""
 
 
-def event(kind: str, seq: int, attempt: int = 1, **fields: JsonValue) -> AnyEvent:
-    header = {"type": kind, "job_id": "job", "attempt": attempt, "seq": seq, "ts": 1e9 + seq}
-    return EVENT.validate_python({**header, **fields})
-
-
-def started(seq: int, attempt: int = 1) -> AnyEvent:
-    return event("job_started", seq, attempt, worker="host.7", dataset="digits", model="cnn", epochs=2, batch_size=32)
-
-
-def progress(seq: int, step: int) -> AnyEvent:
-    return event("progress", seq, epoch=1, epochs=2, step=step, steps=100, loss=1 / step, accuracy=step / 100,
-                 samples_per_s=1000, eta_s=9)  # fmt: skip
-
-
-def done(seq: int) -> AnyEvent:
-    return event("training_done", seq, test_accuracy=0.98, test_loss=0.1, epochs=2, best_epoch=2, stopped_early=False,
-                 train_seconds=2, samples_per_s=1000, measured_epoch_s=1, artifact="/models/job",
-                 model_sha256="0" * 64)  # fmt: skip
-
-
 class Terminal:
-    """A pseudo terminal with a command in it, of which it is the controlling one."""
+    """A command in its controlling pseudo terminal."""
 
     def __init__(self, environment: dict[str, str], *arguments: str, columns: int, rows: int) -> None:
         self._master, slave = pty.openpty()
@@ -67,7 +47,7 @@ class Terminal:
 
     @property
     def output(self) -> str:
-        """Everything that was written so far."""
+        """Everything written so far."""
         return self._raw.decode(errors="replace")
 
     def until(self, words: str) -> str:
@@ -90,7 +70,7 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """What was drawn last, without colours; behind the alternate screen, what stays."""
+        """The last drawing without colors; after the alternate screen, what remains."""
         output = self.output
         return CONTROL.sub("", output.rpartition(BACK if BACK in output else HOME)[2])
 
@@ -100,7 +80,7 @@ class Terminal:
             return self.process.poll() is None
         try:
             self._raw += os.read(self._master, 1 << 16)
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # the other end is closed
             return False
         return True
 
@@ -110,7 +90,7 @@ StartTerminal = Callable[..., Terminal]
 
 @pytest.fixture
 def start_terminal() -> Iterator[StartTerminal]:
-    """Start commands in terminals; what still runs after the test is killed."""
+    """Start commands in terminals; kill them after the test."""
     started: list[Terminal] = []
 
     def start(environment: dict[str, str], *arguments: str, columns: int = 80, rows: int = 24) -> Terminal:
@@ -128,27 +108,27 @@ def environment(settings: Settings) -> dict[str, str]:
     return dict(service_environment(settings))
 
 
-def tell(server: RedisServer, *events: AnyEvent) -> None:
+def publish_all(server: RedisServer, *events: AnyEvent) -> None:
     connection = Redis.from_url(server.url)
     for one in events:
         publish(connection, one, ttl=600)
 
 
-def test_a_redis_that_is_killed_loses_a_watcher_nothing(
+def test_watch_survives_an_outage_of_redis(
     server: RedisServer, environment: dict[str, str], start_terminal: StartTerminal, request: pytest.FixtureRequest
 ) -> None:
-    """Live and line by line: both say that they wait, go on with the next event, and end with the job's exit code.
+    """Live and as lines: both report the wait, continue with the next event, and exit with the job's code.
 
-    The first event is no longer in the capped stream, so that the live view has it from the lifecycle.
+    The capped stream has dropped the first event; the live view has it from the lifecycle stream.
     """
-    tell(server, started(1), progress(2, 10))
+    publish_all(server, started(1), progress(1, 10, seq=2))
     Redis.from_url(server.url).xtrim(keys.events("job"), maxlen=1, approximate=False)
     environment["PREFLIGHT_REDIS_URL"] = server.url
     screen = start_terminal(environment, "watch", "job")
     lines = subprocess.Popen(
         [*COMMAND, "watch", "job"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert "cnn on digits, 2 epochs" in screen.until("step 10/100")
+    assert "cnn on digits, 4 epochs" in screen.until("step 10/100")
     request.addfinalizer(lines.kill)
     assert lines.stdout is not None
     assert lines.stderr is not None
@@ -157,11 +137,11 @@ def test_a_redis_that_is_killed_loses_a_watcher_nothing(
     screen.until("waiting for Redis, which cannot be reached")
     assert lines.stderr.readline() == "waiting for Redis, which cannot be reached\n"
     server.start()
-    tell(server, progress(3, 20))
+    publish_all(server, progress(1, 20, seq=3))
     assert "waiting for Redis" not in screen.until("step 20/100")
-    tell(server, event("warning", 4, message="\x1b[2J[red]\u202e"), done(5))
+    publish_all(server, event("warning", seq=4, message="\x1b[2J[red]\u202e"), done(5))
     assert screen.end() == 0
-    assert "test accuracy 98.00%" in screen.screen
+    assert "test accuracy 98.76%" in screen.screen
     assert "\\x1b[2J[red]\\u202e" in screen.screen
     after, _ = lines.communicate(timeout=30)
     assert lines.returncode == 0
@@ -169,24 +149,25 @@ def test_a_redis_that_is_killed_loses_a_watcher_nothing(
     assert "\x1b" not in after
 
 
-def test_ctrl_c_leaves_the_job_alone(
+@pytest.mark.usefixtures("signals_heard")
+def test_ctrl_c_does_not_stop_the_job(
     client: Client, environment: dict[str, str], start_terminal: StartTerminal
 ) -> None:
-    """In a small terminal: it says so, the exit code is 130, the cursor is back, and the job still waits."""
+    """In a small terminal: a message, exit code 130, the cursor restored, the job still queued."""
     client.enqueue(digits_job(job_id="first"))
     client.enqueue(digits_job(job_id="second"))
     screen = start_terminal({**environment, "NO_COLOR": "1"}, "watch", "second", columns=40, rows=20)
-    screen.until("waits in the queue, 1 before it")
+    screen.until("queued, 1 job ahead")
     screen.type("\x03")
     assert screen.end() == 130
-    assert "second goes on" in screen.screen
+    assert "second continues" in screen.screen
     assert screen.output.rindex("\x1b[?25h") > screen.output.rindex("\x1b[?25l")
     assert "\x1b[3" not in screen.output
     assert client.status("second").status == "queued"
 
 
 def test_the_exit_code_is_the_jobs(client: Client, environment: dict[str, str], start_terminal: StartTerminal) -> None:
-    """3 for one that was cancelled, with and without a terminal that can be drawn on."""
+    """3 for a cancelled job, live and plain."""
     client.enqueue(digits_job(job_id="unwanted"))
     client.cancel("unwanted")
     screen = start_terminal(environment, "watch", "unwanted", columns=200, rows=50)
@@ -197,19 +178,18 @@ def test_the_exit_code_is_the_jobs(client: Client, environment: dict[str, str], 
     assert plain.output == "cancelled cancelled in the queue\r\n"
 
 
-def test_a_follower_hears_nothing_twice(server: RedisServer) -> None:
-    """Not from a Redis that came back empty and was told everything again, and all that is new."""
-    told = [started(1), progress(2, 10), progress(3, 20)]
-    tell(server, *told)
+def test_a_subscriber_receives_no_event_twice(server: RedisServer) -> None:
+    """Also from a Redis that came back empty and received all events again."""
+    events = [started(1), progress(1, 10, seq=2), progress(1, 20, seq=3)]
+    publish_all(server, *events)
     client = Client(server.url)
     following = client.follow("job")
-    assert [next(following) for _ in told] == told
+    assert [next(following) for _ in events] == events
     server.kill()
     server.empty()
-    said = next(following)
-    while not (isinstance(said, Silence) and said.trouble):
-        said = next(following)
+    while not (isinstance(update := next(following), Silence) and update.redis_problem):
+        pass
     server.start()
-    tell(server, *told, progress(4, 30), started(1, attempt=2), done(5))
-    heard = [said for said in following if not isinstance(said, Silence)]
-    assert [(said.attempt, said.seq) for said in heard] == [(1, 4), (2, 1), (1, 5)]
+    publish_all(server, *events, progress(1, 30, seq=4), started(1, attempt=2), done(5))
+    received = [update for update in following if not isinstance(update, Silence)]
+    assert [(event.attempt, event.seq) for event in received] == [(1, 4), (2, 1), (1, 5)]

@@ -1,4 +1,4 @@
-"""`preflight jobs` and what TAB completes, against a real Redis and in a real bash."""
+"""`preflight jobs`, `Client.jobs` and shell completion, with a real Redis and a real bash."""
 
 import json
 import os
@@ -16,21 +16,20 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import run
+from listed_jobs import fill
 from pydantic import JsonValue
 from redis import Redis
 from redis.client import Pipeline
 from services import digits_job
 from web import serving
 
-from bench.listing import fill
 from worker.broker import keys
 from worker.broker.embedded_redis import redis_server
 from worker.broker.replies import text
-from worker.cli import main
-from worker.cli.completion import PATIENCE, names
+from worker.cli.completion import REDIS_TIMEOUT, names
 from worker.client import Client
-from worker.client.rq_ids import SMALLEST_PAGE
+from worker.client.job_list import MIN_PAGE_SIZE
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
 from worker.queue.reaper import RAW
@@ -41,10 +40,6 @@ from worker.wire import EVENT, Status
 def _environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in service_environment(settings).items():
         monkeypatch.setenv(name, value)
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
 
 
 def listed(*arguments: str) -> list[str]:
@@ -64,7 +59,7 @@ def begin(settings: Settings, job_id: str, ts: float) -> None:
 
 @pytest.fixture
 def five(settings: Settings, client: Client, connection: Redis) -> Client:
-    """Five jobs: one that failed a day ago, one cancelled, one running for five minutes, and two that wait."""
+    """Five jobs: one failed three days ago, one cancelled, one running for five minutes, and two queued."""
     now = time.time()
     for job_id in ("failed", "cancelled", "running", "waiting", "strange"):
         client.enqueue(digits_job(job_id=job_id))
@@ -86,23 +81,23 @@ def five(settings: Settings, client: Client, connection: Redis) -> Client:
 
 @pytest.mark.usefixtures("five")
 def test_jobs_are_listed_newest_last() -> None:
-    """With status, age, how long it took, epoch, accuracy and why; of those that wait, the last enqueued last."""
+    """With status, age, duration, epoch, accuracy and reason; of queued jobs, the last enqueued last."""
     lines = run("jobs").stdout.splitlines()
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
-    assert rows["JOB"] == "STATUS AGE TOOK EPOCH ACCURACY WHY"
-    assert rows["failed"] == "failed 3 d 2 h diverged\\x1b[2J"
-    assert re.fullmatch(r"running \d+ s 5 min 2/3 97\.50%", rows["running"])
-    assert re.fullmatch(r"cancelled \d+ s", rows["cancelled"])
-    assert re.fullmatch(r"queued \d+ s", rows["waiting"])
-    assert re.fullmatch(r"queued \d+ s", rows["strange"])
+    assert rows["JOB"] == "STATUS UPDATED TOOK EPOCH ACCURACY WHY"
+    assert rows["failed"] == "failed 3 d ago 2 h diverged\\x1b[2J"
+    assert re.fullmatch(r"running \d+ s ago 5 min 2/3 97\.50%", rows["running"])
+    assert re.fullmatch(r"cancelled \d+ s ago", rows["cancelled"])
+    assert re.fullmatch(r"queued \d+ s ago", rows["waiting"])
+    assert re.fullmatch(r"queued \d+ s ago", rows["strange"])
     order = [line.split()[0] for line in lines[1:]]
     assert order[0] == "failed"
     assert order.index("waiting") < order.index("strange")
 
 
 @pytest.mark.usefixtures("five")
-def test_some_of_them() -> None:
-    """By status, and the newest."""
+def test_a_list_is_filtered_and_limited() -> None:
+    """By status, keeping the newest."""
     assert listed("--status", "failed, cancelled") == ["failed", "cancelled"]
     assert listed("--status", "finished") == []
     assert len(listed("--limit", "2")) == 2
@@ -126,15 +121,15 @@ def test_some_of_them() -> None:
         (["--status", "x" * 5000], f"--status '{'x' * 60}'... is not known"),
     ],
 )
-def test_what_is_no_status_or_number_is_refused(arguments: list[str], words: str) -> None:
+def test_an_invalid_status_or_limit_is_refused(arguments: list[str], words: str) -> None:
     """In one sentence, with exit code 2."""
     result = run("jobs", *arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert words in result.stderr
 
 
-def test_many_jobs_take_no_more_questions_than_few(client: Client) -> None:
-    """Three pipelines, whatever there is: the ids, when each was last heard of, and what is said of those shown."""
+def test_a_list_takes_three_round_trips(client: Client) -> None:
+    """Ids, sort keys of all, and states of the jobs listed."""
     asked = []
     for number in range(30):
         client.enqueue(digits_job(job_id=f"{number}"))
@@ -151,33 +146,33 @@ def test_many_jobs_take_no_more_questions_than_few(client: Client) -> None:
 
 
 def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
-    """And it is said that there may be more."""
+    """A note says that there may be more."""
     for number in range(101):
         client.enqueue(digits_job(job_id=f"{number}"))
     result = run("jobs", "--json")
     assert len(result.stdout.splitlines()) == 100
-    assert result.stderr == "there may be more than these 100; --limit N lists more\n"
+    assert result.stderr == "there may be more than these 100 jobs; --limit N lists more\n"
     assert json.loads(result.stdout.splitlines()[-1])["job_id"] == "100"
     assert run("jobs", "--limit", "100").stderr == ""
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """A Redis with very many jobs, and how long ago each was heard of."""
+    """A Redis with 100,000 jobs."""
 
     settings: Settings
     redis: Redis
     newest: Mapping[str, Sequence[str]]
-    """Status, or `all` -> ids, the newest first."""
+    """Status, or `all` -> ids, newest first."""
 
 
 OURS: Final = {"finished": "finished", "failed": "failed", "canceled": "cancelled", "queued": "queued"}
-"""RQ's word -> ours."""
+"""RQ's status -> ours."""
 
 
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[Crowd]:
-    """100,000 jobs; besides 50,000 that have expired, and 60 of which only the newest entries are left."""
+    """100,000 jobs, 50,000 expired ones, and 60 registry entries without a job."""
     with redis_server() as url:
         redis = Redis.from_url(url)
         fill(redis, 100_000)
@@ -203,8 +198,8 @@ QUESTIONS: Final[Sequence[Sequence[Status]]] = [[], ["queued"], ["finished"], ["
 
 @pytest.mark.parametrize("statuses", QUESTIONS)
 @pytest.mark.parametrize("limit", [1, 100, 1000])
-def test_a_list_of_very_many_jobs_is_right_and_reads_few(crowd: Crowd, statuses: Sequence[Status], limit: int) -> None:
-    """The newest, and none that no longer exists; what Redis is asked, and answers, grows with the limit alone."""
+def test_a_list_of_many_jobs_reads_few(crowd: Crowd, statuses: Sequence[Status], limit: int) -> None:
+    """It has the newest existing jobs; commands and bytes grow with the limit only."""
     client = Client(crowd.settings.redis_url)
     client.jobs(limit=1)
     crowd.redis.config_resetstat()
@@ -212,7 +207,7 @@ def test_a_list_of_very_many_jobs_is_right_and_reads_few(crowd: Crowd, statuses:
     asked, sent = crowd.redis.info("commandstats"), int(crowd.redis.info("stats")["total_net_output_bytes"])
     expected = crowd.newest.get(statuses[0], []) if statuses else crowd.newest["all"]
     assert [state.job_id for state in states] == [*expected[:limit]]
-    most = max(limit, SMALLEST_PAGE)
+    most = max(limit, MIN_PAGE_SIZE)
     calls = {name.removeprefix("cmdstat_"): int(said["calls"]) for name, said in asked.items()}
     sources_asked = calls.get("zrange", 0) + calls.get("lrange", 0)
     assert sources_asked <= 20
@@ -221,17 +216,17 @@ def test_a_list_of_very_many_jobs_is_right_and_reads_few(crowd: Crowd, statuses:
     assert set(calls) <= {"zrange", "lrange", "hmget", "info", "config"}
 
 
-def test_a_list_of_several_statuses_is_right(crowd: Crowd) -> None:
-    """Merged by time."""
+def test_several_statuses_are_merged_by_time(crowd: Crowd) -> None:
+    """Newest first."""
     both = sorted([*crowd.newest["failed"], *crowd.newest["cancelled"]], reverse=True)
     states = Client(crowd.settings.redis_url).jobs(limit=300, statuses=["failed", "cancelled"])
     assert [state.job_id for state in states] == both[:300]
 
 
-def test_very_many_jobs_are_listed_over_http_and_in_a_terminal(
+def test_http_and_command_line_read_few_of_many_jobs(
     crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Limit and status go down to Redis; nobody waits for all of them."""
+    """Limit and status bound the reads."""
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", crowd.settings.redis_url)
     assert listed("--limit", "3") == [*reversed(crowd.newest["all"][:3])]
     assert listed("--status", "failed", "--limit", "3") == [*reversed(crowd.newest["failed"][:3])]
@@ -248,8 +243,8 @@ def test_very_many_jobs_are_listed_over_http_and_in_a_terminal(
         assert int(crowd.redis.info("commandstats")["cmdstat_hmget"]["calls"]) < 5000
 
 
-def test_those_that_run_come_first(client: Client, settings: Settings, connection: Redis) -> None:
-    """Though others were heard of later: a crowd does not hide them."""
+def test_running_jobs_come_first(client: Client, settings: Settings, connection: Redis) -> None:
+    """Before jobs with a later update."""
     begin(settings, "running", time.time() - 300)
     connection.hset("rq:job:running", "status", "started")
     connection.zadd("rq:wip:preflight", {"running:execution": time.time() + 60})
@@ -258,8 +253,8 @@ def test_those_that_run_come_first(client: Client, settings: Settings, connectio
     assert [state.job_id for state in client.jobs(limit=2)] == ["running", "4"]
 
 
-def test_a_job_that_was_put_back_is_listed(client: Client, connection: Redis, settings: Settings) -> None:
-    """At the head of a long queue it was heard of last; one between queue and worker is listed, too."""
+def test_a_requeued_job_is_listed(client: Client, connection: Redis, settings: Settings) -> None:
+    """It is at the head of a long queue, or in the intermediate queue."""
     for number in range(300):
         client.enqueue(digits_job(job_id=f"{number}"))
     begin(settings, "0", time.time() + 1)
@@ -270,8 +265,8 @@ def test_a_job_that_was_put_back_is_listed(client: Client, connection: Redis, se
     assert len(client.jobs(limit=1000)) == 300
 
 
-def test_jobs_that_are_kept_for_ever_hide_no_newer_one(connection: Redis, client: Client) -> None:
-    """RQ scores them with inf or -1: by that alone, all of them would stand before or behind all others."""
+def test_jobs_that_never_expire_do_not_hide_newer_ones(connection: Redis, client: Client) -> None:
+    """RQ scores them inf or -1, before or after all others."""
     now = time.time()
     for registry, never, status in (("finished", "inf", "finished"), ("failed", "-1", "failed")):
         connection.zadd(f"rq:{registry}:preflight", {f"{registry}-{number}": never for number in range(200)})
@@ -285,8 +280,8 @@ def test_jobs_that_are_kept_for_ever_hide_no_newer_one(connection: Redis, client
 
 @pytest.mark.usefixtures("five")
 @pytest.mark.parametrize("name", ["queue", "wip", "finished", "failed", "canceled", "queue:preflight:intermediate"])
-def test_a_key_of_another_type_hides_no_other_job(connection: Redis, client: Client, name: str) -> None:
-    """What stands under it cannot be known; all else can."""
+def test_a_key_of_another_type_hides_only_its_own_jobs(connection: Redis, client: Client, name: str) -> None:
+    """Other keys are listed."""
     key = f"rq:{name}" if name.endswith("intermediate") else f"rq:{name}:preflight"
     theirs = {"queue": {"waiting", "strange"}, "wip": {"running"}, "failed": {"failed"}, "canceled": {"cancelled"}}
     connection.delete(key)
@@ -296,8 +291,8 @@ def test_a_key_of_another_type_hides_no_other_job(connection: Redis, client: Cli
 
 
 @pytest.mark.usefixtures("five")
-def test_a_status_is_the_jobs_own(connection: Redis, client: Client) -> None:
-    """Wherever its entry stands: one that has told its end and is not booked yet is no longer running."""
+def test_a_status_is_that_of_the_events(connection: Redis, client: Client) -> None:
+    """A finished job may not have left the started registry yet."""
     connection.hset(keys.state("running"), "status", "finished")
     assert [state.job_id for state in client.jobs(statuses=["finished"])] == ["running"]
     assert client.jobs(statuses=["running"]) == []
@@ -307,7 +302,7 @@ def test_a_status_is_the_jobs_own(connection: Redis, client: Client) -> None:
 
 @pytest.mark.usefixtures("five")
 def test_bash_completes_jobs_and_names() -> None:
-    """TAB in an interactive shell, beneath a pseudo terminal: a job id, and a data set."""
+    """TAB in an interactive shell on a pseudo-terminal: a job id, and a data set."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
@@ -346,8 +341,8 @@ def read_until(descriptor: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("shell", "word"), [("bash", "complete -o nosort"), ("zsh", "compdef"), ("fish", "complete --")]
 )
-def test_each_shell_gets_its_script(shell: str, word: str) -> None:
-    """And no other."""
+def test_each_shell_has_a_completion_script(shell: str, word: str) -> None:
+    """Other shells are refused."""
     assert word in run("completion", shell).stdout
     refused = run("completion", "tcsh")
     assert (refused.exit_code, "use one of bash, zsh, fish" in refused.stderr) == (2, True)
@@ -355,21 +350,10 @@ def test_each_shell_gets_its_script(shell: str, word: str) -> None:
 
 @pytest.mark.usefixtures("five")
 def test_names_are_found_without_torch() -> None:
-    """Ids from Redis, for `cancel` those that go on, and names from the registry."""
+    """Ids from Redis, for `cancel` the active ones, and names from the registry."""
     assert names("jobs", "w") == ["waiting"]
-    assert sorted(names("jobs that go on", "")) == ["running", "strange", "waiting"]
-    assert names("models", "cnn") == [
-        "cnn",
-        "cnn-committee",
-        "cnn-large",
-        "cnn-large-valid",
-        "cnn-medium",
-        "cnn-small",
-        "cnn-small-unpadded",
-        "cnn-small-valid",
-        "cnn-unpadded",
-        "cnn-valid",
-    ]
+    assert sorted(names("active jobs", "")) == ["running", "strange", "waiting"]
+    assert names("models", "cnn") == ["cnn", "cnn-committee", "cnn-small-valid", "cnn-valid"]
     assert names("recipes", "") == ["fast", "balanced", "best"]
     assert names("statuses", "f") == ["finished", "failed"]
     program = (
@@ -379,8 +363,8 @@ def test_names_are_found_without_torch() -> None:
     assert subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True).stdout == "\n"
 
 
-def test_a_redis_that_cannot_be_asked_completes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a word, whether it is away, its address is none, or it never answers."""
+def test_an_unavailable_redis_completes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without output: it is unavailable, has an invalid URL, or does not answer."""
     for url in (f"unix://{tmp_path}/none.sock", "http://x"):
         monkeypatch.setenv("PREFLIGHT_REDIS_URL", url)
         assert names("jobs", "") == []
@@ -389,4 +373,4 @@ def test_a_redis_that_cannot_be_asked_completes_nothing(monkeypatch: pytest.Monk
     silent.listen()
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", f"unix://{tmp_path}/silent.sock")
     assert names("jobs", "") == []
-    assert PATIENCE <= 1
+    assert REDIS_TIMEOUT <= 1

@@ -1,4 +1,4 @@
-"""Jobs that a producer keeps until they have ended: whatever Redis loses, they are enqueued again, once."""
+"""The outbox: jobs that Redis loses are enqueued again, once."""
 
 import json
 import os
@@ -19,12 +19,12 @@ from services import digits_job
 
 from training.errors import InvalidConfig
 from worker.broker import keys
-from worker.client import Client, client
-from worker.client.outbox import Kept, Outbox
+from worker.client import Client, subscribe
+from worker.client.outbox import Outbox, OutboxEntry
 from worker.config.settings import Settings
 from worker.queue.admission.admit import admit
-from worker.queue.untrusted_job import load
-from worker.wire import LARGEST_JOB, TrainJob, is_job_id, parse_job
+from worker.queue.untrusted_job import fetch_job
+from worker.wire import MAX_JOB_BYTES, TrainJob, is_job_id, parse_job
 
 PAYLOAD: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
 KEY = "a key of more than sixteen letters"
@@ -53,37 +53,37 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
-def kept(**fields: JsonValue) -> TrainJob:
+def saved_job(**fields: JsonValue) -> TrainJob:
     return TrainJob.model_validate({**PAYLOAD, **fields})
 
 
 # --- the files
 
 
-def test_a_job_is_kept_and_found(outbox: Outbox) -> None:
-    """With its timeout, under its id, until it is forgotten."""
-    outbox.keep("j", {**PAYLOAD, "job_id": "j", "epochs": 3}, 77)
-    assert outbox.find("j") == Kept(kept(job_id="j", epochs=3), 77)
+def test_a_job_is_saved_and_found(outbox: Outbox) -> None:
+    """With its timeout, under its id, until it is deleted."""
+    outbox.save("j", {**PAYLOAD, "job_id": "j", "epochs": 3}, 77)
+    assert outbox.find("j") == OutboxEntry(saved_job(job_id="j", epochs=3), 77)
     assert list(outbox.ids()) == ["j"]
-    outbox.forget("j")
-    outbox.forget("j")
+    outbox.delete("j")
+    outbox.delete("j")
     assert outbox.find("j") is None
     assert list(outbox.ids()) == []
 
 
-def test_an_outbox_that_is_not_there_is_empty(outbox: Outbox, directory: Path) -> None:
-    """Nothing is made before something is kept."""
+def test_a_missing_outbox_is_empty(outbox: Outbox, directory: Path) -> None:
+    """Reading does not make the directory."""
     assert list(outbox.ids()) == []
     assert outbox.find("j") is None
-    outbox.forget("j")
+    outbox.delete("j")
     assert not directory.exists()
 
 
-def test_a_job_that_is_kept_twice_is_kept_once(outbox: Outbox, directory: Path) -> None:
-    """As it was the last time, and nothing half-written lies beside it."""
+def test_a_job_saved_twice_is_replaced(outbox: Outbox, directory: Path) -> None:
+    """No temporary file is left."""
     for epochs in (1, 2):
-        outbox.keep("j", {**PAYLOAD, "epochs": epochs}, 60 * epochs)
-    assert outbox.find("j") == Kept(kept(epochs=2), 120)
+        outbox.save("j", {**PAYLOAD, "epochs": epochs}, 60 * epochs)
+    assert outbox.find("j") == OutboxEntry(saved_job(epochs=2), 120)
     assert [path.name for path in directory.iterdir()] == ["j.json"]
 
 
@@ -95,17 +95,17 @@ DAMAGED: dict[str, bytes] = {
     "unknown-field": json.dumps({"job": {**PAYLOAD, "x": 1}, "job_timeout": 60}).encode(),
     "other-version": json.dumps({"job": {**PAYLOAD, "type": "preflight.train.v2"}, "job_timeout": 60}).encode(),
     "out-of-bounds": json.dumps({"job": {**PAYLOAD, "epochs": 0}, "job_timeout": 60}).encode(),
-    "deep": b"[" * 100_000, "large": b'{"job": "' + b"x" * (3 * LARGEST_JOB) + b'"}',
+    "deep": b"[" * 100_000, "large": b'{"job": "' + b"x" * (3 * MAX_JOB_BYTES) + b'"}',
     "digits": b'{"job": ' + b"9" * 5000 + b', "job_timeout": 60}',
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_no_job(producer: Client, outbox: Outbox, directory: Path, queue: Queue, name: str) -> None:
-    """It is passed over and stays for somebody to look at; the good one beside it is enqueued."""
+def test_a_damaged_file_is_ignored(producer: Client, outbox: Outbox, directory: Path, queue: Queue, name: str) -> None:
+    """It is not deleted, and the valid file beside it is enqueued."""
     directory.mkdir()
     (directory / f"{name}.json").write_bytes(DAMAGED[name])
-    outbox.keep("z-good", {**PAYLOAD, "job_id": "z-good"}, 60)
+    outbox.save("z-good", {**PAYLOAD, "job_id": "z-good"}, 60)
     assert outbox.find(name) is None
     assert producer.resubmit() == ["z-good"]
     assert queue.get_job_ids() == ["z-good"]
@@ -115,15 +115,15 @@ def test_a_damaged_file_is_no_job(producer: Client, outbox: Outbox, directory: P
 @given(content=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 @example(b'{"job": {}, "job_timeout": 1e999}')
 def test_no_content_raises(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    """Whatever is in a file, it is a job or none."""
+    """Every content is a job or none."""
     directory = tmp_path_factory.mktemp("outbox")
     (directory / "j.json").write_bytes(content)
     assert Outbox(directory).find("j") is None
 
 
-def test_hostile_names_are_passed_over(producer: Client, outbox: Outbox, directory: Path, queue: Queue) -> None:
-    """What cannot be a job's id is not even listed; what is no file is no job, and nobody waits for a pipe."""
-    outbox.keep("a.b", {**PAYLOAD, "job_id": "a.b"}, 60)
+def test_hostile_names_are_ignored(producer: Client, outbox: Outbox, directory: Path, queue: Queue) -> None:
+    """Invalid ids are not listed; directories, links and pipes are not jobs, and opening a pipe does not block."""
+    outbox.save("a.b", {**PAYLOAD, "job_id": "a.b"}, 60)
     record = (directory / "a.b.json").read_bytes()
     for name in (
         "..json", "...json", " .json", "a b.json", "é.json", "a\n.json", f"{'x' * 65}.json", ".json", "a:b.json",
@@ -141,8 +141,8 @@ def test_hostile_names_are_passed_over(producer: Client, outbox: Outbox, directo
     assert queue.get_job_ids() == ["a.b"]
 
 
-def test_an_outbox_that_cannot_be_written_is_told(settings: Settings, tmp_path: Path, queue: Queue) -> None:
-    """Before anything is enqueued: what was to be kept would not be."""
+def test_an_outbox_that_cannot_be_written_raises(settings: Settings, tmp_path: Path, queue: Queue) -> None:
+    """Nothing is enqueued."""
     (tmp_path / "file").write_text("x")
     producer = Client(settings.redis_url, outbox=tmp_path / "file")
     with pytest.raises(OSError, match="File exists"):
@@ -154,47 +154,47 @@ def test_an_outbox_that_cannot_be_written_is_told(settings: Settings, tmp_path: 
 # --- with a real Redis
 
 
-def test_without_ensure_nothing_is_kept(producer: Client, directory: Path) -> None:
-    """An outbox is made for those who ask for it."""
+def test_without_ensure_nothing_is_saved(producer: Client, directory: Path) -> None:
+    """The outbox is not made."""
     assert producer.enqueue(digits_job(job_id="j")).created
     assert not directory.exists()
 
 
-def test_a_job_is_enqueued_again_once(producer: Client, outbox: Outbox, queue: Queue) -> None:
-    """Redis lost it: `resubmit` brings it back under its id, with all it asked for, and asked again does nothing."""
+def test_a_lost_job_is_enqueued_again_once(producer: Client, outbox: Outbox, queue: Queue) -> None:
+    """`resubmit` enqueues it unchanged under its id; a second call does nothing."""
     assert producer.enqueue(digits_job(job_id="a.b", epochs=3), job_timeout=77, ensure=True).created
     assert producer.resubmit() == []
     queue.connection.flushall()
     assert producer.resubmit() == ["a.b"]
     assert producer.resubmit() == []
     assert queue.get_job_ids() == ["a.b"]
-    job = load("a.b", queue.connection)
+    job = fetch_job("a.b", queue.connection)
     asked = parse_job(job.args[0])
     assert (job.timeout, asked.epochs, asked.job_id, job.retries_left) == (77, 3, "a.b", 2)
     assert list(outbox.ids()) == ["a.b"]
 
 
-def test_a_job_without_an_id_keeps_the_one_it_got(producer: Client, outbox: Outbox, queue: Queue) -> None:
-    """So that its second enqueueing is the same job."""
-    handle = producer.enqueue(digits_job(), ensure=True)
+def test_a_generated_id_is_saved(producer: Client, outbox: Outbox, queue: Queue) -> None:
+    """`resubmit` enqueues the same job."""
+    enqueued = producer.enqueue(digits_job(), ensure=True)
     queue.connection.flushall()
-    assert producer.resubmit() == [handle.job_id]
-    assert parse_job(load(handle.job_id, queue.connection).args[0]).job_id == handle.job_id
-    assert list(outbox.ids()) == [handle.job_id]
+    assert producer.resubmit() == [enqueued.job_id]
+    assert parse_job(fetch_job(enqueued.job_id, queue.connection).args[0]).job_id == enqueued.job_id
+    assert list(outbox.ids()) == [enqueued.job_id]
 
 
-def test_a_job_that_was_not_enqueued_again_is_kept(producer: Client, outbox: Outbox) -> None:
-    """A second `enqueue` with `ensure` of an id that Redis has makes no second job."""
+def test_a_duplicate_enqueue_keeps_the_job_in_the_outbox(producer: Client, outbox: Outbox) -> None:
+    """Redis has the id already."""
     assert producer.enqueue(digits_job(job_id="j"), ensure=True).created
     assert not producer.enqueue(digits_job(job_id="j"), ensure=True).created
     assert list(outbox.ids()) == ["j"]
 
 
 @pytest.mark.parametrize("status", ["finished", "failed", "cancelled"])
-def test_a_job_that_has_ended_is_dropped(
+def test_an_ended_job_is_deleted(
     producer: Client, outbox: Outbox, queue: Queue, connection: Redis, status: str
 ) -> None:
-    """By the next `resubmit`, so that it is not trained again once Redis has forgotten it."""
+    """By the next `resubmit`, so that it is not trained again once its records expire."""
     producer.enqueue(digits_job(job_id="j"), ensure=True)
     connection.hset(keys.state("j"), "status", status)
     connection.hset("rq:job:j", "status", "canceled" if status == "cancelled" else status)
@@ -206,8 +206,8 @@ def test_a_job_that_has_ended_is_dropped(
 
 
 @pytest.mark.parametrize("status", ["queued", "running"])
-def test_a_job_that_goes_on_is_left_alone(producer: Client, outbox: Outbox, connection: Redis, status: str) -> None:
-    """It is neither enqueued nor dropped; an attempt that came back to an emptied Redis restores its records."""
+def test_an_active_job_is_unchanged(producer: Client, outbox: Outbox, connection: Redis, status: str) -> None:
+    """It is neither enqueued nor deleted; a running attempt restores the records of an emptied Redis."""
     producer.enqueue(digits_job(job_id="j"), ensure=True)
     connection.flushall()
     connection.hset(keys.state("j"), "status", status)
@@ -217,8 +217,8 @@ def test_a_job_that_goes_on_is_left_alone(producer: Client, outbox: Outbox, conn
 
 
 @pytest.mark.parametrize("status", ["queued", "running"])
-def test_a_job_of_which_only_the_state_is_left_is_lost(producer: Client, connection: Redis, status: str) -> None:
-    """Redis lost its data, the attempt published its last words, and its worker ended: RQ knows nothing of it."""
+def test_a_job_with_only_a_state_is_lost(producer: Client, connection: Redis, status: str) -> None:
+    """Redis lost its data, and the attempt published an event before its worker ended: RQ has no such job."""
     producer.enqueue(digits_job(job_id="j"), ensure=True)
     connection.flushall()
     connection.hset(keys.state("j"), "status", status)
@@ -226,8 +226,8 @@ def test_a_job_of_which_only_the_state_is_left_is_lost(producer: Client, connect
     assert producer.resubmit() == []
 
 
-def test_many_resubmit_at_once(producer: Client, queue: Queue, directory: Path, settings: Settings) -> None:
-    """Processes that share an outbox enqueue each job once, however many of them find it missing."""
+def test_concurrent_resubmits_enqueue_once(producer: Client, queue: Queue, directory: Path, settings: Settings) -> None:
+    """Processes that share an outbox."""
     for number in range(5):
         producer.enqueue(digits_job(job_id=f"j{number}"), ensure=True)
     queue.connection.flushall()
@@ -247,20 +247,20 @@ def test_many_resubmit_at_once(producer: Client, queue: Queue, directory: Path, 
     assert sorted(queue.get_job_ids()) == [f"j{number}" for number in range(5)]
 
 
-def test_a_producer_without_redis_keeps_its_job(server: RedisServer, directory: Path) -> None:
-    """It is told so, and the first to find Redis there enqueues it."""
+def test_a_job_enqueued_without_redis_is_waiting(server: RedisServer, directory: Path) -> None:
+    """`resubmit` enqueues it once Redis is available."""
     producer = Client(server.url, outbox=directory)
-    handle = producer.enqueue(digits_job(job_id="j"), ensure=True)
-    assert (handle.created, handle.waiting) == (False, True)
+    enqueued = producer.enqueue(digits_job(job_id="j"), ensure=True)
+    assert (enqueued.created, enqueued.waiting) == (False, True)
     server.start()
     assert producer.status("j").status == "unknown"
     assert Client(server.url, outbox=directory).resubmit() == ["j"]
     assert producer.status("j").status == "queued"
 
 
-def test_a_watcher_brings_a_lost_job_back(producer: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever follows its events does not wait for ever for a job that Redis has lost."""
-    monkeypatch.setattr(client, "QUIET", 0.2)
+def test_a_subscriber_resubmits_a_lost_job(producer: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for ever."""
+    monkeypatch.setattr(subscribe, "IDLE_SECONDS", 0.2)
     producer.enqueue(digits_job(job_id="j"), ensure=True)
     queue.connection.flushall()
     assert list(producer.events("j", timeout=1)) == []
@@ -268,16 +268,16 @@ def test_a_watcher_brings_a_lost_job_back(producer: Client, queue: Queue, monkey
 
 
 def test_a_signed_job_is_signed_again(settings: Settings, directory: Path, queue: Queue) -> None:
-    """With the key of who brings it back; neither key nor signature lies in the outbox."""
+    """With the client's key; neither key nor signature is in the outbox."""
     redis = queue.connection
     Client(settings.redis_url, signing_key=KEY, outbox=directory).enqueue(digits_job(job_id="j"), ensure=True)
-    first = load("j", redis)
+    first = fetch_job("j", redis)
     assert KEY not in (directory / "j.json").read_text()
     assert str(first.kwargs["signature"]) not in (directory / "j.json").read_text()
     redis.flushall()
     time.sleep(1.1)  # signed_at is in whole seconds
     assert Client(settings.redis_url, signing_key=KEY, outbox=directory).resubmit() == ["j"]
-    job = load("j", redis)
+    job = fetch_job("j", redis)
     assert job.args == first.args
     assert int(str(job.kwargs["signed_at"])) > int(str(first.kwargs["signed_at"]))
     assert admit(job, redis, Settings(signing_key=SecretStr(KEY))).job_id == "j"

@@ -1,49 +1,41 @@
-"""One job that also goes to S3, to MLflow and to TensorBoard, through a redeploy and a place that is away."""
+"""One job exported to S3, MLflow and TensorBoard, through a redeploy and with an unavailable store."""
 
 import json
 import signal
 from pathlib import Path
 
 import pytest
+from contexts import ListSink
 from objects import BUCKET, objects
 from services import StartWorker, digits_job
 
-from training.artifacts.publish import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL
 from training.errors import Cancelled
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.exporters.tensorboard import drawing
-from worker.jobs.heartbeat import _outcome
-from worker.jobs.local.training import upload_here
-from worker.jobs.paths import places
-from worker.jobs.pipeline import Run, Unwatched
+from worker.exporters.tensorboard import tensorboard_sinks
+from worker.jobs.context import JobContext
+from worker.jobs.control import JobControl
+from worker.jobs.local.training import upload_local
+from worker.jobs.outcome import Failed
+from worker.jobs.paths import open_paths
+from worker.jobs.pipeline import resume_pipeline
 from worker.wire import AnyEvent, JobWarning, TrainingDone, TrainResult
 
 
-class Kept:
-    """A sink that keeps events."""
+class Cancelling(JobControl):
+    """Job control of a cancelled run."""
 
-    def __init__(self) -> None:
-        self.events: list[AnyEvent] = []
-
-    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
-        self.events.append(event)
-        assert result is None or event.type == "training_done"
-
-
-class Cancelling(Unwatched):
-    """For a run that somebody cancels."""
-
-    def look(self) -> None:
+    def check(self) -> None:
         raise Cancelled("cancelled on request")
 
 
-def test_a_model_is_sent_whatever_happens_meanwhile(
+def test_a_model_is_exported_by_a_later_attempt(
     settings: Settings, client: Client, start_worker: StartWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGTERM during the upload: the next attempt sends what is trained. S3 silent: a warning.
+    """After SIGTERM during the upload; a silent S3 gives a warning, a cancellation ends the job.
 
-    Cancelled meanwhile: so the job ends. The model is there all the while, and `preflight upload` sends it.
+    The model stays on the local disk, and `preflight upload` sends it.
     """
     from mlflow import MlflowClient
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -51,17 +43,17 @@ def test_a_model_is_sent_whatever_happens_meanwhile(
     url, runs_uri, drawn = f"s3://{BUCKET}/models", f"file://{tmp_path}/runs", tmp_path / "drawn"
     job = digits_job(job_id="job")
 
-    def adopted(attempt: int, watch: Unwatched, **more: object) -> tuple[TrainResult, list[AnyEvent]]:
-        """Do what the next attempt does; return its result and its events."""
+    def adopted(attempt: int, control: JobControl, **more: object) -> tuple[TrainResult, list[AnyEvent]]:
+        """Run the next attempt; return its result and its events."""
         set_up = settings.model_copy(update={"artifact_url": url, "tensorboard_dir": drawn, **more})
-        kept = Kept()
-        run = Run(
-            settings=set_up, worker="w", job_id="job", attempt=attempt, places=places(settings, "job", attempt),
-            sinks=(kept, *drawing(set_up, job, "job", attempt)), watch=watch,
+        kept = ListSink()
+        context = JobContext(
+            settings=set_up, worker="w", job_id="job", attempt=attempt, paths=open_paths(settings, "job", attempt),
+            sinks=(kept, *tensorboard_sinks(set_up, job, "job", attempt)), control=control,
         )  # fmt: skip
-        result = _outcome(run, job, lambda: None)
-        assert isinstance(result, TrainResult)
-        return result, kept.events
+        outcome = resume_pipeline(context, job)
+        assert not isinstance(outcome, Failed)
+        return outcome.result, kept.events
 
     with objects() as s3:
         for name, value in {
@@ -79,7 +71,7 @@ def test_a_model_is_sent_whatever_happens_meanwhile(
         assert "hunter2" not in worker.output()
 
         s3.reset()
-        result, events = adopted(2, Unwatched(), mlflow_uri=runs_uri)
+        result, events = adopted(2, JobControl(), mlflow_uri=runs_uri)
         assert (result.status, result.artifact_url) == ("finished", f"{url}/job")
         (done,) = events
         assert isinstance(done, TrainingDone)
@@ -101,7 +93,7 @@ def test_a_model_is_sent_whatever_happens_meanwhile(
         assert [at.value for at in logged] == pytest.approx([at.value for at in losses])
 
         s3.held = MODEL
-        result, events = adopted(3, Unwatched(), export_seconds=2.0)
+        result, events = adopted(3, JobControl(), export_seconds=2.0)
         assert (result.status, result.artifact_url) == ("finished", None)
         assert [event.message for event in events if isinstance(event, JobWarning)] == [
             f"the model was not sent to {url} ({url} took more than 2 s: it did not answer); it is kept in "
@@ -113,6 +105,6 @@ def test_a_model_is_sent_whatever_happens_meanwhile(
         assert [event.type for event in events] == ["job_cancelled"]
 
         s3.reset()
-        assert upload_here("job", settings.model_copy(update={"artifact_url": url})) == [url]
-        # The attempt that adopted it last vouches for it.
+        assert upload_local("job", settings.model_copy(update={"artifact_url": url})) == [url]
+        # The manifest is of the last attempt.
         assert json.loads(s3.content(f"models/job/{MANIFEST}") or b"null") == {**manifest, "attempt": 3}

@@ -1,4 +1,4 @@
-"""What becomes a run in MLflow, kept by its file store: a tracking server needs all of MLflow, which no worker does."""
+"""Runs in MLflow's file store: a tracking server needs all of MLflow, a worker only its client."""
 
 from functools import partial
 from pathlib import Path
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from training.artifacts.publish import save
+from training.artifacts.model_dir import save
 from training.errors import TimedOut
 from training.process.journal import JournalWriter
-from worker.exporters import base as exports
-from worker.exporters.mlflow_child import JOURNAL, connected, finished, log
+from worker.exporters import base, retry
+from worker.exporters.mlflow_child import connect
+from worker.exporters.mlflow_run import log_run
+from worker.exporters.training_history import JOURNAL, read_finished_job
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,7 +39,7 @@ def progress(journal: JournalWriter, epoch: int, step: int, loss: float) -> None
 
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
-    """A model that a second attempt finished, after the first was killed beyond its last checkpoint."""
+    """A model finished by a second attempt, after the first was killed some steps after its checkpoint."""
     for attempt in (1, 2):
         (tmp_path / "job" / str(attempt)).mkdir(parents=True)
     with JournalWriter(tmp_path / "job" / "1" / JOURNAL, "first") as journal:
@@ -62,7 +64,7 @@ def file_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def client(tmp_path: Path) -> "MlflowClient":
-    return connected(f"file://{tmp_path}/runs")
+    return connect(f"file://{tmp_path}/runs")
 
 
 def runs(client: "MlflowClient") -> "list[Run]":
@@ -72,11 +74,11 @@ def runs(client: "MlflowClient") -> "list[Run]":
 
 
 def test_a_job_becomes_one_run(client: "MlflowClient", artifact: Path, tmp_path: Path) -> None:
-    """However often it is sent; a run that was cut off is replaced, and another model is another run."""
-    job = finished("job", artifact, tmp_path / "job")
-    log(client, EXPERIMENT, job)
+    """An unfinished run is replaced, a finished one is kept."""
+    job = read_finished_job("job", artifact, tmp_path / "job")
+    log_run(client, EXPERIMENT, job)
     (first,) = runs(client)
-    log(client, EXPERIMENT, job)
+    log_run(client, EXPERIMENT, job)
     assert [one.info.run_id for one in runs(client)] == [first.info.run_id]
 
     assert (first.info.run_name, first.info.status) == ("job", "FINISHED")
@@ -96,20 +98,20 @@ def test_a_job_becomes_one_run(client: "MlflowClient", artifact: Path, tmp_path:
     assert {file.path for file in client.list_artifacts(first.info.run_id)} == {"manifest.json", "model.safetensors"}
 
     client.update_run(first.info.run_id, status="RUNNING")
-    log(client, EXPERIMENT, job)
+    log_run(client, EXPERIMENT, job)
     (second,) = runs(client)
     assert second.info.run_id != first.info.run_id
     assert second.info.status == "FINISHED"
 
 
-def test_what_attempts_left_may_be_gone(artifact: Path, tmp_path: Path) -> None:
-    """Then the epochs and the final figures are left, from the manifest."""
-    tags = {value.point.tag for value in finished("job", artifact, tmp_path / "none").values}
+def test_a_job_without_journals_is_logged(artifact: Path, tmp_path: Path) -> None:
+    """With epochs and test metrics, from the manifest."""
+    tags = {scalar.tag for scalar, _ in read_finished_job("job", artifact, tmp_path / "none").values}
     assert {"validation/accuracy", "test/accuracy", "test/loss", "train_seconds"} == tags
 
 
-class Impatient:
-    """Ends a child at its second failure, as the time does that it is given."""
+class StopAtSecondFailure:
+    """Raises at the second failure, as a deadline does."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -120,12 +122,13 @@ class Impatient:
             raise TimedOut(f"durable={durable}")
 
 
-def test_a_server_that_is_away_is_asked_again(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is the matter is said, without the password of its URL."""
-    monkeypatch.setattr(exports, "FIRST_PAUSE", 0.01)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", exports.MLFLOW["MLFLOW_HTTP_REQUEST_MAX_RETRIES"])
-    client, job, report = connected("http://user:hunter2@127.0.0.1:9"), finished("job", artifact, None), Impatient()
+def test_an_unavailable_server_is_retried(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each error is reported without the password of the URL."""
+    monkeypatch.setattr(retry, "BASE_PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", base.MLFLOW_DEFAULTS["MLFLOW_HTTP_REQUEST_MAX_RETRIES"])
+    client, report = connect("http://user:hunter2@127.0.0.1:9"), StopAtSecondFailure()
+    job = read_finished_job("job", artifact, None)
     with pytest.raises(TimedOut):
-        exports.persist(partial(log, client, EXPERIMENT, job), report)
+        retry.retry_export(partial(log_run, client, EXPERIMENT, job), report)
     assert ["retry MlflowException" in said for said in report.said] == [True, True]
     assert "hunter2" not in "".join(report.said)

@@ -1,4 +1,4 @@
-"""Models go to an S3 API (moto's server), by way of a proxy that fails, damages and holds what it is told to."""
+"""Uploads to an S3 API (moto's server), through a proxy that fails, damages and holds requests."""
 
 import hashlib
 import json
@@ -6,17 +6,19 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 from objects import BUCKET, Objects, objects
 from pydantic import JsonValue
 
-from training.artifacts.publish import MANIFEST, MODEL, save
+from training.artifacts.model_dir import MANIFEST, MODEL, save
 from training.errors import ArtifactError, InvalidConfig, MissingPackage, PreflightError
 from training.process.journal import JournalReader, JournalWriter
 from worker.config.settings import load
-from worker.exporters import base as exporting
+from worker.exporters import retry
 from worker.exporters.base import ExportRequest, exports
-from worker.exporters.upload_child import PART, opened, run
+from worker.exporters.upload import PART_SIZE
+from worker.exporters.upload_child import open_store, run
 
 TRACE = "trace.json"
 
@@ -35,7 +37,8 @@ def s3() -> Iterator[Objects]:
 @pytest.fixture(autouse=True)
 def plain(s3: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.reset()
-    monkeypatch.setattr(exporting, "FIRST_PAUSE", 0.01)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()  # they keep the address of an earlier server
+    monkeypatch.setattr(retry, "BASE_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def artifact(directory: Path, weights: bytes) -> Path:
 
 
 def send(url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str) -> tuple[str, list[str]]:
-    """Upload in this process; return the URL in the result, and why tries failed."""
+    """Upload in this process; return the URL in the result, and the errors of failed tries."""
     monkeypatch.setenv("PREFLIGHT_ARTIFACT_URL", url)
     with JournalWriter(tmp_path / "journal", "run") as journal:
         run(ExportRequest(job_id=job_id, artifact=model), journal, lambda: False)
@@ -59,7 +62,7 @@ def send(url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     return str(done.payload["artifact_url"]), [str(record.payload["message"]) for record in retries]
 
 
-def see_that_whole(s3: Objects, model: Path, prefix: str) -> None:
+def assert_complete(s3: Objects, model: Path, prefix: str) -> None:
     manifest = json.loads(s3.content(f"{prefix}/{MANIFEST}") or b"null")
     assert set(manifest["sha256"]) == {MODEL, TRACE}
     for name, digest in manifest["sha256"].items():
@@ -70,39 +73,41 @@ def see_that_whole(s3: Objects, model: Path, prefix: str) -> None:
 
 
 def test_a_model_is_uploaded_manifest_last(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older manifest goes first, the new one comes last; large weights go in parts."""
-    large = artifact(tmp_path / "large", b"weights!" * (PART // 8) + b"and more")
+    """The old manifest is deleted first, the new one written last; large weights are uploaded in parts."""
+    large = artifact(tmp_path / "large", b"weights!" * (PART_SIZE // 8) + b"and more")
     url, retries = send(f"s3://{BUCKET}/prefix/", large, tmp_path, monkeypatch, "job")
     assert (url, retries) == (f"s3://{BUCKET}/prefix/job", [])
-    see_that_whole(s3, large, "prefix/job")
+    assert_complete(s3, large, "prefix/job")
     writes = [line.split("?")[0] for line in s3.passed_on if not line.startswith(("GET", "HEAD"))]
     assert writes[0] == f"DELETE /{BUCKET}/prefix/job/{MANIFEST}"
     assert writes[-1] == f"PUT /{BUCKET}/prefix/job/{MANIFEST}"
     assert writes.count(f"PUT /{BUCKET}/prefix/job/{MODEL}") == 2
 
 
-def test_a_service_that_fails_is_tried_again(
+def test_a_failing_service_is_retried(
     s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the tries of S3's own client are used up."""
+    """After the retries of S3's client are exhausted."""
     s3.failing = 6
     _, retries = send(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "fails")
     assert retries
-    see_that_whole(s3, model, "fails")
+    assert_complete(s3, model, "fails")
 
 
-def test_damage_on_the_way_is_found_and_mended(
+def test_damage_in_transit_is_detected_and_repaired(
     s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte that is another one in the store shows when it is read back: S3's own checksums end before it."""
+    """A file is read back, because S3's checksums end before the store."""
     s3.damaging = 1
     _, retries = send(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "damaged")
     assert ["was read back with sha256" in retry for retry in retries] == [True]
-    see_that_whole(s3, model, "damaged")
+    assert_complete(s3, model, "damaged")
 
 
-def test_nobody_sees_half_a_model(s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a second upload is under way there is no manifest, old or new."""
+def test_no_reader_sees_an_incomplete_model(
+    s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During a second upload there is no manifest, old or new."""
     send(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "twice")
     s3.held = TRACE
     again = threading.Thread(target=send, args=(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "twice"))
@@ -112,13 +117,13 @@ def test_nobody_sees_half_a_model(s3: Objects, model: Path, tmp_path: Path, monk
     assert s3.content(f"twice/{MANIFEST}") is None
     s3.released.set()
     again.join()
-    see_that_whole(s3, model, "twice")
+    assert_complete(s3, model, "twice")
 
 
-def test_a_wrong_bucket_is_not_tried_again_and_not_made(
+def test_a_wrong_bucket_is_neither_retried_nor_created(
     s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is named at once."""
+    """The error is raised at once."""
     with pytest.raises(ArtifactError) as caught:
         send("s3://misspelt/prefix", model, tmp_path, monkeypatch, "job")
     assert "FileNotFoundError" in caught.value.message
@@ -126,42 +131,42 @@ def test_a_wrong_bucket_is_not_tried_again_and_not_made(
     assert status == 404
 
 
-def test_a_directory_is_a_place_too(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """file:// makes its directories; the one in which models lie already is refused."""
+def test_a_directory_is_a_destination(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """file:// makes its directories; the artifact directory itself is refused."""
     url, _ = send(f"file://{tmp_path}/far/away", model, tmp_path, monkeypatch, "job")
     assert url == f"file://{tmp_path}/far/away/job"
     assert json.loads((tmp_path / "far/away/job" / MANIFEST).read_text())["job_id"] == "job"
     assert (tmp_path / "far/away/job" / MODEL).read_bytes() == (model / MODEL).read_bytes()
-    with pytest.raises(InvalidConfig, match="where the models lie already"):
-        opened(f"file://{tmp_path}/far/../far", "file", tmp_path / "far")
+    with pytest.raises(InvalidConfig, match="the artifact directory"):
+        open_store(f"file://{tmp_path}/far/../far", "file", tmp_path / "far")
 
 
-def test_what_fsspec_cannot_do_is_said(tmp_path: Path) -> None:
+def test_unsupported_urls_are_refused(tmp_path: Path) -> None:
     """An unknown scheme, and one whose package is missing."""
     with pytest.raises(InvalidConfig, match="PREFLIGHT_ARTIFACT_URL is a foo URL that fsspec cannot use"):
-        opened("foo://bucket", "foo", tmp_path)
+        open_store("foo://bucket", "foo", tmp_path)
     with pytest.raises(MissingPackage, match="pip install 'preflight-worker"):
-        opened("lakefs://bucket", "lakefs", tmp_path)
+        open_store("lakefs://bucket", "lakefs", tmp_path)
 
 
-def test_no_secret_gets_on_disk_or_into_a_message(model: Path, tmp_path: Path) -> None:
-    """A password in the URL reaches the child by its environment; what the child says of it is scrubbed."""
+def test_no_secret_is_written_to_disk_or_a_message(model: Path, tmp_path: Path) -> None:
+    """A password in the URL is in the child's environment only; its messages are redacted."""
     settings = load(artifact_url="ftp://user:hunter2@127.0.0.1:1/x", artifact_dir=tmp_path, export_seconds=0.01)
     (export,) = exports(settings)
     with pytest.raises((ArtifactError, InvalidConfig)) as caught:
         export.send(ExportRequest(job_id="job", artifact=model), tmp_path, lambda: None)
     assert "ftp" in caught.value.message
-    assert "hunter2" not in caught.value.message + export.where + settings.scrubbed(repr(settings))
+    assert "hunter2" not in caught.value.message + export.url + settings.redact(repr(settings))
     assert not [path for path in tmp_path.iterdir() if path.is_file() and b"hunter2" in path.read_bytes()]
 
 
 def at(attempt: int, created: str) -> dict[str, JsonValue]:
-    """Return what the manifest of an attempt says."""
+    """Return the manifest of an attempt."""
     return {"job_id": "job", "attempt": attempt, "created_at": f"2026-11-23T{created}:00+00:00"}
 
 
-def test_a_later_attempts_model_stays(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that was frozen before its upload wakes up after its successor's: nothing there is touched."""
+def test_the_model_of_a_later_attempt_is_kept(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that was frozen before its upload resumes after its successor's, and writes nothing."""
     first, second = tmp_path / "first", tmp_path / "second"
     save(first, b"first", at(1, "10:00"))
     save(second, b"second", at(2, "11:00"))
@@ -177,7 +182,7 @@ def test_a_later_attempts_model_stays(s3: Objects, tmp_path: Path, monkeypatch: 
 def test_any_other_model_is_replaced(
     s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, JsonValue]
 ) -> None:
-    """That of an earlier attempt, or of a job that was begun anew after all was forgotten about it."""
+    """That of an earlier attempt, or of a job run again after its records expired."""
     url = f"s3://{BUCKET}/{tmp_path.name}"
     save(tmp_path / "before", b"before", before)
     save(tmp_path / "now", b"now", at(2, "10:00"))
@@ -186,8 +191,8 @@ def test_any_other_model_is_replaced(
     assert s3.content(f"{tmp_path.name}/job/{MODEL}") == b"now"
 
 
-def test_an_upload_that_is_overtaken_ends(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frozen amid its files (here: held), it sees its successor's manifest before the next one, and writes no more."""
+def test_a_superseded_upload_ends(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frozen between its files, it sees its successor's manifest before the next file, and writes no more."""
     first, second = artifact(tmp_path / "first", b"first"), tmp_path / "second"
     save(first, b"first", at(1, "10:00"))
     save(second, b"second", at(2, "11:00"))

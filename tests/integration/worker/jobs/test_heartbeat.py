@@ -1,6 +1,6 @@
-"""Whatever a supervisor hashes for long, the lease of its attempt is renewed meanwhile: nobody else takes the job.
+"""Attempt heartbeat: the lease is renewed while a supervisor hashes large files, so that no other worker takes the job.
 
-The files are sparse and large, so that hashing them takes longer than the lease; the lease is shortened to a second.
+The files are sparse, and take longer to hash than the lease, which is shortened to a second.
 """
 
 import hashlib
@@ -15,39 +15,43 @@ import pytest
 from redis import Redis
 from services import digits_job
 
-from training.artifacts.publish import MODEL, save
-from training.checkpoints.format import CHECKPOINT, Checkpoint, tensors_of
+from training.artifacts.model_dir import MODEL, save
+from training.checkpoints.files import tensors_of
+from training.checkpoints.format import CHECKPOINT, Checkpoint
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data import dataset_store as store
-from training.data.dataset_store import StoreInfo
+from training.data import dataset_store
+from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare
-from training.loop.train_state import Course
+from training.loop.train_state import TrainState
 from training.system.digests import Digests
 from worker.broker import fencing as fences
 from worker.broker.fencing import Fence
 from worker.config.settings import Settings
 from worker.events.redis_sink import RedisSink
 from worker.events.spool import Spool
-from worker.jobs import heartbeat as jobs
-from worker.jobs.heartbeat import AttemptWatch
-from worker.jobs.paths import places
-from worker.jobs.pipeline import Run
+from worker.jobs import heartbeat
+from worker.jobs.context import JobContext
+from worker.jobs.control import StopSignal
+from worker.jobs.heartbeat import AttemptHeartbeat
+from worker.jobs.paths import open_paths
+from worker.jobs.stages.planning import resume_points
+from worker.jobs.stages.publishing import recover_published
 
 LEASE = 1.0
-SPEC = TrainSpec(dataset="digits", model="cnn-small", epochs=2, batch_size=32)
+SPEC = TrainSpec(dataset="digits", model="cnn-small-valid", epochs=2, batch_size=32)
 
 
 @pytest.fixture(autouse=True)
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease of a second, renewed five times as often as it ends."""
+    """A lease of a second, renewed five times as often."""
     monkeypatch.setattr(fences, "LEASE_MS", int(1000 * LEASE))
-    monkeypatch.setattr(jobs, "BEAT_EVERY", LEASE / 5)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_INTERVAL", LEASE / 5)
 
 
 @pytest.fixture(scope="module")
 def long_bytes() -> int:
-    """Bytes that take this machine some three leases to hash."""
+    """Bytes that take about three leases to hash."""
     block, digest, began = bytes(1 << 20), hashlib.sha256(), time.perf_counter()
     for _ in range(256):
         digest.update(block)
@@ -56,27 +60,26 @@ def long_bytes() -> int:
 
 
 @pytest.fixture
-def run(settings: Settings, connection: Redis) -> Iterator[Run]:
-    """Return the second attempt of a job, claimed and watched as a supervisor does."""
+def context(settings: Settings, connection: Redis) -> Iterator[JobContext]:
+    """Return the second attempt of a job, claimed."""
     fence = Fence(connection, "job", "owner", ttl=600, request="r")
     assert fence.claim("j", least=2).number == 2
-    with closing(places(settings, "job", 2)) as where:
-        spool = Spool(where.job, "job", 2)
-        watch = AttemptWatch(
-            fence, RedisSink(fence, spool, "rq:job:job", kept=100, meta={}), lambda: False, lambda: None, timeout=None
-        )
-        yield Run(settings=settings, worker="w", job_id="job", attempt=2, sinks=(), places=where, watch=watch)
+    with closing(open_paths(settings, "job", 2)) as paths:
+        spool = Spool(paths.job, "job", 2)
+        events = RedisSink(fence, spool, "rq:job:job", kept=100, meta={})
+        control = AttemptHeartbeat(fence, events, StopSignal(), lambda: None, timeout=None)
+        yield JobContext(settings=settings, worker="w", job_id="job", attempt=2, sinks=(), paths=paths, control=control)
         spool.close()
 
 
 @contextmanager
-def nobody_takes_over(connection: Redis) -> Iterator[list[float]]:
-    """Have a second worker try to claim the job all the while; yields the seconds that it took."""
+def assert_not_taken_over(connection: Redis) -> Iterator[list[float]]:
+    """Have a second worker try to claim the job meanwhile; yields the seconds taken."""
     over, words, took = threading.Event(), set[str](), list[float]()
 
     def claim() -> None:
         while not over.wait(0.05):
-            words.add(Fence(connection, "job", "second", ttl=600, request="r").claim("j").word)
+            words.add(Fence(connection, "job", "second", ttl=600, request="r").claim("j").status)
 
     second = threading.Thread(target=claim)
     second.start()
@@ -91,11 +94,11 @@ def nobody_takes_over(connection: Redis) -> Iterator[list[float]]:
     assert took[0] > 1.5 * LEASE
 
 
-def a_checkpoint(job: Path, info: StoreInfo, data_sha256: str, size: int) -> Path:
-    """Leave a checkpoint of the first attempt; its tensors are `size` zero bytes, which is not what it vouches for."""
+def a_checkpoint(job: Path, info: DatasetInfo, data_sha256: str, size: int) -> Path:
+    """Write a checkpoint of the first attempt, with `size` zero bytes as its tensors."""
     checkpoint = Checkpoint(
         spec=SPEC, plan=Plan(threads=1, micro_batch=32), dataset=info.name, data_sha256=data_sha256, facts={},
-        course=Course(steps=42, step=1), tensors=("x",), tensors_bytes=size, tensors_sha256="0" * 64,
+        course=TrainState(steps=42, step=1), tensors=("x",), tensors_bytes=size, tensors_sha256="0" * 64,
     )  # fmt: skip
     path = job / "1" / "checkpoint-000000000001.json"
     path.parent.mkdir()
@@ -107,35 +110,34 @@ def a_checkpoint(job: Path, info: StoreInfo, data_sha256: str, size: int) -> Pat
 
 
 @pytest.fixture
-def info(settings: Settings) -> StoreInfo:
-    """A prepared data set."""
+def info(settings: Settings) -> DatasetInfo:
     return prepare("digits", settings.data_dir, settings.cache_dir, download=False)
 
 
-def test_while_a_large_checkpoint_is_verified(run: Run, connection: Redis, info: StoreInfo, long_bytes: int) -> None:
-    """It is damaged, which is found at its end only."""
-    a_checkpoint(run.places.job, info, store.checksum(info, Digests()), long_bytes)
-    with nobody_takes_over(connection):
-        assert run._found(SPEC, info) == []
-
-
-def test_while_a_large_data_set_is_hashed(
-    run: Run, connection: Redis, info: StoreInfo, long_bytes: int, tmp_path: Path
+def test_while_a_checkpoint_is_hashed(
+    context: JobContext, connection: Redis, info: DatasetInfo, long_bytes: int
 ) -> None:
-    """To see whether the checkpoint is of these very data."""
-    a_checkpoint(run.places.job, info, "0" * 64, 10)
+    """It is damaged, which shows at its end."""
+    a_checkpoint(context.paths.job, info, dataset_store.checksum(info, Digests()), long_bytes)
+    with assert_not_taken_over(connection):
+        assert resume_points(context, SPEC, info) == []
+
+
+def test_while_a_data_set_is_hashed(
+    context: JobContext, connection: Redis, info: DatasetInfo, long_bytes: int, tmp_path: Path
+) -> None:
+    a_checkpoint(context.paths.job, info, "0" * 64, 10)
     large = tmp_path / "large.safetensors"
     large.write_bytes(info.path.read_bytes())
     with large.open("r+b") as file:
         file.truncate(long_bytes)
-    with nobody_takes_over(connection):
-        assert run._found(SPEC, replace(info, path=large)) == []
+    with assert_not_taken_over(connection):
+        assert resume_points(context, SPEC, replace(info, path=large)) == []
 
 
-def test_while_a_large_model_is_looked_at(run: Run, connection: Redis, long_bytes: int) -> None:
-    """Of an attempt that may have published it before it died; this one is damaged."""
-    save(run.places.artifact, b"x", {"job_id": "job", "attempt": 1})
-    with (run.places.artifact / MODEL).open("r+b") as file:
+def test_while_a_published_model_is_hashed(context: JobContext, connection: Redis, long_bytes: int) -> None:
+    save(context.paths.artifact, b"x", {"job_id": "job", "attempt": 1})
+    with (context.paths.artifact / MODEL).open("r+b") as file:
         file.truncate(long_bytes)
-    with nobody_takes_over(connection):
-        assert run.adopted(digits_job(job_id="job")) is None
+    with assert_not_taken_over(connection):
+        assert recover_published(context, digits_job(job_id="job")) is None

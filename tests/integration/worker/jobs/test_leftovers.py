@@ -1,4 +1,4 @@
-"""Real workers: what the dead left goes, and a frozen attempt does not replace the model of its successor."""
+"""Files that attempts leave: expired ones are removed, and a suspended attempt publishes no model."""
 
 import os
 import signal
@@ -10,17 +10,17 @@ import pytest
 from redis import Redis
 from services import StartWorker, digits_job, wait_for, wait_until
 
-from training.artifacts.publish import attempt_of, read_manifest
+from training.artifacts.model_dir import attempt_of, read_manifest
 from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.jobs.paths import STAGING, places
+from worker.jobs.paths import STAGING, open_paths
 
 FREEZE = """
 import os, signal
-from worker.jobs import pipeline as run
+from worker.jobs.stages import publishing
 
-publish = run.publish
+publish = publishing.publish
 
 def freeze_and_publish(*arguments):
     if os.environ["FREEZE"] == "before":
@@ -30,14 +30,14 @@ def freeze_and_publish(*arguments):
         os.kill(os.getpid(), signal.SIGSTOP)
     return done
 
-run.publish = freeze_and_publish
+publishing.publish = freeze_and_publish
 """
-"""For sitecustomize: stops a supervisor on either side of the renames; no signal from outside would be so exact."""
+"""sitecustomize that suspends a supervisor before or after the renames."""
 
 
-def test_a_starting_worker_clears_up(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """Beside its jobs, of which it loses none."""
-    where = places(settings, "dead", 1)
+def test_a_starting_worker_removes_expired_files(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """It keeps those of its jobs."""
+    where = open_paths(settings, "dead", 1)
     where.staged.mkdir()
     where.close()
     when = time.time() - settings.state_ttl - 3600
@@ -52,10 +52,10 @@ def test_a_starting_worker_clears_up(settings: Settings, client: Client, start_w
 
 
 @pytest.mark.slow  # two trainings and a lease; tests/unit/training/artifacts/test_artifact.py has the same in a second
-def test_a_frozen_attempt_does_not_replace_its_successors_model(
+def test_a_suspended_attempt_does_not_replace_a_newer_model(
     settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    """SIGSTOP right before the renames, takeover, the successor's model is in place, SIGCONT: it stays the result's."""
+    """SIGSTOP before the renames, takeover, the newer model is published, SIGCONT."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(FREEZE)
     path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))

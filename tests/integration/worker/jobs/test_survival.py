@@ -1,4 +1,4 @@
-"""A job outlives what runs it: what tests/acceptance/test_faults.py does not look at closely enough."""
+"""A job survives signals, suspensions and limits on processes, beyond tests/acceptance/test_faults.py."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
-from survival import FREQUENT, long_job, see_that_nothing_is_doubled, until_checkpoint
+from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
-from training.artifacts.publish import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings
@@ -26,12 +26,12 @@ from worker.wire import CheckpointSaved, JobResumed
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, str]:
-    """Weights of jobs that nobody disturbed, by their number of epochs."""
+    """Weights of undisturbed jobs."""
     return {}
 
 
 def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> str:
-    """Return the sha256 of the weights of `long_job`, trained without a disturbance."""
+    """Return the sha256 of the weights of an undisturbed `long_job`."""
     if "long" not in undisturbed:
         client.enqueue(long_job("reference"))
         assert start_worker("--burst").wait() == 0
@@ -42,10 +42,10 @@ def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[st
     return undisturbed["long"]
 
 
-def test_sigterm_puts_a_running_job_to_the_front(
+def test_sigterm_requeues_the_job_at_the_front(
     settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
 ) -> None:
-    """The worker saves, exits with 0, and the next one goes on with that job before all others."""
+    """The worker saves and exits with 0; the next one resumes that job first."""
     sha = expected_sha(client, start_worker, undisturbed)
     client.enqueue(long_job("job"))
     worker = start_worker()
@@ -61,15 +61,15 @@ def test_sigterm_puts_a_running_job_to_the_front(
     state = client.status("job")
     assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
     assert client.status("behind").status == "finished"
-    events = see_that_nothing_is_doubled(client, "job")
+    events = assert_nothing_duplicated(client, "job")
     stopped_at = [event for event in events if isinstance(event, CheckpointSaved) and event.attempt == 1][-1]
     (resumed,) = [event for event in events if isinstance(event, JobResumed)]
     assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
 
 
 @pytest.mark.usefixtures("signals_heard")
-def test_a_closed_terminal_costs_nothing(client: Client, start_worker: StartWorker) -> None:
-    """Shell and kernel each say so: a second SIGHUP is not one who has lost patience."""
+def test_a_repeated_sighup_is_no_hard_kill(client: Client, start_worker: StartWorker) -> None:
+    """Shell and kernel each send one when a terminal is closed."""
     client.enqueue(long_job("job"))
     worker = start_worker()
     until_checkpoint(client, "job", 1)
@@ -78,13 +78,13 @@ def test_a_closed_terminal_costs_nothing(client: Client, start_worker: StartWork
     worker.process.send_signal(signal.SIGHUP)
     assert worker.wait(30) == 0
     assert client.status("job").status == "queued"
-    told = [event.type for event in client.events("job", timeout=1)]
-    assert told[-2:] == ["checkpoint_saved", "job_interrupted"]
+    types = [event.type for event in client.events("job", timeout=1)]
+    assert types[-2:] == ["checkpoint_saved", "job_interrupted"]
 
 
 @pytest.mark.slow
 def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> None:
-    """Without patience: exit code 1, no process left, the job back in its queue, and nothing lost."""
+    """Exit code 1, no process left, the job requeued, nothing lost."""
     sha = expected_sha(client, start_worker, undisturbed)
     client.enqueue(long_job("job"))
     worker = start_worker(environment=FREQUENT)
@@ -104,8 +104,7 @@ def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undis
 
 
 @pytest.mark.slow
-def test_sigterm_during_calibration(client: Client, start_worker: StartWorker) -> None:
-    """A job that is still being calibrated goes back at once, too."""
+def test_sigterm_during_calibration_requeues(client: Client, start_worker: StartWorker) -> None:
     client.enqueue(digits_job(job_id="job", calibrate=True, force_calibration=True, epochs=3))
     worker = start_worker()
     for event in client.events("job", timeout=60):
@@ -119,10 +118,10 @@ def test_sigterm_during_calibration(client: Client, start_worker: StartWorker) -
 
 
 @pytest.mark.slow  # tests/acceptance/test_faults.py has a worker stopped and woken, too
-def test_a_stopped_attempt_that_wakes_up_can_write_nothing(
+def test_a_suspended_attempt_is_superseded(
     client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
 ) -> None:
-    """SIGSTOP beyond the lease, takeover, SIGCONT: the old attempt ends itself, and only the new one is heard."""
+    """SIGSTOP beyond the lease, takeover, SIGCONT."""
     sha = expected_sha(client, start_worker, undisturbed)
     client.enqueue(long_job("job"))
     first = start_worker(environment=FREQUENT)
@@ -136,20 +135,17 @@ def test_a_stopped_attempt_that_wakes_up_can_write_nothing(
         process.resume()
     state = wait_for(client, "job")
     assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, sha)
-    see_that_nothing_is_doubled(client, "job")
+    assert_nothing_duplicated(client, "job")
     wait_until(lambda: not psutil.Process(first.process.pid).children(), seconds=30)
     assert "superseded" in first.output()
     client.enqueue(digits_job(job_id="next"))
     assert wait_for(client, "next").status == "finished"
 
 
-def test_a_result_on_disk_is_taken_over(
+def test_a_published_model_is_recovered(
     settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
 ) -> None:
-    """A model that was published before its worker died is the result: it is not trained again.
-
-    Another request under its id fails, although Redis has forgotten the first one, and leaves the model as it is.
-    """
+    """Another request under its id fails, although Redis has lost its data, and keeps the model."""
     client.enqueue(digits_job(job_id="job"))
     assert start_worker("--burst").wait() == 0
     first = client.result("job")
@@ -157,10 +153,10 @@ def test_a_result_on_disk_is_taken_over(
     connection.flushall()
     client.enqueue(digits_job(job_id="job"))
     assert start_worker("--burst").wait() == 0
-    adopted = client.result("job")
-    assert adopted is not None
-    assert adopted.attempt > first.attempt  # which nobody that wakes up later can replace
-    assert adopted.model_copy(update={"attempt": first.attempt}) == first
+    recovered = client.result("job")
+    assert recovered is not None
+    assert recovered.attempt > first.attempt  # no suspended attempt can replace it
+    assert recovered.model_copy(update={"attempt": first.attempt}) == first
     assert "progress" not in [event.type for event in client.events("job", timeout=5)]
     connection.flushall()
     client.enqueue(digits_job(job_id="job", seed=1))
@@ -173,7 +169,7 @@ def test_a_result_on_disk_is_taken_over(
 
 @pytest.fixture
 def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
-    """Return what puts a process into a cgroup of its own that allows so many more; returns the file that does."""
+    """Return a function that limits a process to so many more; it returns the file of the limit."""
     with new_cgroup("pids") as directory:
 
         def allow(pid: int, more: int) -> Path:
@@ -187,21 +183,21 @@ def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
                 os.kill(int(pid), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("then", ["the limit is raised", "the worker is told to stop"])
-def test_a_worker_waits_for_a_process_to_be_had(
+@pytest.mark.parametrize("then", ["the limit is raised", "the worker is stopped"])
+def test_a_worker_waits_at_its_limit_on_processes(
     then: str, client: Client, start_worker: StartWorker, settings: Settings,
     few_more_processes: Callable[[int, int], Path],
 ) -> None:  # fmt: skip
-    """Where no supervisor can be forked the job waits, begun once; told to stop, the worker leaves it in its queue."""
+    """The job waits; a stopped worker leaves it in its queue."""
     worker = start_worker()
     wait_until(lambda: "worker_started" in worker.output())
     limit = few_more_processes(worker.process.pid, 0)
     client.enqueue(digits_job(job_id="patient"))
-    wait_until(lambda: "waiting_for_a_process" in worker.output())
+    wait_until(lambda: "fork_retry" in worker.output())
     if then == "the limit is raised":
         limit.write_text("max")
         assert wait_for(client, "patient").status == "finished"
-        assert see_that_nothing_is_doubled(client, "patient")[0].attempt == 1
+        assert assert_nothing_duplicated(client, "patient")[0].attempt == 1
         worker.process.terminate()
     else:
         worker.process.terminate()
@@ -211,10 +207,9 @@ def test_a_worker_waits_for_a_process_to_be_had(
         assert not queue.started_job_registry.get_job_ids(cleanup=False)
 
 
-def test_without_a_process_for_its_training_a_job_is_retried(
+def test_a_job_without_a_process_for_training_is_retried(
     client: Client, start_worker: StartWorker, few_more_processes: Callable[[int, int], Path]
 ) -> None:
-    """It fails with a reason that is retried, says what to do, and succeeds once there is room."""
     worker = start_worker()
     wait_until(lambda: "worker_started" in worker.output())
     limit = few_more_processes(worker.process.pid, 1)  # for its supervisor

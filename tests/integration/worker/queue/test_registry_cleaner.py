@@ -1,4 +1,4 @@
-"""Maintenance of RQ's registries, on a real Redis: what goes, what stays, and how much is done at once."""
+"""The registry cleaner on a real Redis: what is removed, what stays, and how much is done per step."""
 
 import pickle
 import time
@@ -18,7 +18,7 @@ from worker.broker import keys
 from worker.broker.replies import text
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.queue.registry_cleaner import MAINTAIN_EVERY, PAGE, Maintenance
+from worker.queue.registry_cleaner import CLEANING_INTERVAL, PAGE, RegistryCleaner
 
 TTL: Final = 1000
 REGISTRIES: Final = ("finished", "failed", "canceled", "deferred", "scheduled")
@@ -26,17 +26,17 @@ WORKERS: Final = "rq:workers:preflight"
 
 
 @pytest.fixture
-def maintain(queue: Queue) -> Callable[[], int]:
-    """Run a whole round, whoever's turn it is, and return how many steps it took."""
+def run_round(queue: Queue) -> Callable[[], int]:
+    """Run a whole round and return its number of steps."""
 
     def run() -> int:
         queue.connection.delete(keys.maintenance("preflight"))
-        return all_steps(Maintenance(queue.connection, queue, "w", ttl=TTL))
+        return all_steps(RegistryCleaner(queue.connection, queue, "w", ttl=TTL))
 
     return run
 
 
-def all_steps(maintenance: Maintenance) -> int:
+def all_steps(maintenance: RegistryCleaner) -> int:
     steps = 0
     while maintenance.due():
         maintenance.step()
@@ -45,7 +45,7 @@ def all_steps(maintenance: Maintenance) -> int:
 
 
 def enter(raw: Redis, registry: str, job_id: str, score: float, *, hash_ttl: int | None = 600) -> None:
-    """Put an entry into a registry; with the hash of its job, unless `hash_ttl` is 0."""
+    """Add an entry to a registry; with the hash of its job, unless `hash_ttl` is 0."""
     raw.zadd(f"rq:{registry}:preflight", {job_id: score})
     if hash_ttl != 0:
         raw.hset(f"rq:job:{job_id}", "status", registry)
@@ -57,36 +57,34 @@ def entries(raw: Redis, registry: str) -> list[str]:
     return [text(entry) for entry in raw.zrange(f"rq:{registry}:preflight", 0, -1)]
 
 
-def test_what_has_expired_goes(raw: Redis, maintain: Callable[[], int]) -> None:
-    """By its score where that is the time at which it expires; -1 and inf mean never, and never is not over."""
+def test_expired_entries_are_removed(raw: Redis, run_round: Callable[[], int]) -> None:
+    """Scores of -1 and inf never expire."""
     now = time.time()
     for registry in REGISTRIES:
         enter(raw, registry, f"{registry}-over", now - 10)
         enter(raw, registry, f"{registry}-kept", now + 60)
         enter(raw, registry, f"{registry}-inf", float("inf"), hash_ttl=None)
         enter(raw, registry, f"{registry}-minus", -1, hash_ttl=None)
-    maintain()
+    run_round()
     for registry in ("finished", "failed"):
         assert sorted(entries(raw, registry)) == [f"{registry}-inf", f"{registry}-kept", f"{registry}-minus"]
     for registry in ("canceled", "deferred", "scheduled"):  # scored by the time of something else
         assert len(entries(raw, registry)) == 4
 
 
-def test_entries_of_jobs_that_are_gone_go(raw: Redis, maintain: Callable[[], int]) -> None:
-    """Whatever their score; those of jobs that are still there stay, as does what is no job's id."""
+def test_entries_of_deleted_jobs_are_removed(raw: Redis, run_round: Callable[[], int]) -> None:
     for registry in REGISTRIES:
         enter(raw, registry, f"{registry}-gone", time.time() + 60, hash_ttl=0)
         enter(raw, registry, f"{registry}-there", time.time() + 60)
         raw.zadd(f"rq:{registry}:preflight", {b"\xff\x00 gone": time.time() + 60})
     raw.zadd("rq:wip:preflight", {"gone:execution": 1})  # the reaper's affair
-    maintain()
+    run_round()
     for registry in REGISTRIES:
         assert entries(raw, registry) == [f"{registry}-there"]
     assert entries(raw, "wip") == ["gone:execution"]
 
 
-def test_nothing_is_run_moved_or_read_as_a_pickle(raw: Redis, maintain: Callable[[], int]) -> None:
-    """Jobs of others, due or with callbacks, are as they were; only entries without a job are touched."""
+def test_no_job_is_run_moved_or_unpickled(raw: Redis, run_round: Callable[[], int]) -> None:
     theirs = Queue("preflight", connection=raw)
     bomb = Job.create("os.abort", connection=raw, on_failure=Callback("os.abort"), id="bomb")
     bomb.save()
@@ -96,14 +94,13 @@ def test_nothing_is_run_moved_or_read_as_a_pickle(raw: Redis, maintain: Callable
         raw.zadd(f"rq:{registry}:preflight", {entry: 1 if registry in ("wip", "scheduled", "deferred") else 1e10})
     raw.hset("rq:job:bomb", "status", "canceled")
     before = {key: raw.dump(key) for key in raw.scan_iter()}
-    maintain()
+    run_round()
     assert {key: raw.dump(key) for key in raw.scan_iter() if key != keys.maintenance("preflight").encode()} == before
     assert len(theirs) == 0
     assert raw.ttl("rq:job:bomb") == -1
 
 
-def test_what_is_left_of_a_job_expires_with_it(raw: Redis, maintain: Callable[[], int]) -> None:
-    """Results and a wish to cancel get a time to live where they have none; a job that is kept keeps its results."""
+def test_results_and_cancel_keys_expire_with_their_job(raw: Redis, run_round: Callable[[], int]) -> None:
     for job_id, hash_ttl in (("short", 50), ("kept", None), ("gone", 0)):
         enter(raw, "failed", job_id, time.time() + 60, hash_ttl=hash_ttl)
         raw.xadd(f"rq:results:{job_id}", {"type": "2"})
@@ -111,7 +108,7 @@ def test_what_is_left_of_a_job_expires_with_it(raw: Redis, maintain: Callable[[]
     enter(raw, "finished", "own", time.time() + 60)
     raw.xadd("rq:results:own", {"type": "1"})
     raw.expire("rq:results:own", 7)
-    maintain()
+    run_round()
     assert 40 < raw.ttl("rq:results:short") <= 50
     assert raw.ttl("rq:results:kept") == -1
     assert TTL - 10 < raw.ttl("rq:results:gone") <= TTL
@@ -119,8 +116,8 @@ def test_what_is_left_of_a_job_expires_with_it(raw: Redis, maintain: Callable[[]
     assert all(TTL - 10 < raw.ttl(keys.cancel(job_id)) <= TTL for job_id in ("short", "kept", "gone"))
 
 
-def test_a_job_that_rq_cancelled_expires(raw: Redis, client: Client, maintain: Callable[[], int]) -> None:
-    """RQ keeps its hash for ever, and the entry with it; a job of another class is its owner's affair."""
+def test_a_job_that_rq_cancelled_expires(raw: Redis, client: Client, run_round: Callable[[], int]) -> None:
+    """Jobs of other functions are left alone."""
     client.enqueue(digits_job(job_id="ours"))
     client.enqueue(digits_job(job_id="again"))
     Queue("preflight", connection=raw, serializer=JSONSerializer).enqueue("os.getcwd", job_id="theirs")
@@ -128,34 +125,31 @@ def test_a_job_that_rq_cancelled_expires(raw: Redis, client: Client, maintain: C
         Job.fetch(job_id, connection=raw, serializer=JSONSerializer).cancel()
     raw.hset("rq:job:again", "status", "queued")  # somebody has enqueued it again
     assert raw.ttl("rq:job:ours") == -1
-    maintain()
+    run_round()
     assert TTL - 10 < raw.ttl("rq:job:ours") <= TTL
     assert raw.ttl("rq:job:theirs") == raw.ttl("rq:job:again") == -1
     assert len(entries(raw, "canceled")) == 3
 
 
-def test_a_job_cancelled_in_the_queue_leaves_nothing_for_ever(raw: Redis, client: Client) -> None:
-    """Neither its hash nor the wish."""
+def test_keys_of_a_job_cancelled_in_the_queue_expire(raw: Redis, client: Client) -> None:
     client.enqueue(digits_job(job_id="j"))
     assert client.cancel("j")
     assert raw.ttl("rq:job:j") > 0
     assert {key for key in raw.keys("*j*") if raw.ttl(key) == -1} == set()
 
 
-def test_killed_workers_leave(raw: Redis, maintain: Callable[[], int]) -> None:
-    """From both of RQ's sets, once their hash has expired; as does what is no worker's name. Others stay."""
+def test_killed_workers_are_removed(raw: Redis, run_round: Callable[[], int]) -> None:
     raw.hset("rq:worker:lives", "state", "idle")
     raw.sadd(WORKERS, "rq:worker:lives", "rq:worker:killed", "somebody:else", b"\xff")
     raw.sadd("rq:workers", "rq:worker:lives", "rq:worker:killed", "rq:worker:of-another-queue")
     raw.set("somebody:else", "1")
-    maintain()
+    run_round()
     assert raw.smembers(WORKERS) == {b"rq:worker:lives"}
     assert raw.smembers("rq:workers") == {b"rq:worker:lives", b"rq:worker:of-another-queue"}
     assert raw.get("somebody:else") == b"1"
 
 
-def test_a_step_is_small(raw: Redis, queue: Queue) -> None:
-    """However many entries there are: of 100,000, of which half are gone, each step looks at a few hundred."""
+def test_a_step_reads_one_page_of_100_000_entries(raw: Redis, queue: Queue) -> None:
     pipe = raw.pipeline(transaction=False)
     for first in range(0, 100_000, 1000):
         numbers = range(first, first + 1000)
@@ -164,7 +158,7 @@ def test_a_step_is_small(raw: Redis, queue: Queue) -> None:
             pipe.set(f"rq:job:job-{number}", "")
     pipe.execute()
     raw.config_resetstat()
-    maintenance = Maintenance(raw, queue, "w", ttl=TTL)
+    maintenance = RegistryCleaner(raw, queue, "w", ttl=TTL)
     steps, looked_at, most = 0, 0, 0
     while maintenance.due():
         maintenance.step()
@@ -175,31 +169,30 @@ def test_a_step_is_small(raw: Redis, queue: Queue) -> None:
     assert steps >= 100_000 / (2 * PAGE)
 
 
-def test_one_worker_does_it_for_all(raw: Redis, queue: Queue) -> None:
-    """Once in a while; a key of another kind under the name of the turn keeps nobody from it."""
-    first, second = (Maintenance(raw, queue, name, ttl=TTL) for name in ("first", "second"))
+def test_workers_take_turns(raw: Redis, queue: Queue) -> None:
+    """A key of another type does not prevent it."""
+    first, second = (RegistryCleaner(raw, queue, name, ttl=TTL) for name in ("first", "second"))
     assert all_steps(first) > 1
     enter(raw, "finished", "gone", 1e10, hash_ttl=0)
     assert all_steps(second) == 1
     assert entries(raw, "finished") == ["gone"]
     assert raw.get(keys.maintenance("preflight")) == b"first"
-    assert 0 < raw.ttl(keys.maintenance("preflight")) <= MAINTAIN_EVERY
+    assert 0 < raw.ttl(keys.maintenance("preflight")) <= CLEANING_INTERVAL
     raw.delete(keys.maintenance("preflight"))
     raw.sadd(keys.maintenance("preflight"), "x")
-    all_steps(Maintenance(raw, queue, "third", ttl=TTL))
+    all_steps(RegistryCleaner(raw, queue, "third", ttl=TTL))
     assert entries(raw, "finished") == []
     assert raw.get(keys.maintenance("preflight")) == b"third"
 
 
 @pytest.mark.parametrize("spoiled", [f"rq:{name}:preflight" for name in REGISTRIES] + [WORKERS, "rq:workers"])
-def test_a_key_of_another_type_harms_no_other(raw: Redis, queue: Queue, spoiled: str) -> None:
-    """It is said once, left as it is, and all else is maintained."""
+def test_a_registry_of_another_type_is_logged_once_and_skipped(raw: Redis, queue: Queue, spoiled: str) -> None:
     for registry in REGISTRIES:
         enter(raw, registry, "gone", 1e10, hash_ttl=0)
     raw.sadd(WORKERS, "rq:worker:killed")
     raw.delete(spoiled)
     raw.set(spoiled, "x")
-    maintenance = Maintenance(raw, queue, "w", ttl=TTL)
+    maintenance = RegistryCleaner(raw, queue, "w", ttl=TTL)
     with capture_logs() as log:
         all_steps(maintenance)
         maintenance._next_round = 0.0
@@ -212,20 +205,18 @@ def test_a_key_of_another_type_harms_no_other(raw: Redis, queue: Queue, spoiled:
     assert said == ([] if spoiled == "rq:workers" else [spoiled])
 
 
-def test_a_worker_without_the_rights_goes_on(raw: Redis, settings: Settings) -> None:
-    """Its own work does not depend on it."""
+def test_missing_permissions_do_not_stop_the_worker(raw: Redis, settings: Settings) -> None:
     raw.acl_setuser("poor", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
     poor = Redis.from_url(settings.redis_url, username="poor", password="x")  # noqa: S106 - any will do
     queue = Queue("preflight", connection=poor, serializer=JSONSerializer)
-    maintenance = Maintenance(poor, queue, "w", ttl=TTL)
+    maintenance = RegistryCleaner(poor, queue, "w", ttl=TTL)
     assert all_steps(maintenance) == 1
     raw.acl_deluser("poor")
 
 
-def test_a_redis_that_is_away_loses_no_step(raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step is done again once Redis is back."""
+def test_a_step_is_repeated_after_an_error_of_redis(raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(raw, "finished", "gone", 1e10, hash_ttl=0)
-    maintenance = Maintenance(raw, queue, "w", ttl=TTL)
+    maintenance = RegistryCleaner(raw, queue, "w", ttl=TTL)
     with monkeypatch.context() as patch:
         patch.setattr(raw, "zscan", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("away")))
         with pytest.raises(ConnectionError):
@@ -235,8 +226,7 @@ def test_a_redis_that_is_away_loses_no_step(raw: Redis, queue: Queue, monkeypatc
     assert entries(raw, "finished") == []
 
 
-def test_a_worker_maintains_at_its_start(raw: Redis, start_worker: StartWorker) -> None:
-    """A real one, that has nothing to do; even where it ends at once."""
+def test_a_worker_cleans_registries_at_its_start(raw: Redis, start_worker: StartWorker) -> None:
     enter(raw, "finished", "gone", 1e10, hash_ttl=0)
     enter(raw, "failed", "over", 1)
     raw.sadd(WORKERS, "rq:worker:killed")
@@ -248,10 +238,10 @@ def test_a_worker_maintains_at_its_start(raw: Redis, start_worker: StartWorker) 
     assert worker.output().count("registry_not_maintained") == 1
 
 
-def test_a_job_cancelled_while_it_runs_is_among_the_cancelled(
+def test_a_job_cancelled_while_it_runs_is_listed_as_canceled(
     raw: Redis, client: Client, start_worker: StartWorker
 ) -> None:
-    """With RQ it is finished: a list of the cancelled ones would have to look through all of those."""
+    """RQ's status of it is finished."""
     client.enqueue(digits_job(job_id="long", epochs=10_000))
     worker = start_worker()
     wait_for(client, "long", "running")
@@ -263,8 +253,7 @@ def test_a_job_cancelled_while_it_runs_is_among_the_cancelled(
     assert client.jobs(statuses=["finished"]) == []
 
 
-def test_a_failure_leaves_nothing_for_ever(raw: Redis, start_worker: StartWorker) -> None:
-    """A job whose producer set no `failure_ttl`, refused by a real worker: its results expire with it."""
+def test_results_of_a_failed_job_expire(raw: Redis, start_worker: StartWorker) -> None:
     Queue("preflight", connection=raw, serializer=JSONSerializer).enqueue("os.getcwd", job_id="j")
     assert start_worker("--burst").wait() == 0
     assert entries(raw, "failed") == ["j"]

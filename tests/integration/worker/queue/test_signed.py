@@ -1,4 +1,4 @@
-"""Signed jobs on a real worker: each message serves once, and no attempt of its job is refused for that."""
+"""Signed jobs on a real worker: a message is accepted once, and again for retries and requeues of its job."""
 
 import json
 import os
@@ -30,18 +30,16 @@ SHORT_WINDOW = {**SIGNED, "PREFLIGHT_SIGNATURE_SECONDS": "60"}
 
 @pytest.fixture
 def queue(raw: Redis) -> Queue:
-    """The worker's queue, as a producer with RQ has it."""
     return Queue("preflight", connection=raw, job_class=AnyIdJob, serializer=JSONSerializer)
 
 
 @pytest.fixture
 def producer(settings: Settings) -> Client:
-    """A client with the key."""
     return Client(settings.redis_url, signing_key=KEY)
 
 
 def enqueue_signed(queue: Queue, job_id: str, *, ago: int, retries: int = 2, **fields: object) -> Job:
-    """Enqueue a job that was signed some time ago, as a producer with RQ and without this package does."""
+    """Enqueue a job signed some time ago, with RQ and without this package."""
     job = digits_job(job_id=job_id, **fields).model_dump(mode="json", exclude_unset=True)
     terms = Terms(signed_at=int(time.time()) - ago, timeout=JOB_TIMEOUT, retries=retries)
     keywords = {"signature": sign(job, terms, KEY), "signed_at": terms.signed_at, "retries": retries}
@@ -52,7 +50,7 @@ def enqueue_signed(queue: Queue, job_id: str, *, ago: int, retries: int = 2, **f
 
 
 def captured(raw: Redis, job_id: str) -> dict[bytes, bytes]:
-    """Return a job's hash as whoever can read it has it."""
+    """Return a job's hash."""
     return RAW.validate_python(raw.hgetall(f"rq:job:{job_id}"))
 
 
@@ -67,7 +65,6 @@ def replay(raw: Redis, message: dict[bytes, bytes], rq_id: str) -> None:
 def test_a_failed_job_is_not_replayed(
     producer: Client, raw: Redis, connection: Redis, start_worker: StartWorker
 ) -> None:
-    """Under new RQ ids, under its own, or by `rq requeue`; what was said of it stays as it was."""
     producer.enqueue(digits_job(job_id="j", epochs=4))
     message = captured(raw, "j")
     assert start_worker("--burst", environment={**SIGNED, "PREFLIGHT_MAX_SAMPLES": "1500"}).wait() == 0
@@ -90,7 +87,6 @@ def test_a_failed_job_is_not_replayed(
 
 
 def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_worker: StartWorker) -> None:
-    """Whether it was cancelled in the queue or while it ran."""
     for job_id in ("queued", "running"):
         producer.enqueue(digits_job(job_id=job_id, epochs=10_000))
     messages = {job_id: captured(raw, job_id) for job_id in ("queued", "running")}
@@ -110,10 +106,9 @@ def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_wor
     assert {producer.status(f"copy-of-{job_id}").field for job_id in messages} == {"signature"}
 
 
-def test_a_finished_job_is_given_its_result_again(
+def test_a_copy_of_a_finished_job_gets_the_stored_result(
     producer: Client, raw: Redis, connection: Redis, start_worker: StartWorker
 ) -> None:
-    """A copy under another RQ id is booked with the stored result, and nothing is trained."""
     producer.enqueue(digits_job(job_id="j"))
     message = captured(raw, "j")
     assert start_worker("--burst", environment=SIGNED).wait() == 0
@@ -124,10 +119,7 @@ def test_a_finished_job_is_given_its_result_again(
     assert (connection.hget("rq:job:copy", "status"), producer.status("j").attempt) == ("finished", 1)
 
 
-def test_a_message_may_not_ask_for_more_than_was_signed(
-    producer: Client, raw: Redis, start_worker: StartWorker
-) -> None:
-    """A copy that runs for ever, is kept for ever, or is tried for ever."""
+def test_a_copy_with_other_terms_is_refused(producer: Client, raw: Redis, start_worker: StartWorker) -> None:
     changes = {"timeout": "-1", "result_ttl": "-1", "failure_ttl": "-1", "ttl": "1000000", "retries_left": "9"}
     for name, value in changes.items():
         producer.enqueue(digits_job(job_id=name))
@@ -137,10 +129,10 @@ def test_a_message_may_not_ask_for_more_than_was_signed(
     assert {producer.status(name).field for name in changes} == {"signature"}
 
 
-def test_a_job_that_is_handed_back_is_taken_after_its_window(
+def test_a_requeued_job_is_accepted_after_its_window(
     producer: Client, queue: Queue, connection: Redis, start_worker: StartWorker
 ) -> None:
-    """Also where Redis lost the record of it meanwhile; a copy of the same message still is not."""
+    """Also where Redis lost the acceptance record; a copy is not."""
     enqueue_signed(queue, "j", ago=100, epochs=10_000)
     message = captured(queue.connection, "j")
     worker = start_worker(environment=SIGNED)
@@ -157,10 +149,9 @@ def test_a_job_that_is_handed_back_is_taken_after_its_window(
     assert wait_for(producer, "copy").field == "signature"
 
 
-def test_a_job_that_is_tried_again_is_taken_again(
+def test_a_retried_job_is_accepted_again(
     producer: Client, queue: Queue, connection: Redis, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    """RQ counts `retries_left` down in its hash; the message counts as ended with the last try."""
     enqueue_signed(queue, "j", ago=0, model="broken")
     message = captured(queue.connection, "j")
     (tmp_path / "broken.py").write_text("import os\n\ndef broken(*_: object) -> None:\n    os._exit(3)\n")
@@ -180,7 +171,6 @@ def test_a_job_that_is_tried_again_is_taken_again(
 
 
 def test_a_message_that_waited_too_long_is_refused(producer: Client, queue: Queue, start_worker: StartWorker) -> None:
-    """And one that is signed anew is taken."""
     enqueue_signed(queue, "late", ago=100)
     enqueue_signed(queue, "early", ago=-7200)
     worker = start_worker("--burst", environment=SHORT_WINDOW)
@@ -222,7 +212,7 @@ printf '["worker.jobs.train",null,[%s],{"signature":"%s","signed_at":%s,"retries
     ],
     ids=["node", "shell"],
 )  # fmt: skip
-def test_producers_in_other_languages_sign_by_the_documentation(
+def test_openssl_and_jq_sign_by_the_documentation(
     raw: Redis, producer: Client, start_worker: StartWorker, command: list[str], hash_fields: dict[str, str]
 ) -> None:
     """With HMAC-SHA256 and a JSON writer, docs/wire.md is enough."""

@@ -23,12 +23,12 @@ from rq.serializers import JSONSerializer
 from services import StartWorker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
-from training.artifacts.publish import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.broker import keys
+from worker.broker.connection import ClockSkew, connect
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
 from worker.queue import quarantine
-from worker.queue.worker import ClockSkew, connect
 from worker.queue.worker_lock import DIRECTORY
 from worker.wire import (
     CheckpointSaved,
@@ -38,7 +38,6 @@ from worker.wire import (
     LoaderConfig,
     Progress,
     TrainingDone,
-    TrainResult,
 )
 
 
@@ -53,12 +52,11 @@ def result_of(queue: Queue, job_id: str) -> JsonValue:
     return value
 
 
-def test_a_worker_says_where_every_start_is_slow(start_worker: StartWorker, tmp_path: Path) -> None:
-    """A cache of bytecode that is empty and must stay so: torch would be compiled by every child."""
+def test_a_worker_warns_of_missing_bytecode(start_worker: StartWorker, tmp_path: Path) -> None:
     kept_nowhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
     worker = start_worker("--burst", environment=kept_nowhere)
     assert worker.wait() == 0
-    assert "starts_are_slow" in worker.output()
+    assert "bytecode_missing" in worker.output()
     assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in worker.output()
 
 
@@ -152,7 +150,7 @@ BAD: dict[str, dict[str, JsonValue]] = {
 def test_bad_jobs_fail_with_one_sentence_and_the_next_one_runs(
     settings: Settings, client: Client, start_worker: StartWorker
 ) -> None:
-    """Each ends failed: invalid_config, told under RQ's id, never begun; the good job behind them is trained."""
+    """Published under RQ's id, never begun."""
     queue = queue_of(settings)
     from rq import Retry
 
@@ -177,8 +175,8 @@ def test_bad_jobs_fail_with_one_sentence_and_the_next_one_runs(
     assert not list(settings.artifact_dir.parent.glob("x*"))
 
 
-def test_only_the_one_function_is_run(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """Another function, callbacks and pickles from Redis do nothing but fail, and the next job runs."""
+def test_only_the_allowed_function_is_run(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    """Other functions, callbacks and pickles fail or do nothing."""
     marker = settings.artifact_dir.parent / "ran"
     queue = queue_of(settings)
     queue.enqueue("os.system", f"touch {marker}", job_id="os-system")
@@ -200,7 +198,7 @@ def test_only_the_one_function_is_run(settings: Settings, client: Client, start_
 
 
 def test_an_id_is_trained_once(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """A second enqueue of an id makes no second job; a re-run of a finished job returns its stored result."""
+    """A re-run of a finished job returns its stored result."""
     assert client.enqueue(digits_job(job_id="once")).created
     assert not client.enqueue(digits_job(job_id="once")).created
     assert start_worker("--burst").wait() == 0
@@ -215,7 +213,6 @@ def test_an_id_is_trained_once(settings: Settings, client: Client, start_worker:
 
 @pytest.mark.slow
 def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, start_worker: StartWorker) -> None:
-    """Two jobs of the same spec and plan end with the same weights."""
     for job_id in ("a", "b"):
         client.enqueue(digits_job(job_id=job_id, deterministic=True, plan={"threads": 1, "precision": "bfloat16"}))
     assert start_worker("--burst").wait() == 0
@@ -228,7 +225,6 @@ def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, start_wor
 def test_a_deterministic_job_keeps_its_plan_in_a_later_attempt(
     connection: Redis, client: Client, start_worker: StartWorker
 ) -> None:
-    """The plan of the first attempt is used again, whatever would be chosen now."""
     plan = {"threads": 1, "micro_batch": 16, "eval_batch": 77}
     connection.set(keys.plan("kept"), json.dumps(plan))
     client.enqueue(digits_job(job_id="kept", deterministic=True, calibrate=True))
@@ -240,7 +236,6 @@ def test_a_deterministic_job_keeps_its_plan_in_a_later_attempt(
 
 
 def test_a_queued_job_is_cancelled_at_once(client: Client, connection: Redis, start_worker: StartWorker) -> None:
-    """It leaves the queue, its watcher ends, and a worker does not run it."""
     client.enqueue(digits_job(job_id="unwanted"))
     assert client.cancel("unwanted")
     assert client.status("unwanted").status == "cancelled"
@@ -267,11 +262,11 @@ def test_a_running_job_is_cancelled(
     assert not (settings.artifact_dir / "long").exists()
     client.enqueue(digits_job(job_id="next"))
     assert wait_for(client, "next").status == "finished"
-    see_that_none_stays(worker.process.pid)
+    assert_no_children(worker.process.pid)
 
 
 def test_a_stop_command_of_rq_cancels(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """It names RQ's id, which need not be the job's own."""
+    """It names RQ's id, which may differ from the job's."""
     queue = queue_of(settings)
     long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)
     queue.enqueue("worker.jobs.train", args=(long,), job_id="of-rq")
@@ -283,8 +278,8 @@ def test_a_stop_command_of_rq_cancels(settings: Settings, client: Client, start_
     assert wait_for(client, "own").status == "cancelled"
 
 
-def see_that_none_stays(pid: int) -> None:
-    """The supervisor has a moment between its last word and its end; its children have none."""
+def assert_no_children(pid: int) -> None:
+    """The supervisor may take a moment to exit; its children may not."""
     (*_, alive) = psutil.wait_procs(children_of(pid), timeout=10)
     assert alive == []
 
@@ -293,8 +288,8 @@ def children_of(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-def test_a_timeout_has_a_name(client: Client, start_worker: StartWorker) -> None:
-    """A job over its job_timeout fails with reason timeout, ends its children, and is not run again."""
+def test_a_job_over_its_timeout_fails(client: Client, start_worker: StartWorker) -> None:
+    """Its children end, and it is not run again."""
     client.enqueue(digits_job(job_id="slow", epochs=10_000), job_timeout=4)
     worker = start_worker()
     state = wait_for(client, "slow")
@@ -302,13 +297,12 @@ def test_a_timeout_has_a_name(client: Client, start_worker: StartWorker) -> None
     assert "job_timeout" in (state.message or "")
     client.enqueue(digits_job(job_id="next"))
     assert wait_for(client, "next").status == "finished"
-    see_that_none_stays(worker.process.pid)
+    assert_no_children(worker.process.pid)
 
 
 def test_a_corrupt_file_is_named(
     settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
 ) -> None:
-    """One flipped byte in MNIST ends the job with dataset_error and the file's name."""
     settings.data_dir.mkdir()
     for source in mnist_dir.glob("*.gz"):
         data = bytearray(gzip.decompress(source.read_bytes()))
@@ -323,8 +317,8 @@ def test_a_corrupt_file_is_named(
 
 
 @pytest.mark.slow  # tests/acceptance/test_faults.py kills training children, too
-def test_a_killed_training_child_goes_on_from_its_checkpoint(client: Client, start_worker: StartWorker) -> None:
-    """SIGKILL of the child is said with its signal, and the same attempt trains on from the last checkpoint."""
+def test_a_killed_training_child_resumes_from_its_checkpoint(client: Client, start_worker: StartWorker) -> None:
+    """In the same attempt, with a warning that names the signal."""
     client.enqueue(digits_job(job_id="victim", epochs=20))
     worker = start_worker("--burst")
     resumed, warned, killed = [], [], False
@@ -340,7 +334,7 @@ def test_a_killed_training_child_goes_on_from_its_checkpoint(client: Client, sta
     assert worker.wait() == 0
     assert len(resumed) == 1
     assert resumed[0] >= 1
-    assert any("signal 9" in message for message in warned)
+    assert any("SIGKILL" in message for message in warned)
     assert client.status("victim").status == "finished"
 
 
@@ -350,10 +344,10 @@ def kill_training(worker_pid: int) -> None:
             process.kill()
 
 
-def test_a_job_that_kills_its_supervisor_again_and_again_is_put_away(
+def test_a_job_that_kills_its_supervisor_three_times_is_quarantined(
     client: Client, connection: Redis, start_worker: StartWorker
 ) -> None:
-    """SIGKILL of the supervisor before any checkpoint: its child dies with it; after three deaths it is enough."""
+    """The child dies with its supervisor."""
     client.enqueue(digits_job(job_id="orphan", epochs=10_000))
     worker = start_worker()
     attempts = set()
@@ -375,8 +369,7 @@ def test_a_job_that_kills_its_supervisor_again_and_again_is_put_away(
     assert wait_for(client, "next").status == "finished"
 
 
-def test_rq_sees_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """`rq info` shows both, and that the worker is idle once its job has ended."""
+def test_rq_info_shows_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
     worker = start_worker()
     client.enqueue(digits_job(job_id="seen"))
     wait_for(client, "seen")
@@ -394,7 +387,6 @@ def test_rq_sees_queue_and_worker(settings: Settings, client: Client, start_work
 def test_a_signal_stops_an_idle_worker(
     client: Client, settings: Settings, start_worker: StartWorker, number: signal.Signals
 ) -> None:
-    """It leaves with exit code 0 and is no longer registered."""
     worker = start_worker()
     client.enqueue(digits_job(job_id="x"))
     wait_for(client, "x")
@@ -403,8 +395,9 @@ def test_a_signal_stops_an_idle_worker(
     assert Redis.from_url(settings.redis_url).smembers("rq:workers") == set()
 
 
-def test_behind_nohup_a_worker_goes_on(client: Client, connection: Redis, settings: Settings, tmp_path: Path) -> None:
-    """Its terminal may be closed; SIGTERM still stops it."""
+def test_a_worker_behind_nohup_ignores_sighup(
+    client: Client, connection: Redis, settings: Settings, tmp_path: Path
+) -> None:
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(
             ["nohup", sys.executable, "-P", "-m", "worker.cli", "worker"],  # noqa: S607 - the one of this system
@@ -423,7 +416,7 @@ def test_behind_nohup_a_worker_goes_on(client: Client, connection: Redis, settin
 
 
 def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:
-    """Tried again with backoff, then exit code 1 and the URL without its password."""
+    """After retries, with the URL but not its password."""
     url = f"unix://user:hunter2@{tmp_path}/nothing.sock"
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": url, "PREFLIGHT_REDIS_WAIT": "1.5"})
     assert worker.wait() == 1
@@ -434,8 +427,7 @@ def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_pat
     assert "Traceback" not in output
 
 
-def test_it_says_that_no_redis_was_named(start_worker: StartWorker) -> None:
-    """Without REDIS_URL it looks at the usual place, and says that nothing was set."""
+def test_an_unset_redis_url_is_named(start_worker: StartWorker) -> None:
     nothing = {"PREFLIGHT_REDIS_URL": "", "REDIS_URL": "", "PREFLIGHT_REDIS_WAIT": "0"}
     with closing(socket.socket()) as usual:
         if usual.connect_ex(("localhost", 6379)) == 0:
@@ -449,7 +441,7 @@ def test_it_says_that_no_redis_was_named(start_worker: StartWorker) -> None:
 def test_clocks_that_are_hours_apart_are_refused(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
-    """A worker would take others' checkpoints for old; minutes are worth a warning. The clock is the only fake."""
+    """Minutes are worth a warning."""
     if "server_time_usec" not in connect(settings).info("server"):
         pytest.skip("this Redis does not say what time it is")
     now = time.time
@@ -462,10 +454,9 @@ def test_clocks_that_are_hours_apart_are_refused(
     assert [line["event"] for line in logged] == ["clock_skew"]
 
 
-def test_signs_of_life_go_on_through_idleness_a_job_and_a_redis_that_is_away(
+def test_the_lock_is_touched_when_idle_when_busy_and_without_redis(
     server: RedisServer, settings: Settings, start_worker: StartWorker
 ) -> None:
-    """What `preflight health` looks at."""
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url})
     lock = only_lock(settings)
 
@@ -483,7 +474,7 @@ def test_signs_of_life_go_on_through_idleness_a_job_and_a_redis_that_is_away(
 
 
 def only_lock(settings: Settings) -> Path:
-    """Return the lock of the one worker, once it has named it."""
+    """Return the lock of the one worker, once it is named."""
     directory = settings.state_dir / DIRECTORY
 
     def named() -> list[Path]:
@@ -494,8 +485,7 @@ def only_lock(settings: Settings) -> Path:
     return lock
 
 
-def test_a_wrong_password_is_fatal_at_once(start_worker: StartWorker) -> None:
-    """Waiting would not help: exit code 1, and no password in the output."""
+def test_a_wrong_password_is_not_retried(start_worker: StartWorker) -> None:
     from worker.broker.embedded_redis import redis_server
 
     with redis_server("--requirepass", "right") as url:
@@ -506,8 +496,7 @@ def test_a_wrong_password_is_fatal_at_once(start_worker: StartWorker) -> None:
     assert "hunter2" not in worker.output()
 
 
-def test_a_worker_waits_for_a_redis_that_comes_late(tmp_path: Path, start_worker: StartWorker) -> None:
-    """Started first, it takes jobs as soon as Redis answers."""
+def test_a_worker_waits_for_redis_to_start(tmp_path: Path, start_worker: StartWorker) -> None:
     from worker.broker.embedded_redis import executable
 
     socket = tmp_path / "late.sock"
@@ -524,19 +513,3 @@ def test_a_worker_waits_for_a_redis_that_comes_late(tmp_path: Path, start_worker
     finally:
         server.terminate()
         server.wait()
-
-
-def test_stored_results_read_back(client: Client, connection: Redis) -> None:
-    """The result key holds a TrainResult."""
-    result = TrainResult(job_id="r", attempt=1, status="finished", test_accuracy=0.5)
-    connection.set(keys.result("r"), result.model_dump_json())
-    assert client.result("r") == result
-    assert client.result("s") is None
-
-
-@pytest.mark.parametrize("status", ["queued", "unknown"])
-def test_status_without_a_word_from_a_worker(client: Client, status: str) -> None:
-    """Where no worker has spoken, RQ's own status counts."""
-    if status == "queued":
-        client.enqueue(digits_job(job_id="waiting"))
-    assert client.status("waiting").status == status

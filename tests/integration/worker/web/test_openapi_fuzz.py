@@ -26,7 +26,7 @@ def cancelling(redis_url: str) -> Iterator[None]:
 
     def cancel() -> None:
         while not over.wait(0.1):
-            for job_id in client.ids(going_on=True):
+            for job_id in client.ids(active=True):
                 client.cancel(job_id)
 
     thread = threading.Thread(target=cancel)

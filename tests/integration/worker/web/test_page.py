@@ -1,4 +1,4 @@
-"""The page as a person sees it: a real browser, a real server, real workers; pictures of every state.
+"""The page in a real browser, with a real server and worker; screenshots of every state.
 
 With PREFLIGHT_PICTURES=folder each state is pictured in light and dark, on a phone and on a desk, and kept there.
 """
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, Server, open_browser, server_of
+from browser import Browser, open_browser
 from pydantic import JsonValue
 from redis import Redis
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from services import StartWorker, digits_job, wait_for, wait_until
+from web import Service, service_of
 
 from worker.broker.embedded_redis import redis_server
 from worker.broker.keys import events
@@ -36,7 +37,7 @@ new MutationObserver(() => {
   if (found) window.steps.push([Number(found[1]), Number(found[2]), Date.now() / 1000]);
 }).observe(document, { subtree: true, childList: true, characterData: true });
 """
-"""Notes when the page showed which step."""
+"""Records when the page showed which step."""
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +52,23 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(window: Browser) -> Browser:
-    """The browser, at a blank page, with nothing in its console."""
+    """The browser at a blank page, with an empty console."""
     window.driver.get("about:blank")
     window.complaints()
     return window
 
 
 @pytest.fixture
-def server(settings: Settings, tmp_path: Path) -> Iterator[Server]:
-    """A server that runs."""
-    started = server_of(settings, tmp_path / "serve.log")
+def server(settings: Settings, tmp_path: Path) -> Iterator[Service]:
+    """A running server."""
+    started = service_of(settings, tmp_path)
     started.start()
     yield started
     started.kill()
 
 
-class Teller:
-    """Says what an attempt of a job says, as its worker would."""
+class EventPublisher:
+    """Publishes the events of an attempt, as its worker would."""
 
     def __init__(self, connection: Redis, job_id: str, attempt: int = 1) -> None:
         self._redis = connection
@@ -82,7 +83,7 @@ class Teller:
         publish(self._redis, EVENT.validate_python({**header, **fields}), ttl=60)
 
     def start(self, **fields: JsonValue) -> None:
-        """Say that the attempt has started, and what it found."""
+        """Publish the events of a start."""
         job: dict[str, JsonValue] = {
             "worker": "w", "dataset": "mnist", "model": "cnn", "epochs": 4, "batch_size": 128
         }  # fmt: skip
@@ -91,7 +92,7 @@ class Teller:
         self.say("dataset_ready", dataset="mnist", train_samples=55_000, test_samples=10_000, seconds=0.3)
 
     def train(self, first: int, last: int) -> None:
-        """Say what four reports of each epoch from `first` to `last` say; epochs count from 1."""
+        """Publish four progress events of each epoch from `first` to `last`; epochs count from 1."""
         for epoch in range(first, last + 1):
             for quarter in range(1, 5):
                 done = epoch - 1 + quarter / 4
@@ -107,7 +108,7 @@ class Teller:
                      deviation=(4.3 + 0.1 * epoch) / 4.4 - 1)  # fmt: skip
 
     def calibrate(self, note: str = "") -> None:
-        """Say what a calibration says."""
+        """Publish the events of a calibration."""
         self.say("calibration_trial", **PLAN, knob="own", steps=64, won=False, verdict="own", samples_per_s=6540,
                  peak_bytes=412 << 20, note=note)  # fmt: skip
         tuned: dict[str, JsonValue] = {**PLAN, "allocator": "tuned"}
@@ -125,20 +126,20 @@ class Teller:
 
 
 def running(connection: Redis, settings: Settings, job_id: str) -> None:
-    """Have RQ know of a job that runs: a real one, whose worker is this test."""
+    """Make the job a running one in RQ's keys."""
     connection.hset(f"rq:job:{job_id}", "status", "started")
     connection.zadd(f"rq:wip:{settings.queue}", {job_id: time.time() + 60})
 
 
 def has_ended(connection: Redis, settings: Settings, job_id: str, status: str) -> None:
-    """Have RQ know that the job is over."""
+    """Make the job an ended one in RQ's keys."""
     connection.hset(f"rq:job:{job_id}", "status", status)
     connection.zrem(f"rq:wip:{settings.queue}", job_id)
     connection.zadd(f"rq:{status}:{settings.queue}", {job_id: time.time() + 60})
 
 
 def test_a_job_is_watched_from_an_empty_queue_to_its_result(
-    browser: Browser, server: Server, client: Client, start_worker: StartWorker
+    browser: Browser, server: Service, client: Client, start_worker: StartWorker
 ) -> None:
     """Empty, queued, running with moving curves, finished; the next job is cancelled by its button."""
     browser.open(server.url)
@@ -196,7 +197,7 @@ def test_a_job_is_watched_from_an_empty_queue_to_its_result(
 
 
 def _print_weight(browser: Browser) -> None:
-    """Print what the page weighs over the wire, and when it was first painted."""
+    """Print the transferred bytes of the page, and the time of its first paint."""
     script = """
     const files = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
     const page = files.filter((file) => !new URL(file.name).pathname.startsWith("/v1/"));
@@ -210,12 +211,12 @@ def _print_weight(browser: Browser) -> None:
 
 
 def _drawn(browser: Browser) -> str:
-    """Return what the first chart looks like; empty where there is none."""
+    """Return the first chart as an image; empty where there is none."""
     return str(browser.ask("return document.querySelector('.chart canvas')?.toDataURL() ?? ''"))
 
 
 def _print_delays(browser: Browser, client: Client) -> None:
-    """See that steps were shown in order, and print how long after it was told each was on the page."""
+    """Check that steps were shown in order, and print the delay of each after its event."""
     shown = browser.ask("return window.steps")
     assert isinstance(shown, list)
     assert shown
@@ -231,18 +232,16 @@ def _print_delays(browser: Browser, client: Client) -> None:
     )
 
 
-def test_what_comes_from_outside_is_text(
-    browser: Browser, server: Server, settings: Settings, connection: Redis
-) -> None:
-    """Markup in any free field is shown as it is; a second attempt keeps the curve and marks the place."""
+def test_untrusted_text_stays_text(browser: Browser, server: Service, settings: Settings, connection: Redis) -> None:
+    """Markup in any free field is shown as text; a second attempt continues the curve after a mark."""
     running(connection, settings, "hostile")
-    first = Teller(connection, "hostile")
+    first = EventPublisher(connection, "hostile")
     first.start(worker=SCRIPT)
     first.calibrate(note=SCRIPT)
     first.train(1, 2)
     first.say("checkpoint_saved", epochs_done=2, steps_done=0, seconds=0.01, bytes=1 << 20)
     first.say("warning", message=SCRIPT)
-    second = Teller(connection, "hostile", attempt=2)
+    second = EventPublisher(connection, "hostile", attempt=2)
     second.start()
     second.say("job_resumed", epochs_done=1, steps_done=200)
     second.say("plan_adapted", field="threads", before=2, after=1, reason=SCRIPT)
@@ -250,7 +249,7 @@ def test_what_comes_from_outside_is_text(
     browser.open(f"{server.url}/#/jobs/hostile")
     browser.see("attempt 2", ".about")
     browser.see("Epoch 3 of 4, step 400", ".where")
-    for place in (".moments", ".forest"):
+    for place in (".events", ".forest"):
         browser.see(SCRIPT, place)
     assert "Trains with 1 thread" in browser.text(".panel")
     assert browser.ask("return document.querySelectorAll('main script, main img').length") == 0
@@ -273,18 +272,18 @@ def test_what_comes_from_outside_is_text(
     assert browser.complaints(besides=("network",)) == []
 
 
-def test_a_long_training_is_drawn_in_a_bounded_number_of_points(browser: Browser, server: Server) -> None:
-    """A hundred thousand reports become some thousand points, in order; what is trained again is kept apart."""
+def test_a_series_has_a_bounded_number_of_points(browser: Browser, server: Service) -> None:
+    """100,000 points become at most 2,000, in order; discarded ones are kept apart."""
     browser.open(server.url)
     script = """
     const done = arguments[0];
-    import("/page/lib/series.js").then(({ Curve }) => {
-      const curve = new Curve();
-      for (let at = 1; at <= 100_000; at++) curve.add(at / 1000, [at]);
-      const whole = curve.line(0);
-      curve.goBack(50);
-      curve.add(50.5, [0]);
-      done([...whole, curve.line(0)[0], curve.line(0, { lost: true })[0]]);
+    import("/page/lib/series.js").then(({ Series }) => {
+      const series = new Series();
+      for (let at = 1; at <= 100_000; at++) series.add(at / 1000, [at]);
+      const whole = series.line(0);
+      series.rewind(50);
+      series.add(50.5, [0]);
+      done([...whole, series.line(0)[0], series.line(0, { discarded: true })[0]]);
     });
     """
     found = browser.driver.execute_async_script(script)
@@ -298,55 +297,53 @@ def test_a_long_training_is_drawn_in_a_bounded_number_of_points(browser: Browser
     assert 50 < min(lost) < max(lost) <= 100.1
 
 
-def test_a_page_that_was_cut_off_comes_back(
-    browser: Browser, server: Server, settings: Settings, connection: Redis
-) -> None:
-    """The server dies and returns: that is said, what is shown stays, and every event is there once."""
+def test_the_page_reconnects(browser: Browser, server: Service, settings: Settings, connection: Redis) -> None:
+    """The server is killed and started: the page reports it, keeps its content, and shows every event once."""
     running(connection, settings, "patient")
-    teller = Teller(connection, "patient")
-    teller.start()
-    teller.calibrate()
-    teller.train(1, 1)
-    teller.say("warning", message="the first one")
+    publisher = EventPublisher(connection, "patient")
+    publisher.start()
+    publisher.calibrate()
+    publisher.train(1, 1)
+    publisher.say("warning", message="the first one")
     browser.open(f"{server.url}/#/jobs/patient")
-    browser.see("the first one".capitalize(), ".moments")
+    browser.see("the first one".capitalize(), ".events")
     server.kill()
     browser.see("The service does not answer", "#connection")
     assert "Epoch 1 of 4" in browser.text(".where")
     browser.picture("disconnected")
-    teller.say("warning", message="while nobody listened")
+    publisher.say("warning", message="while nobody listened")
     server.start()
-    browser.see("While nobody listened", ".moments")
+    browser.see("While nobody listened", ".events")
     wait_until(lambda: browser.text("#connection") == "")
-    assert browser.text(".moments").count("The first one") == 1
+    assert browser.text(".events").count("The first one") == 1
     assert browser.text(".forest").count("tuned malloc") == 1
-    teller.train(2, 2)
+    publisher.train(2, 2)
     browser.see("Epoch 2 of 4", ".where")
     assert browser.complaints(besides=("network",)) == []
 
 
-def test_events_that_cannot_be_read_are_said(
-    browser: Browser, server: Server, settings: Settings, connection: Redis
+def test_unreadable_events_are_reported(
+    browser: Browser, server: Service, settings: Settings, connection: Redis
 ) -> None:
-    """Another value in the place of the stream: in one sentence, and no longer once it is a stream again."""
+    """A key of another type: one sentence, until it is a stream again."""
     running(connection, settings, "spoiled")
-    teller = Teller(connection, "spoiled")
-    teller.start()
+    publisher = EventPublisher(connection, "spoiled")
+    publisher.start()
     browser.open(f"{server.url}/#/jobs/spoiled")
-    browser.see("Attempt 1 started", ".moments")
+    browser.see("Attempt 1 started", ".events")
     connection.set(events("spoiled"), 1)
     browser.see("is no stream", "#connection")
     connection.delete(events("spoiled"))
-    teller.train(1, 1)
+    publisher.train(1, 1)
     browser.see("Epoch 1 of 4", ".where")
     wait_until(lambda: browser.text("#connection") == "")
     assert browser.complaints(besides=("network",)) == []
 
 
-def test_redis_away_is_said(browser: Browser, settings: Settings, tmp_path: Path) -> None:
-    """Without Redis the page says so, in the service's own sentence, and shows the jobs once it is back."""
+def test_an_outage_of_redis_is_reported(browser: Browser, settings: Settings, tmp_path: Path) -> None:
+    """With the service's message."""
     with redis_server() as url:
-        server = server_of(settings.model_copy(update={"redis_url": url}), tmp_path / "serve.log")
+        server = service_of(settings.model_copy(update={"redis_url": url}), tmp_path)
         server.start()
         browser.open(server.url)
         browser.see("No jobs yet")
@@ -355,7 +352,7 @@ def test_redis_away_is_said(browser: Browser, settings: Settings, tmp_path: Path
         assert "No jobs yet" in browser.text("main")
         browser.picture("redis-away")
         browser.open(server.url)
-        browser.see("Asking for the jobs", "main")
+        browser.see("Loading jobs", "main")
         browser.picture("loading")
     finally:
         server.kill()
@@ -365,12 +362,12 @@ def test_redis_away_is_said(browser: Browser, settings: Settings, tmp_path: Path
 def test_a_token_is_asked_for_and_kept_in_the_tab(
     browser: Browser, settings: Settings, connection: Redis, tmp_path: Path
 ) -> None:
-    """A wrong one is asked for again, the right one opens the page; it is in no address and no other storage."""
+    """A wrong one is refused, the right one opens the page; it is in no address and no other storage."""
     token = "sesame-sesame-sesame"  # noqa: S105 - of this test
-    server = server_of(settings, tmp_path / "serve.log", PREFLIGHT_API_TOKEN=token)
+    server = service_of(settings, tmp_path, PREFLIGHT_API_TOKEN=token)
     server.start()
     running(connection, settings, "secret")
-    Teller(connection, "secret").start()
+    EventPublisher(connection, "secret").start()
     try:
         browser.open(server.url)
         browser.see("A token is needed", "dialog")
@@ -388,7 +385,7 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
         ActionChains(browser.driver).send_keys(Keys.TAB).perform()
         assert browser.ask("return document.activeElement.textContent") == "secret"
         ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
-        browser.see("Attempt 1 started", ".moments")
+        browser.see("Attempt 1 started", ".events")
         assert browser.ask("return document.activeElement.tagName") == "H1"
         kept = browser.ask("return [location.href, document.cookie, JSON.stringify(localStorage)].join()")
         assert token not in str(kept)

@@ -1,4 +1,4 @@
-"""`preflight serve` as a process of its own: jobs in, states and events out, over real HTTP."""
+"""`preflight serve` as a process: jobs, states and events over real HTTP."""
 
 import json
 import os
@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.typing import EncodableT, FieldT
 from services import ROOT, digits_job, wait_until
 from web import JSON, Answer, Service, serving
 
@@ -28,8 +27,7 @@ from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
-from worker.web.auth import LARGEST_BODY
-from worker.web.streams.broadcaster import place_of
+from worker.web.auth import MAX_BODY_BYTES
 from worker.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
 
 JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
@@ -38,7 +36,7 @@ TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
 
 @pytest.fixture(scope="module")
 def shared_settings(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Settings of the one service that most tests share."""
+    """Settings of the service that most tests share."""
     Redis.from_url(redis_url).flushall()
     directory = tmp_path_factory.mktemp("serve")
     names = ("data", "artifact", "cache", "state")
@@ -84,8 +82,8 @@ def failed(job_id: str, seq: int, reason: str = "diverged") -> JobFailed:
 # --- jobs
 
 
-def test_a_job_goes_in_once_and_can_be_looked_at(service: Service, redis: Redis) -> None:
-    """201 with its place; the same id again 409 with the same handle; listed, shown, and in RQ's queue."""
+def test_a_job_is_enqueued_once_and_shown(service: Service, redis: Redis) -> None:
+    """201 with its location; 409 for the same id; the job is listed, shown, and in RQ's queue."""
     first = service.ask("POST", "/v1/jobs", {**JOB, "job_id": "once"})
     again = service.ask("POST", "/v1/jobs", {**JOB, "job_id": "once", "epochs": 7})
     assert (first.status, first["job_id"], first["created"]) == (201, "once", True)
@@ -100,7 +98,7 @@ def test_a_job_goes_in_once_and_can_be_looked_at(service: Service, redis: Redis)
 
 @pytest.mark.usefixtures("redis")
 def test_jobs_are_listed_by_status_newest_first(service: Service) -> None:
-    """`status` may be given several times, `limit` bounds the list, and what is neither is refused by name."""
+    """`status` may be repeated, `limit` bounds the list, and an invalid status is refused by name."""
     for number in range(3):
         service.ask("POST", "/v1/jobs", {**JOB, "job_id": f"job-{number}"})
     service.ask("POST", "/v1/jobs/job-1/cancel", {})
@@ -123,7 +121,7 @@ def _list(answer: Answer) -> list[dict[str, object]]:
 
 
 def test_a_job_is_cancelled_in_the_queue(service: Service, redis: Redis) -> None:
-    """202 and cancelled; again 409; an unknown one 404; each with a sentence."""
+    """202 and cancelled; 409 the second time; 404 for an unknown job."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "gone"})
     first = service.ask("POST", "/v1/jobs/gone/cancel", {})
     assert (first.status, first["status"]) == (202, "cancelled")
@@ -136,8 +134,8 @@ def test_a_job_is_cancelled_in_the_queue(service: Service, redis: Redis) -> None
 
 @pytest.mark.usefixtures("redis")
 @pytest.mark.parametrize("job_id", ["never", "..", "%2e%2e", "a%0ab", "<script>", "x" * 200])
-def test_what_is_no_job_is_not_found(service: Service, job_id: str) -> None:
-    """No id, however odd, reaches another key or breaks the answer."""
+def test_an_invalid_job_id_is_not_found(service: Service, job_id: str) -> None:
+    """No id reaches another key or breaks the response."""
     for path in ("", "/events"):
         answer = service.ask("GET", f"/v1/jobs/{job_id}{path}")
         assert answer.status == 404, (path, answer.body)
@@ -166,7 +164,7 @@ def test_what_is_no_job_is_not_found(service: Service, job_id: str) -> None:
 def test_a_bad_body_is_refused_in_one_sentence(
     service: Service, redis: Redis, body: object, headers: dict[str, str], status: int, said: str
 ) -> None:
-    """And nothing comes into the queue."""
+    """And nothing is enqueued."""
     answer = service.ask("POST", "/v1/jobs", body, headers)
     assert answer.status == status
     assert said in str(answer["message"])
@@ -175,7 +173,7 @@ def test_a_bad_body_is_refused_in_one_sentence(
 
 
 def test_ten_megabytes_are_refused_before_they_are_read(service: Service) -> None:
-    """By their announced length, and where none is announced by what has come."""
+    """By `content-length`, and for a chunked body by the bytes received."""
     announced = service.ask("POST", "/v1/jobs", headers={**JSON, "content-length": str(10 << 20)})
     assert (announced.status, announced["reason"]) == (413, "too_large")
     with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
@@ -183,13 +181,13 @@ def test_ten_megabytes_are_refused_before_they_are_read(service: Service) -> Non
             b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             b"transfer-encoding: chunked\r\n\r\n"
         )
-        chunk = b"%x\r\n" % LARGEST_BODY + b" " * LARGEST_BODY + b"\r\n"
+        chunk = b"%x\r\n" % MAX_BODY_BYTES + b" " * MAX_BODY_BYTES + b"\r\n"
         connection.sendall(chunk + chunk)
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 413")
 
 
 def test_a_thousand_posts_of_one_id_are_one_job(service: Service, redis: Redis) -> None:
-    """One 201, the others 409 with the same handle, one job in the queue."""
+    """One 201, 999 times 409, one job in the queue."""
 
     def post(_: int) -> int:
         return service.ask("POST", "/v1/jobs", {**JOB, "job_id": "crowd"}).status
@@ -203,7 +201,7 @@ def test_a_thousand_posts_of_one_id_are_one_job(service: Service, redis: Redis) 
 
 
 def test_events_are_followed_resumed_and_end(service: Service, redis: Redis) -> None:
-    """All that is kept, then what comes; behind Last-Event-ID only what is new; `end` after the last."""
+    """Stored events, then new ones; with Last-Event-ID only later ones; `end` after the last."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "told"})
     say(redis, started("told"), progress("told", 2))
     with service.events("told") as events:
@@ -221,8 +219,8 @@ def test_events_are_followed_resumed_and_end(service: Service, redis: Redis) -> 
             assert [event for _, event, _ in resumed] == ["job_failed", "end"]
 
 
-def test_the_lines_of_the_documentation_do_as_they_say(service: Service, redis: Redis) -> None:
-    """Those of docs/http.md, with nothing but the address changed; the job is cancelled while they follow it."""
+def test_the_documented_curl_commands_work(service: Service, redis: Redis) -> None:
+    """Those of docs/http.md, with another port; the job is cancelled while they follow it."""
     (lines,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "http.md").read_text(), re.DOTALL)
     program = lines.replace("localhost:8000", f"localhost:{service.port}")
     assert program != lines
@@ -234,11 +232,11 @@ def test_the_lines_of_the_documentation_do_as_they_say(service: Service, redis: 
         assert words in said, said
 
 
-def test_of_a_long_job_the_turning_points_come_first(service: Service, redis: Redis) -> None:
-    """Its stream has lost its beginning; the one that is never trimmed has not."""
+def test_lifecycle_events_survive_the_trimming_of_the_stream(service: Service, redis: Redis) -> None:
+    """The lifecycle stream is never trimmed."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "longest"})
     say(redis, started("longest"))
-    time.sleep(0.01)  # records are told apart by their millisecond
+    time.sleep(0.01)  # record ids differ in their millisecond
     say(redis, progress("longest", 2), progress("longest", 3))
     redis.xtrim(keys.events("longest"), maxlen=1, approximate=False)
     with service.events("longest") as events:
@@ -246,13 +244,13 @@ def test_of_a_long_job_the_turning_points_come_first(service: Service, redis: Re
     assert [(event["type"], event["seq"]) for event in told] == [("job_started", 1), ("progress", 3)]
 
 
-def test_a_failure_that_is_run_again_does_not_end_the_stream(service: Service, redis: Redis) -> None:
-    """RQ's word counts: the job waits in the queue, and its next attempt is followed on."""
+def test_a_retried_failure_does_not_end_the_stream(service: Service, redis: Redis) -> None:
+    """RQ's status decides: the job is queued again, and its next attempt is followed."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "again"})
     say(redis, started("again"), failed("again", 2))
     with service.events("again") as events:
         assert [next(events)[1], next(events)[1]] == ["job_started", "job_failed"]
-        time.sleep(1.5)  # long enough to be asked several times whether it goes on
+        time.sleep(1.5)  # several checks whether the job is active
         say(redis, started("again", attempt=2))
         assert next(events)[1] == "job_started"
         redis.hset("rq:job:again", "status", "finished")
@@ -261,13 +259,16 @@ def test_a_failure_that_is_run_again_does_not_end_the_stream(service: Service, r
 
 
 def readers(redis: Redis) -> int:
-    """Wait a moment, and return how many connections read streams."""
+    """Wait 20 ms, and count the connections that are blocked in a read.
+
+    Counting by last command is wrong: a connection of the pool keeps `xread` as its last command while it is idle.
+    """
     time.sleep(0.02)
-    return sum(one["cmd"] == "xread" for one in redis.client_list())
+    return sum("b" in one["flags"] for one in redis.client_list())
 
 
 def test_many_viewers_cost_one_reader(service: Service, redis: Redis) -> None:
-    """A hundred followers of one job hear everything, through one connection that reads streams."""
+    """A hundred viewers of one job receive every event through one blocked connection."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "watched"})
     say(redis, started("watched"))
     heard: Counter[str] = Counter()
@@ -283,7 +284,7 @@ def test_many_viewers_cost_one_reader(service: Service, redis: Redis) -> None:
     for viewer in viewers:
         viewer.start()
     ready.wait(60)
-    # Looked at again and again: between two reads the one reader also asks whether the job goes on.
+    # Between two reads the reader also checks whether the job is active.
     looks = [readers(redis) for _ in range(100)]
     assert max(looks) == 1
     assert b"preflight_event_viewers 100.0" in service.ask("GET", "/metrics").body
@@ -294,8 +295,8 @@ def test_many_viewers_cost_one_reader(service: Service, redis: Redis) -> None:
     assert heard == {"progress": 100, "job_failed": 100, "end": 100}
 
 
-def test_a_slow_reader_and_one_that_leaves_hold_up_nobody(service: Service, redis: Redis) -> None:
-    """One reads nothing, one hangs up in the middle; a third hears 2,000 long events in order."""
+def test_slow_and_leaving_viewers_do_not_delay_others(service: Service, redis: Redis) -> None:
+    """One reads nothing, one disconnects; a third receives 2,000 long events in order."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "long"})
     request = b"GET /v1/jobs/long/events HTTP/1.1\r\nhost: localhost\r\n\r\n"
     slow = socket.create_connection(("127.0.0.1", service.port))
@@ -303,19 +304,8 @@ def test_a_slow_reader_and_one_that_leaves_hold_up_nobody(service: Service, redi
     slow.sendall(request)
     leaving = socket.create_connection(("127.0.0.1", service.port))
     leaving.sendall(request)
-    pipe = redis.pipeline(transaction=False)
-    for seq in range(1, 2001):
-        fields: dict[FieldT, EncodableT] = {
-            "type": "warning",
-            "v": "1",
-            "seq": str(seq),
-            "job_id": "long",
-            "attempt": "1",
-            "ts": "1",
-        }
-        fields["message"] = "x" * 1000
-        pipe.xadd(keys.events("long"), dict(fields))
-    pipe.execute()
+    message = "x" * 1000
+    say(redis, *(JobWarning(seq=seq, job_id="long", attempt=1, ts=1, message=message) for seq in range(1, 2001)))
     assert leaving.recv(1000)
     leaving.close()
     with service.events("long") as events:
@@ -324,8 +314,8 @@ def test_a_slow_reader_and_one_that_leaves_hold_up_nobody(service: Service, redi
     assert service.ask("GET", "/healthz").status == 200
 
 
-def test_what_is_in_a_stream_beside_events_is_passed_over(service: Service, redis: Redis) -> None:
-    """Records of somebody else, of a newer version, with broken text; and markup stays data."""
+def test_other_records_of_a_stream_are_skipped(service: Service, redis: Redis) -> None:
+    """Foreign records, a newer version, invalid UTF-8; markup stays data."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "odd"})
     redis.xadd(keys.events("odd"), {b"\xff": b"\xfe"})
     redis.xadd(keys.events("odd"), {"type": "dance", "v": "2"})
@@ -335,8 +325,8 @@ def test_what_is_in_a_stream_beside_events_is_passed_over(service: Service, redi
     assert (kind, json.loads(data)["message"]) == ("warning", "<script>alert(1)</script>\ndata: forged")
 
 
-def test_a_key_of_a_wrong_type_blinds_its_own_viewers_only(service: Service, redis: Redis) -> None:
-    """Before and after it is watched: its viewers are told in one sentence, those of another job hear everything."""
+def test_a_key_of_a_wrong_type_stops_only_its_own_viewers(service: Service, redis: Redis) -> None:
+    """Before and during a subscription: its viewers get a `problem`, those of another job every event."""
     for job_id in ("spoiled", "spoiled-later", "sound"):
         service.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id})
     redis.set(keys.events("spoiled"), 1)
@@ -357,8 +347,8 @@ def test_a_key_of_a_wrong_type_blinds_its_own_viewers_only(service: Service, red
         assert next(mended)[1] == "job_started"
 
 
-def test_odd_records_blind_nobody(service: Service, redis: Redis) -> None:
-    """Garbage with the largest id that Redis has, a lifecycle of another type, numbers that are none."""
+def test_invalid_records_stop_no_viewer(service: Service, redis: Redis) -> None:
+    """A record with the largest id, a lifecycle key of another type, invalid numbers."""
     for job_id in ("last-id", "odd-lifecycle", "heard"):
         service.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id})
     say(redis, started("last-id"), started("odd-lifecycle"), started("heard"))
@@ -375,8 +365,8 @@ def test_odd_records_blind_nobody(service: Service, redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("after", ["0", "99999999999999999999-0", "x", f"{2**64 - 1}-{2**64}", ""])
-def test_a_place_that_is_none_begins_at_the_beginning(service: Service, redis: Redis, after: str) -> None:
-    """Of `Last-Event-ID`: also what is larger than an id can be."""
+def test_an_invalid_last_event_id_begins_at_the_beginning(service: Service, redis: Redis, after: str) -> None:
+    """Also a number larger than any id."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "placed"})
     say(redis, started("placed"))
     with service.events("placed", **{"Last-Event-ID": after}) as events:
@@ -387,7 +377,7 @@ def test_a_place_that_is_none_begins_at_the_beginning(service: Service, redis: R
 
 
 def test_the_overview_shows_queue_and_workers(service: Service, redis: Redis) -> None:
-    """Depth, who works at what, and how long each has been silent; one that is long gone is left out."""
+    """Depth, workers with their jobs and silence; an expired worker is left out."""
     service.ask("POST", "/v1/jobs", JOB)
     redis.sadd("rq:workers:preflight", "rq:worker:here", "rq:worker:gone")
     redis.hset(
@@ -407,8 +397,8 @@ def _workers(answer: Answer) -> list[dict[str, object]]:
     return workers
 
 
-def test_metrics_count_what_happened_and_promtool_finds_them_valid(service: Service, redis: Redis) -> None:
-    """Outcomes, durations, calibrations, kills and resumes of all jobs; once each."""
+def test_metrics_are_correct_and_valid_for_promtool(service: Service, redis: Redis) -> None:
+    """Outcomes, durations and kills of all jobs, each counted once."""
     say(redis, started("a"), failed("a", 2, reason="out_of_memory"))
     redis.hset(keys.TOTALS, mapping={"job_seconds:15": 2, "job_seconds": 11.5, "ended:finished:": 2, "junk": "x"})
     time.sleep(0.6)
@@ -435,7 +425,7 @@ def test_metrics_count_what_happened_and_promtool_finds_them_valid(service: Serv
         ("POST", "/healthz", "GET"), ("OPTIONS", "/v1/jobs", "GET, POST"), ("POST", "/", "GET"),
     ],
 )  # fmt: skip
-def test_another_method_is_told_which_there_are(service: Service, method: str, path: str, allowed: str) -> None:
+def test_another_method_is_refused(service: Service, method: str, path: str, allowed: str) -> None:
     """405 with `allow`, which names the methods of every route at that path."""
     answer = service.ask(method, path)
     assert (answer.status, answer["reason"]) == (405, "no_such_route")
@@ -443,7 +433,7 @@ def test_another_method_is_told_which_there_are(service: Service, method: str, p
 
 
 def test_whole_numbers_with_a_fraction_are_integers(service: Service, redis: Redis) -> None:
-    """As JSON Schema has it; they are enqueued as integers."""
+    """As in JSON Schema: `201.0` is enqueued as 201."""
     body = b'{"type": "preflight.train.v1", "dataset": "digits", "job_id": "whole", "epochs": 201.0, "seed": 2e3}'
     assert service.ask("POST", "/v1/jobs", body).status == 201
     data = redis.hget("rq:job:whole", "data")
@@ -452,8 +442,8 @@ def test_whole_numbers_with_a_fraction_are_integers(service: Service, redis: Red
 
 
 @pytest.mark.parametrize("key", ["rq:queue:preflight", "rq:wip:preflight", "rq:workers:preflight", "rq:worker:odd"])
-def test_a_key_of_a_wrong_type_fails_no_overview(service: Service, redis: Redis, key: str) -> None:
-    """It counts as nothing; nor do the totals fail the metrics."""
+def test_a_key_of_a_wrong_type_does_not_fail_the_overview(service: Service, redis: Redis, key: str) -> None:
+    """It counts as empty; the metrics answer, too."""
     redis.sadd("rq:workers:preflight", "rq:worker:odd", "rq:worker:here")
     redis.hset("rq:worker:here", mapping={"state": "idle", "current_job": "no id!", "last_heartbeat": "0001-01-01T00Z"})
     for name in (key, keys.TOTALS):
@@ -466,8 +456,8 @@ def test_a_key_of_a_wrong_type_fails_no_overview(service: Service, redis: Redis,
     assert service.ask("GET", "/metrics").status == 200
 
 
-def test_it_describes_itself(service: Service) -> None:
-    """OpenAPI names every route, the job and the events."""
+def test_openapi_describes_every_route(service: Service) -> None:
+    """With the schemas of the job and the events, and no dangling reference."""
     described = service.ask("GET", "/openapi.json")
     paths, components = described["paths"], described["components"]
     assert isinstance(paths, dict) and isinstance(components, dict)
@@ -481,24 +471,22 @@ def test_it_describes_itself(service: Service) -> None:
 
 
 def test_every_answer_carries_the_security_headers(service: Service) -> None:
-    """The page may load and ask nothing but its own host."""
+    """The page may load from and connect to its own host only."""
     for path in ("/", "/healthz", "/v1/jobs/never", "/page/none"):
         headers = service.ask("GET", path).headers
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_pages_from_elsewhere_that_point_here_are_refused(service: Service) -> None:
-    """Without a token only this machine's own names lead in: a rebound name of another site does not."""
+def test_dns_rebinding_is_refused(service: Service) -> None:
+    """Without a token only names of this machine are accepted."""
     assert service.ask("GET", "/v1/jobs", headers={"host": "evil.example"}).status == 421
     for host in ("localhost", f"localhost:{service.port}", "127.0.0.1", f"[::1]:{service.port}", "[::1]"):
         assert service.ask("GET", "/healthz", headers={"host": host}).status == 200, host
 
 
 def test_a_token_is_needed_where_there_is_one(shared_settings: Settings, tmp_path: Path) -> None:
-    """Missing, wrong and in the address: refused; the page and the health checks need none; it shows in no log.
-
-    As platforms start it: on `::`, which is IPv4, too."""
+    """Missing, wrong or in the address: refused; page and health checks need none. It is in no log."""
     with serving(shared_settings, tmp_path, "--host", "::", PREFLIGHT_API_TOKEN=TOKEN) as service:
         socket.create_connection(("::1", service.port), timeout=20).close()
         right = {"authorization": f"Bearer {TOKEN}"}
@@ -514,8 +502,8 @@ def test_a_token_is_needed_where_there_is_one(shared_settings: Settings, tmp_pat
     assert TOKEN not in service.log.read_text()
 
 
-def test_redis_may_come_and_go(shared_settings: Settings, tmp_path: Path) -> None:
-    """Without it: 503 with a sentence, `readyz` says so, streams stay open; with it again all goes on."""
+def test_an_outage_of_redis(shared_settings: Settings, tmp_path: Path) -> None:
+    """503 for requests and `readyz`, open streams stay open; all recovers afterwards."""
     where = tmp_path / "redis.sock"
 
     with redis_at(where):
@@ -533,7 +521,7 @@ def test_redis_may_come_and_go(shared_settings: Settings, tmp_path: Path) -> Non
                 ready = service.ask("GET", "/readyz")
                 assert (ready.status, ready["reason"]) == (503, "redis_unreachable")
                 assert "retry-after" in ready.headers
-                assert str(tmp_path).encode() not in ready.body  # it is told without a token
+                assert str(tmp_path).encode() not in ready.body  # this route needs no token
                 assert service.ask("GET", "/healthz").status == 200
                 (tmp_path / "away.sock").rename(where)
                 say(Redis.from_url(settings.redis_url), progress("patient", 2))
@@ -550,7 +538,7 @@ def redis_at(path: Path) -> Iterator[None]:
 
 
 def refusal(settings: Settings, *options: str, **environment: str) -> tuple[int, str]:
-    """Return exit code and sentence of a service that does not start."""
+    """Return exit code and message of a service that does not start."""
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "worker.cli", "serve", *options], capture_output=True, text=True, timeout=30,
         env={**service_environment(settings), **environment},
@@ -559,8 +547,8 @@ def refusal(settings: Settings, *options: str, **environment: str) -> tuple[int,
     return ended.returncode, sentence
 
 
-def test_it_does_not_listen_to_others_without_a_token(shared_settings: Settings) -> None:
-    """Exit 2 and a sentence; so for a token that is too short, which is not shown."""
+def test_a_public_address_needs_a_token(shared_settings: Settings) -> None:
+    """Exit 2 and a message; also for a token that is too short, which is not shown."""
     code, sentence = refusal(shared_settings, "--host", "0.0.0.0")  # noqa: S104 - it is refused
     assert code == 2
     assert "PREFLIGHT_API_TOKEN is not set" in sentence
@@ -569,50 +557,24 @@ def test_it_does_not_listen_to_others_without_a_token(shared_settings: Settings)
     assert "PREFLIGHT_API_TOKEN" in sentence and "'short'" not in sentence
 
 
-def test_a_taken_port_is_said(shared_settings: Settings, service: Service) -> None:
-    """Exit 1 and a sentence that names it."""
-    code, sentence = refusal(shared_settings, "--port", str(service.port))
-    assert code == 1
-    assert f"port {service.port}" in sentence and "in use" in sentence
-
-
-def test_the_platform_chooses_the_port(shared_settings: Settings, service: Service) -> None:
-    """`PORT` counts where no option does."""
-    code, sentence = refusal(shared_settings, PORT=str(service.port))
-    assert code == 1
-    assert f"port {service.port}" in sentence
+def test_a_port_in_use_is_named(shared_settings: Settings, service: Service) -> None:
+    """Exit 1 and a message; the port comes from the option, else from `PORT`."""
+    port = str(service.port)
+    for code, sentence in (refusal(shared_settings, "--port", port), refusal(shared_settings, PORT=port)):
+        assert code == 1
+        assert f"port {port}" in sentence and "in use" in sentence
 
 
 @pytest.mark.usefixtures("redis", "signals_heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_it_ends_at_once_while_streams_are_open(
-    shared_settings: Settings, tmp_path: Path, number: signal.Signals
-) -> None:
-    """Told to stop, or its terminal closed, with a viewer at a silent job: exit 0, no traceback."""
+def test_shutdown_closes_open_streams(shared_settings: Settings, tmp_path: Path, number: signal.Signals) -> None:
+    """SIGTERM and SIGHUP with a viewer of a silent job: exit 0, no traceback."""
     with serving(shared_settings, tmp_path) as service:
         service.ask("POST", "/v1/jobs", {**JOB, "job_id": "silent"})
         with service.events("silent") as events:
             os.kill(service.process.pid, number)
             assert list(events) == []
     assert "Traceback" not in service.log.read_text()
-
-
-@pytest.mark.parametrize(
-    ("record_id", "place"),
-    [
-        ("5-3", (5, 3)),
-        ("5", (5, 0)),
-        ("", (0, 0)),
-        ("x-1", (0, 0)),
-        ("5-x", (5, 0)),
-        ("-", (0, 0)),
-        (f"{2**64 - 1}-{2**64 - 1}", (2**64 - 1, 2**64 - 1)),
-        (f"{2**64}-0", (0, 0)),
-    ],
-)
-def test_record_ids_become_numbers(record_id: str, place: tuple[int, int]) -> None:
-    """What is none begins at the beginning."""
-    assert place_of(record_id) == place
 
 
 @pytest.mark.usefixtures("redis")

@@ -1,4 +1,4 @@
-"""What one connection, and what all of them together, may take of `preflight serve`."""
+"""Limits of `preflight serve`: origins, timeouts, connections, subscriptions, memory."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ import uvicorn
 from redis import Redis
 from services import wait_until
 from web import JSON, Service, serving
+from web_crowd import JOBS, MEMORY_BOUND, crowd, fill, most_resident
 
-from bench.web import JOBS, MEMORY_BOUND, crowd, fill, most_resident
 from worker.config.settings import Settings
 from worker.web.auth import App, Message, Receive, Scope, Send
-from worker.web.protocol import Limits, bounded
-from worker.web.streams.broadcaster import MOST_WATCHED
+from worker.web.protocol import Limits, protocol_with
+from worker.web.streams.broadcaster import MAX_SUBSCRIPTIONS
 from worker.wire import EVENTS_KEPT
 
 JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
@@ -48,8 +48,8 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ],
     ids=str,
 )
-def test_a_page_from_elsewhere_changes_nothing(service: Service, redis_url: str, headers: dict[str, str]) -> None:
-    """By what browsers say of where a request comes from; with the kind of body that they would ask for first, too."""
+def test_a_cross_site_request_changes_nothing(service: Service, redis_url: str, headers: dict[str, str]) -> None:
+    """By `origin` and `sec-fetch-site`, also with a JSON body."""
     service.ask("POST", "/v1/jobs", {**JOB, "job_id": "theirs"})
     for path, body in (("/v1/jobs", JOB), ("/v1/jobs/theirs/cancel", {})):
         refused = service.ask("POST", path, body, {**JSON, **headers})
@@ -58,16 +58,16 @@ def test_a_page_from_elsewhere_changes_nothing(service: Service, redis_url: str,
     Redis.from_url(redis_url).flushall()
 
 
-def test_the_page_itself_and_programs_may(service: Service, redis_url: str) -> None:
-    """The page's origin is the host that it was asked for at; programs name none."""
+def test_the_page_and_programs_may_post(service: Service, redis_url: str) -> None:
+    """The page's origin is the service's host; programs send none."""
     here = {"origin": f"http://localhost:{service.port}", "host": f"localhost:{service.port}"}
     for headers in ({}, here, {**here, "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
         assert service.ask("POST", "/v1/jobs", JOB, {**JSON, **headers}).status == 201
     Redis.from_url(redis_url).flushall()
 
 
-def test_every_post_asks_for_json(service: Service) -> None:
-    """A form of another site sends other kinds, and those without being asked about first."""
+def test_every_post_requires_json(service: Service) -> None:
+    """A form of another site sends other types, without a CORS preflight."""
     paths = service.ask("GET", "/openapi.json")["paths"]
     assert isinstance(paths, dict)
     posted = [path.replace("{job_id}", "x") for path, methods in paths.items() if "post" in methods]
@@ -82,8 +82,8 @@ def test_every_post_asks_for_json(service: Service) -> None:
 # --- connections
 
 
-def test_an_unfinished_body_is_no_job(service: Service, redis_url: str) -> None:
-    """Also where what has come of it is whole JSON: the other side announced more, and left."""
+def test_an_incomplete_body_enqueues_nothing(service: Service, redis_url: str) -> None:
+    """Also where the received part is whole JSON, shorter than `content-length`."""
     body = json.dumps(JOB).encode()
     with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
         connection.sendall(POST + b"content-length: %d\r\n\r\n" % (len(body) + 1) + body)
@@ -93,8 +93,8 @@ def test_an_unfinished_body_is_no_job(service: Service, redis_url: str) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_what_comes_too_slowly_is_closed(service: Service) -> None:
-    """Nothing, half a header, a header and a body byte by byte, the body of a GET: each within its time."""
+def test_slow_requests_are_closed(service: Service) -> None:
+    """Nothing, half a header, header and body byte by byte, the body of a GET: each within its timeout."""
     started = {
         "nothing": b"",
         "header": b"GET /healthz HTTP/1.1\r\nhost: local", "slow header": b"GET /healthz HTTP/1.1\r\nx: ",
@@ -130,8 +130,8 @@ def test_what_comes_too_slowly_is_closed(service: Service) -> None:
     assert answers["body of a get"].startswith(b"HTTP/1.1 200 ")
 
 
-def test_what_is_no_http_is_refused_in_one_sentence(service: Service) -> None:
-    """As everything else is."""
+def test_invalid_http_is_refused_in_one_sentence(service: Service) -> None:
+    """With a `Problem`."""
     with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -141,7 +141,7 @@ def test_what_is_no_http_is_refused_in_one_sentence(service: Service) -> None:
 
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer `/` at once, `/slow` never to its end, and anything else with more than a socket takes."""
+    """Answer `/` at once, `/slow` never completely, other paths with more than a socket buffers."""
     head: Message = {"type": "http.response.start", "status": 200, "headers": []}
     await send(head)
     if scope["path"] == "/":
@@ -157,7 +157,9 @@ async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
 @contextmanager
 def listening(app: App, limits: Limits) -> Iterator[tuple[int, uvicorn.Server]]:
     """Run uvicorn with these limits in a thread of this process."""
-    config = uvicorn.Config(app, http=bounded(limits), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, http=protocol_with(limits), log_config=None, lifespan="off", timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -176,8 +178,8 @@ def _ask(port: int, path: str = "/") -> bytes:
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def test_idle_connections_make_room_for_others() -> None:
-    """The one that has waited longest goes first; where all have a request under way, one more is refused."""
+def test_a_new_connection_replaces_the_longest_idle_one() -> None:
+    """Where all have a running request, a new one is refused."""
     with listening(_busy, Limits(connections=5)) as (port, server), ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(5)]
         wait_until(lambda: len(server.server_state.connections) == 5)
@@ -194,8 +196,8 @@ def test_idle_connections_make_room_for_others() -> None:
         assert answer.startswith(b"HTTP/1.1 503 ") and b"5 connections are open already" in answer
 
 
-def test_who_takes_nothing_is_dropped() -> None:
-    """An answer that nobody reads does not wait for ever."""
+def test_a_client_that_does_not_read_is_dropped() -> None:
+    """After `send_s`."""
     with (
         listening(_busy, Limits(connections=5, send_s=0.5)) as (port, server),
         closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection,
@@ -208,18 +210,18 @@ def test_who_takes_nothing_is_dropped() -> None:
 # --- viewers
 
 
-def test_as_many_jobs_as_may_be_are_watched_at_once(service: Service, redis_url: str) -> None:
-    """Their viewers come together, more than Redis is asked for at a time; one job more is refused in one sentence."""
+def test_the_number_of_watched_jobs_is_limited(service: Service, redis_url: str) -> None:
+    """Their viewers come at once, more than may read from Redis at once; one more job gets 429."""
     redis = Redis.from_url(redis_url)
-    for number in range(MOST_WATCHED + 1):
+    for number in range(MAX_SUBSCRIPTIONS + 1):
         redis.hset(f"rq:job:together-{number}", "status", "queued")
     with ExitStack() as stack:
         viewers = []
-        for number in range(MOST_WATCHED):
+        for number in range(MAX_SUBSCRIPTIONS):
             viewers.append(stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=30)))
             viewers[-1].sendall(f"GET /v1/jobs/together-{number}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         assert {viewer.recv(12) for viewer in viewers} == {b"HTTP/1.1 200"}
-        refused = service.ask("GET", f"/v1/jobs/together-{MOST_WATCHED}/events")
+        refused = service.ask("GET", f"/v1/jobs/together-{MAX_SUBSCRIPTIONS}/events")
         assert (refused.status, refused["reason"]) == (429, "too_many_watched")
     redis.flushall()
 

@@ -20,7 +20,7 @@ from calibration.cache.plan_cache import (
     PlanCache,
 )
 from calibration.cache.signature import Signature
-from calibration.result import Finding
+from calibration.result import CalibrationResult
 
 HERE = Signature(
     hardware={"model": "a"}, limits={"cores": 1, "memory_bytes": 2 << 30}, software={},
@@ -54,7 +54,7 @@ def edit(path: Path, **fields: JsonValue) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-def kept(directory: Path, finding: Finding = FINDING) -> PlanCache:
+def kept(directory: Path, finding: CalibrationResult = FINDING) -> PlanCache:
     """Return a cache that holds `finding`."""
     cache = PlanCache(directory)
     assert cache.put(HERE, finding) is None

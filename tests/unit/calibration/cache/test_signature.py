@@ -10,10 +10,10 @@ import pytest
 from calibration.cache import signature as module
 from calibration.cache.signature import has_bfloat16, signature
 from calibration.result import Knob
-from calibration.search.mutations import KNOBS
+from calibration.search.search_space import KNOBS
 from training.config.plan import Plan
 from training.config.spec import Augmentation, TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.system.resources import Resources
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
@@ -22,7 +22,7 @@ CONTAINER = Resources(
     cores=2, quota=2.5, memory_bytes=2 << 30, affinity=frozenset({0, 1, 2, 3}), working_set_bytes=1 << 20,
     cores_source="/sys/fs/cgroup/cpu.max", memory_source="/sys/fs/cgroup/memory.max", warnings=(),
 )  # fmt: skip
-DIGITS = StoreInfo(
+DIGITS = DatasetInfo(
     name="digits", path=Path("/cache/digits.safetensors"), shape=(1, 28, 28), classes=10,
     train_count=1500, test_count=297, mean=77.8, std=82.4, sources=(),
 )  # fmt: skip
@@ -53,7 +53,7 @@ def processor(root: Path, cpuinfo: str) -> Path:
 
 
 def key(
-    root: Path, spec: TrainSpec = SPEC, own: Plan = OWN, container: Resources = CONTAINER, info: StoreInfo = DIGITS
+    root: Path, spec: TrainSpec = SPEC, own: Plan = OWN, container: Resources = CONTAINER, info: DatasetInfo = DIGITS
 ) -> str:
     """Return the key of a signature."""
     return signature(spec, own, container, info, root=root).key
@@ -192,7 +192,7 @@ def test_bfloat16_is_what_the_processor_says(tmp_path: Path, cpuinfo: str, has: 
     ],
     ids=["name", "shape", "classes", "train_count"],
 )
-def test_another_data_set_has_another_key(root: Path, change: Callable[[StoreInfo], StoreInfo]) -> None:
+def test_another_data_set_has_another_key(root: Path, change: Callable[[DatasetInfo], DatasetInfo]) -> None:
     """What the data set is, and how much of it there is, is part of the key."""
     assert key(root, info=change(DIGITS)) != key(root)
 

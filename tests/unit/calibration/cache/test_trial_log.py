@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
-from calibration.cache.trial_log import DECIDED, LARGEST, Ledger
+from calibration.cache.trial_log import DECIDED, MAX_BYTES, TrialLog
 from calibration.result import Trial, Verdict
 from training.config.plan import Plan
 from training.process.journal import encode
@@ -39,20 +39,20 @@ def path(tmp_path: Path) -> Path:
 
 def calibrated(path: Path) -> None:
     """Leave what a calibration does that ends well: one plan that won, one whose process was lost."""
-    with Ledger(path) as ledger:
+    with TrialLog(path) as ledger:
         ledger.attempt(TUNED)
-        ledger.ended(WON, OWN)
+        ledger.record(WON, OWN)
         ledger.attempt(FASTEST)
-        ledger.survived(FASTEST)
+        ledger.mark_ok(FASTEST)
 
 
 def knows(path: Path) -> bool:
     """Whether a new ledger knows the trial of `calibrated`, and suspects nothing of it."""
-    with Ledger(path) as ledger:
-        assert not ledger.suspect(TUNED)
-        assert not ledger.suspect(FASTEST)
-        assert not ledger.suspect(OWN)
-        kept = ledger.raced(OWN, TUNED)
+    with TrialLog(path) as ledger:
+        assert not ledger.crashed_before(TUNED)
+        assert not ledger.crashed_before(FASTEST)
+        assert not ledger.crashed_before(OWN)
+        kept = ledger.lookup(OWN, TUNED)
     assert kept in (None, WON)
     return kept is not None
 
@@ -60,37 +60,37 @@ def knows(path: Path) -> bool:
 def test_a_trial_comes_back_as_it_was(path: Path) -> None:
     """For the same two plans, in the same roles, and for no others."""
     calibrated(path)
-    with Ledger(path) as ledger:
-        assert ledger.raced(OWN, TUNED) == WON
-        assert ledger.raced(TUNED, OWN) is None
-        assert ledger.raced(OWN, FASTEST) is None
+    with TrialLog(path) as ledger:
+        assert ledger.lookup(OWN, TUNED) == WON
+        assert ledger.lookup(TUNED, OWN) is None
+        assert ledger.lookup(OWN, FASTEST) is None
     assert knows(path)
 
 
 def test_without_reuse_nothing_is_adopted_but_suspects_stay(path: Path) -> None:
-    """Whoever measures anew measures everything, and still does not run into the same kill."""
+    """A forced calibration measures everything, but not the plan of the same kill."""
     calibrated(path)
     died(path, FASTEST)
-    with Ledger(path, reuse=False) as ledger:
-        assert ledger.raced(OWN, TUNED) is None
-        assert ledger.suspect(FASTEST)
+    with TrialLog(path, reuse=False) as ledger:
+        assert ledger.lookup(OWN, TUNED) is None
+        assert ledger.crashed_before(FASTEST)
 
 
 @pytest.mark.parametrize("verdict", ["won", "level", "lost", "dropped", "rejected", "failed", "skipped", "own"])
 def test_only_decisions_are_kept(path: Path, verdict: Verdict) -> None:
     """A failure may be the moment's, and what was never measured is no measurement."""
     trial = replace(WON, verdict=verdict)
-    with Ledger(path) as ledger:
-        ledger.ended(trial, OWN)
-    with Ledger(path) as ledger:
-        assert ledger.raced(OWN, TUNED) == (trial if verdict in DECIDED else None)
+    with TrialLog(path) as ledger:
+        ledger.record(trial, OWN)
+    with TrialLog(path) as ledger:
+        assert ledger.lookup(OWN, TUNED) == (trial if verdict in DECIDED else None)
 
 
 @pytest.mark.parametrize(("trial", "best"), [(replace(WON, disturbed=True), OWN), (WON, None)])
 def test_what_was_disturbed_or_met_nobody_is_not_kept(path: Path, trial: Trial, best: Plan | None) -> None:
     """The next calibration may be quieter; and a figure alone decides nothing between two plans."""
-    with Ledger(path) as ledger:
-        ledger.ended(trial, best)
+    with TrialLog(path) as ledger:
+        ledger.record(trial, best)
     assert not knows(path)
 
 
@@ -98,10 +98,10 @@ def test_the_last_meeting_counts(path: Path) -> None:
     """What was measured again replaces what was there."""
     calibrated(path)
     again = replace(WON, verdict="lost", ratio=0.9, low=0.8, high=0.95)
-    with Ledger(path) as ledger:
-        ledger.ended(again, OWN)
-    with Ledger(path) as ledger:
-        assert ledger.raced(OWN, TUNED) == again
+    with TrialLog(path) as ledger:
+        ledger.record(again, OWN)
+    with TrialLog(path) as ledger:
+        assert ledger.lookup(OWN, TUNED) == again
 
 
 # --- suspects
@@ -110,11 +110,11 @@ DIES = """
 import json, os, signal, sys
 from pathlib import Path
 from pydantic import TypeAdapter
-from calibration.cache.trial_log import Ledger
+from calibration.cache.trial_log import TrialLog
 from training.config.plan import Plan
 
 plan = TypeAdapter(Plan).validate_json(sys.argv[2])
-with Ledger(Path(sys.argv[1])) as ledger:
+with TrialLog(Path(sys.argv[1])) as ledger:
     ledger.attempt(plan)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -130,10 +130,10 @@ def test_what_a_calibration_did_not_survive_is_a_suspect(path: Path) -> None:
     """The attempt was on disk before it ran; whatever came before it stays known."""
     calibrated(path)
     died(path, FASTEST)
-    with Ledger(path) as ledger:
-        assert ledger.suspect(FASTEST)
-        assert not ledger.suspect(TUNED)
-        assert ledger.raced(OWN, TUNED) == WON
+    with TrialLog(path) as ledger:
+        assert ledger.crashed_before(FASTEST)
+        assert not ledger.crashed_before(TUNED)
+        assert ledger.lookup(OWN, TUNED) == WON
 
 
 def test_a_suspect_stays_one(path: Path) -> None:
@@ -141,35 +141,35 @@ def test_a_suspect_stays_one(path: Path) -> None:
     died(path, FASTEST)
     calibrated_without_it = [(TUNED, WON)]
     for plan, trial in calibrated_without_it:
-        with Ledger(path) as ledger:
+        with TrialLog(path) as ledger:
             ledger.attempt(plan)
-            ledger.ended(trial, OWN)
-    with Ledger(path) as ledger:
-        assert ledger.suspect(FASTEST)
+            ledger.record(trial, OWN)
+    with TrialLog(path) as ledger:
+        assert ledger.crashed_before(FASTEST)
 
 
 def test_a_suspect_that_ran_after_all_is_none(path: Path) -> None:
-    """Where it was run again, because it was surely small, and survived."""
+    """Where it was run again, because it was certainly small, and survived."""
     died(path, FASTEST)
-    with Ledger(path) as ledger:
+    with TrialLog(path) as ledger:
         ledger.attempt(FASTEST)
-        ledger.survived(FASTEST)
-    with Ledger(path) as ledger:
-        assert not ledger.suspect(FASTEST)
+        ledger.mark_ok(FASTEST)
+    with TrialLog(path) as ledger:
+        assert not ledger.crashed_before(FASTEST)
 
 
 def test_suspects_of_several_deaths_add_up(path: Path) -> None:
     """Each restart of a container finds one more plan that it shall not run."""
     for plan in (TUNED, FASTEST):
         died(path, plan)
-    with Ledger(path) as ledger:
-        assert ledger.suspect(TUNED)
-        assert ledger.suspect(FASTEST)
+    with TrialLog(path) as ledger:
+        assert ledger.crashed_before(TUNED)
+        assert ledger.crashed_before(FASTEST)
 
 
 def test_an_end_in_order_leaves_no_suspect(path: Path) -> None:
     """A cancellation amid a plan is an exception in a process that lives: nothing was its death."""
-    with pytest.raises(KeyboardInterrupt), Ledger(path) as ledger:
+    with pytest.raises(KeyboardInterrupt), TrialLog(path) as ledger:
         ledger.attempt(FASTEST)
         raise KeyboardInterrupt
     assert not knows(path)
@@ -179,12 +179,12 @@ def test_an_end_in_order_leaves_no_suspect(path: Path) -> None:
 
 
 def test_torn_lines_are_passed_over(path: Path) -> None:
-    """Wherever a kill or a full disk cut the file, what is whole before the cut is known, and writing goes on."""
+    """Wherever a kill or a full disk cut the file, what is whole before the cut is known, and writing continues."""
     calibrated(path)
     whole = path.read_bytes()
     for cut in range(0, len(whole), 97):
         path.write_bytes(whole[:cut])
-        Ledger(path).__exit__(None, None, None)
+        TrialLog(path).__exit__(None, None, None)
         calibrated(path)
         assert knows(path)
 
@@ -224,8 +224,8 @@ def test_what_is_too_old_or_from_the_future_is_passed_over(path: Path, age_s: fl
     """As for plans: a week, and clocks that differ a little."""
     path.parent.mkdir()
     path.write_bytes(record("attempt", plan_payload(TUNED), now=time.time() - age_s))
-    with Ledger(path) as ledger:
-        assert ledger.suspect(TUNED) is believed
+    with TrialLog(path) as ledger:
+        assert ledger.crashed_before(TUNED) is believed
 
 
 def test_what_is_said_twice_is_said_once(path: Path) -> None:
@@ -238,7 +238,7 @@ def test_what_is_said_twice_is_said_once(path: Path) -> None:
     assert knows(path)
 
 
-def test_a_huge_file_is_begun_anew(path: Path) -> None:
+def test_a_huge_file_is_replaced(path: Path) -> None:
     """Ten megabytes of anything are not read, and not appended to for ever."""
     path.parent.mkdir()
     path.write_bytes(b"x" * (10 << 20))
@@ -251,7 +251,7 @@ def test_a_file_below_the_bound_keeps_what_is_whole_in_it(path: Path) -> None:
     """However much of it is garbage."""
     calibrated(path)
     with path.open("ab") as file:
-        file.write(os.urandom(LARGEST // 2))
+        file.write(os.urandom(MAX_BYTES // 2))
     assert knows(path)
 
 
@@ -278,24 +278,24 @@ def test_a_ledger_that_cannot_be_is_an_empty_one(path: Path, obstacle: Callable[
     """It is no condition for anything: nothing is raised, and nothing is known."""
     obstacle(path)
     calibrated(path)
-    with Ledger(path) as ledger:
-        assert not ledger.suspect(TUNED)
+    with TrialLog(path) as ledger:
+        assert not ledger.crashed_before(TUNED)
 
 
 def test_a_full_disk_does_not_stop_a_calibration(small_disk: tuple[Path, Callable[[], None]]) -> None:
     """What no longer fits is left out; what was written before is known."""
     directory, make_room = small_disk
     path = directory / "trials" / "key.jsonl"
-    with Ledger(path) as ledger:
+    with TrialLog(path) as ledger:
         ledger.attempt(TUNED)
-        ledger.ended(WON, OWN)
+        ledger.record(WON, OWN)
         for _ in range(100):
             ledger.attempt(FASTEST)
-            ledger.survived(FASTEST)
+            ledger.mark_ok(FASTEST)
     make_room()
-    with Ledger(path) as ledger:
-        assert ledger.raced(OWN, TUNED) == WON
-        assert not ledger.suspect(TUNED)
+    with TrialLog(path) as ledger:
+        assert ledger.lookup(OWN, TUNED) == WON
+        assert not ledger.crashed_before(TUNED)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -307,6 +307,6 @@ def test_any_content_is_read(path: Path, content: bytes, place: float) -> None:
     whole = path.read_bytes()
     at = int(place * len(whole))
     path.write_bytes(whole[:at] + content + whole[at:])
-    with Ledger(path) as ledger:
-        assert ledger.raced(OWN, TUNED) in (None, WON)
-        assert not ledger.suspect(OWN)
+    with TrialLog(path) as ledger:
+        assert ledger.lookup(OWN, TUNED) in (None, WON)
+        assert not ledger.crashed_before(OWN)

@@ -1,4 +1,4 @@
-"""Measuring: contenders run real steps under their plans, and a workbench answers what it was asked, no less."""
+"""Measuring: candidates run real steps under their plans, and a workbench answers what it was asked, no less."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,24 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibration.measure import benchmark as measure
+from calibration.measure import candidate
 from calibration.measure.benchmark import (
     AT_ONCE,
     GATE_STEPS,
-    Contender,
-    Workbench,
-    _has_batch_statistics,
+    Benchmarker,
     _peak,
     _reset_peak,
-    gradient_cosine,
 )
-from calibration.search.search import COSINE
+from calibration.measure.candidate import Candidate, gradient_cosine
+from calibration.search.evaluation import COSINE
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import Store, open_store, write
-from training.data.datasets import Samples, Split
+from training.data.dataset_store import PreparedDataset, open_dataset, write
+from training.data.datasets import LabeledImages, Samples
 from training.loop.train_step import TrainStep
-from training.models.cnn import build
 
 pytestmark = pytest.mark.usefixtures("torch_as_it_was")
 
@@ -37,64 +34,64 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def noise(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def noise(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """Return an open store of 36 random training images; what they show changes no cost."""
     random = np.random.default_rng(0)
 
-    def split(count: int) -> Split:
+    def split(count: int) -> LabeledImages:
         images = random.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
-        return Split(images, random.integers(0, 10, count, dtype=np.uint8))
+        return LabeledImages(images, random.integers(0, 10, count, dtype=np.uint8))
 
     path = tmp_path_factory.mktemp("noise") / "noise.safetensors"
     write(path, "noise", Samples(split(36), split(4), classes=10), ())
-    return open_store(path)
+    return open_dataset(path)
 
 
 @pytest.fixture
-def bench(noise: Store) -> Workbench:
+def bench(noise: PreparedDataset) -> Benchmarker:
     """Return a workbench on which nothing is warm."""
-    return Workbench(SPEC, noise)
+    return Benchmarker(SPEC, noise)
 
 
-def trained(bench: Workbench) -> dict[Plan, int]:
+def trained(bench: Benchmarker) -> dict[Plan, int]:
     """Return the plans that are warm, and the steps that each was trained for."""
-    return {plan: contender.trained for (plan, _), contender in bench._contenders.items()}
+    return {plan: candidate.trained for (plan, _), candidate in bench._candidates.items()}
 
 
-# --- contenders
+# --- candidates
 
 
-def test_a_contender_trains(noise: Store) -> None:
+def test_a_candidate_trains(noise: PreparedDataset) -> None:
     """Measured steps are real: weights change, losses stay finite, epochs follow one another without end."""
-    contender = Contender(SPEC, OWN, noise)
-    before = [weights.clone() for weights in contender.step.model.parameters()]
-    seconds = contender.run(6)  # an epoch has 4 steps
-    assert len(seconds) == contender.trained == 6
+    candidate = Candidate(SPEC, OWN, noise)
+    before = [weights.clone() for weights in candidate.step.model.parameters()]
+    seconds = candidate.run(6)  # an epoch has 4 steps
+    assert len(seconds) == candidate.trained == 6
     assert all(second > 0 for second in seconds)
-    assert 0 < contender.fetch_s < sum(seconds)
-    after = list(contender.step.model.parameters())
+    assert 0 < candidate.fetch_s < sum(seconds)
+    after = list(candidate.step.model.parameters())
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
     assert all(bool(weights.isfinite().all()) for weights in after)
-    assert next(iter(contender.step.optimizer.state.values()))["step"] == 6
+    assert next(iter(candidate.step.optimizer.state.values()))["step"] == 6
 
 
-def test_no_steps_are_no_seconds(noise: Store) -> None:
+def test_no_steps_are_no_seconds(noise: PreparedDataset) -> None:
     """Nothing asked for is nothing measured, fetching included."""
-    contender = Contender(SPEC, OWN, noise)
-    assert (contender.run(0), contender.fetch_s, contender.trained) == ([], 0.0, 0)
+    candidate = Candidate(SPEC, OWN, noise)
+    assert (candidate.run(0), candidate.fetch_s, candidate.trained) == ([], 0.0, 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_contender_runs_with_the_threads_of_its_plan(noise: Store, threads: int) -> None:
+def test_a_candidate_runs_with_the_threads_of_its_plan(noise: PreparedDataset, threads: int) -> None:
     """Each turn sets torch's threads, which the other plan may have changed."""
     torch.set_num_threads(3)
-    Contender(SPEC, replace(OWN, threads=threads), noise).run(1)
+    Candidate(SPEC, replace(OWN, threads=threads), noise).run(1)
     assert torch.get_num_threads() == threads
 
 
-def test_contenders_see_the_batches_of_training(noise: Store) -> None:
+def test_candidates_see_the_batches_of_training(noise: PreparedDataset) -> None:
     """The first epoch's order comes from the spec's seed, whatever the plan."""
-    first, second = (Contender(SPEC, plan, noise).next_batch() for plan in (OWN, LAST))
+    first, second = (Candidate(SPEC, plan, noise).next_batch() for plan in (OWN, LAST))
     assert torch.equal(first[1], second[1])
     assert torch.equal(first[0], second[0])
 
@@ -103,7 +100,7 @@ def test_contenders_see_the_batches_of_training(noise: Store) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
-def test_as_many_steps_are_timed_as_asked_for(bench: Workbench, steps: int) -> None:
+def test_as_many_steps_are_timed_as_asked_for(bench: Benchmarker, steps: int) -> None:
     """Neither warming up nor settling is counted among them; both are trained all the same."""
     measured = bench.measure(OWN, steps, settle=2, warm_up=3)
     assert (len(measured.seconds), len(measured.warm)) == (steps, 3)
@@ -113,7 +110,7 @@ def test_as_many_steps_are_timed_as_asked_for(bench: Workbench, steps: int) -> N
     assert trained(bench) == {OWN: steps + 5}
 
 
-def test_what_is_warm_is_not_warmed_up_again(bench: Workbench) -> None:
+def test_what_is_warm_is_not_warmed_up_again(bench: Benchmarker) -> None:
     """The second block of a plan goes on where the first ended, with its model and its batches."""
     bench.measure(OWN, 2, settle=0, warm_up=3)
     again = bench.measure(OWN, 2, settle=1, warm_up=3)
@@ -121,7 +118,7 @@ def test_what_is_warm_is_not_warmed_up_again(bench: Workbench) -> None:
     assert trained(bench) == {OWN: 8}
 
 
-def test_the_least_recently_used_plan_makes_room(bench: Workbench) -> None:
+def test_the_least_recently_used_plan_makes_room(bench: Benchmarker) -> None:
     """Two are kept ready: the best plan outlives its challengers, which take turns with it."""
     tuned = [replace(OWN, eval_batch=size) for size in (1, 2, 3)]
     for challenger in tuned:
@@ -135,7 +132,7 @@ def test_the_least_recently_used_plan_makes_room(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_gauge_runs_on_the_threads_of_the_plan(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch, threads: int
+    bench: Benchmarker, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """Its work is done on them, and what the process had before is as it was."""
     backward, seen = torch.autograd.backward, []
@@ -152,14 +149,14 @@ def test_the_gauge_runs_on_the_threads_of_the_plan(
     assert torch.equal(torch.get_rng_state(), drawn), "a training that is gauged draws the same numbers"
 
 
-def test_clearing_forgets_everything(bench: Workbench) -> None:
+def test_clearing_forgets_everything(bench: Benchmarker) -> None:
     """Whatever was warm is new again."""
     bench.measure(OWN, 1, settle=0, warm_up=1)
     bench.clear()
     assert trained(bench) == {}
 
 
-def test_a_probe_trains_on_one_micro_batch(bench: Workbench) -> None:
+def test_a_probe_trains_on_one_micro_batch(bench: Benchmarker) -> None:
     """It forgets what was warm, whose memory would count, and leaves nothing behind."""
     bench.measure(OWN, 1, settle=0, warm_up=1)
     probed = bench.probe(replace(OWN, micro_batch=2))
@@ -168,10 +165,10 @@ def test_a_probe_trains_on_one_micro_batch(bench: Workbench) -> None:
     assert trained(bench) == {}
 
 
-def test_an_evaluation_is_timed_without_training(bench: Workbench, noise: Store) -> None:
+def test_an_evaluation_is_timed_without_training(bench: Benchmarker, noise: PreparedDataset) -> None:
     """On as many samples as there are at most, with the model of a plan that may be warm, which does not learn."""
     bench.measure(OWN, 1, settle=0, warm_up=1)
-    model = bench._contenders[OWN, SPEC.batch_size].step.model
+    model = bench._candidates[OWN, SPEC.batch_size].step.model
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     for samples in (1, 20, 10_000):
         assert bench.validate(OWN, samples).sample_s > 0
@@ -180,13 +177,6 @@ def test_an_evaluation_is_timed_without_training(bench: Workbench, noise: Store)
         assert torch.equal(value, weights[name])
     assert bench.validate(LAST, 5).sample_s > 0
     assert noise.info.train_count == 36
-
-
-@pytest.mark.parametrize(("model", "has"), [("cnn", True), ("resnet18", True), ("linear", False)])
-def test_batch_statistics_are_seen(model: str, has: bool) -> None:
-    """Batch norms make the micro-batch a matter of learning; a model without them has none to name."""
-    module = torch.nn.Linear(2, 2) if model == "linear" else build(model, (1, 28, 28), 10)
-    assert _has_batch_statistics(module) is has
 
 
 def test_a_peak_is_what_was_resident_since_the_reset() -> None:
@@ -215,9 +205,9 @@ def test_mapped_files_are_no_memory(tmp_path: Path) -> None:
 # --- the parity gate
 
 
-def test_equal_plans_have_equal_gradients(noise: Store) -> None:
+def test_equal_plans_have_equal_gradients(noise: PreparedDataset) -> None:
     """Another layout computes the same."""
-    assert gradient_cosine(Contender(SPEC, OWN, noise), LAST, noise, GATE_STEPS) > 0.999
+    assert gradient_cosine(Candidate(SPEC, OWN, noise), LAST, noise, GATE_STEPS) > 0.999
 
 
 class Rolled(TrainStep):
@@ -250,30 +240,30 @@ class Reversed(TrainStep):
 
 @pytest.mark.parametrize("doctored", [Rolled, Broken, Reversed])
 def test_other_gradients_are_noticed(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch, doctored: type[TrainStep]
+    bench: Benchmarker, monkeypatch: pytest.MonkeyPatch, doctored: type[TrainStep]
 ) -> None:
     """The gate tells gradients of the wrong weights, NaN, and gradients that point the other way; in numbers."""
-    monkeypatch.setattr(measure, "TrainStep", doctored)
+    monkeypatch.setattr(candidate, "TrainStep", doctored)
     cosine = bench.check(BFLOAT16, OWN).cosine
     assert -1.01 <= cosine <= COSINE
     assert trained(bench) == {}
 
 
 @pytest.mark.parametrize("batch_size", [32, 128])
-def test_bfloat16_passes_the_parity_gate(digits: Store, batch_size: int) -> None:
+def test_bfloat16_passes_the_parity_gate(digits: PreparedDataset, batch_size: int) -> None:
     """The gradients of cnn in bfloat16 on real digits agree with float32, whatever the seed."""
     torch.set_num_threads(1)
     reference = replace(OWN, micro_batch=batch_size, memory_format="channels_last")
     for seed in range(3):
         spec = TrainSpec(dataset="digits", model="cnn", batch_size=batch_size, seed=seed)
         bfloat16 = replace(reference, precision="bfloat16")
-        assert Workbench(spec, digits).check(bfloat16, reference).cosine > COSINE
+        assert Benchmarker(spec, digits).check(bfloat16, reference).cosine > COSINE
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """Return the prepared digits."""
     from training.data.prepare import prepare
 
     root = tmp_path_factory.mktemp("digits")
-    return open_store(prepare("digits", root / "data", root / "cache", download=False).path)
+    return open_dataset(prepare("digits", root / "data", root / "cache", download=False).path)

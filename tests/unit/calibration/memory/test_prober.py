@@ -8,8 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated import MIB, OWN, Memoryless, Simulated
 
-from calibration.measure.process_pool import Broken, Lost
-from calibration.memory.prober import ENOUGH, LINE, PRECISION, SAFE, Explorer, Memory, _piece
+from calibration.measure.backend import PlanFailed, WorkerLost
+from calibration.memory.model import SAFE, Memory, MemoryModel, equal_piece
+from calibration.memory.prober import ENOUGH, LINE, PRECISION, MemoryProber
 from calibration.result import MemoryProbe
 from training.config.plan import Plan
 from training.errors import OutOfMemory
@@ -34,11 +35,14 @@ def laboratory(memory: Bytes, *, allowed_mib: int | None = None, statistics: boo
 
 def explorer(
     lab: Simulated, batch_size: int, budget_mib: int, *, own: Plan | None = None, records: Memoryless | None = None
-) -> Explorer:
+) -> MemoryProber:
     """Return an exploration of the user's plan, by default one that takes the whole batch at once."""
     own = own or replace(OWN, micro_batch=batch_size)
-    return Explorer(
-        own=own, batch_size=batch_size, budget_bytes=budget_mib * MIB, lab=lab, records=records or Memoryless()
+    return MemoryProber(
+        own=own,
+        model=MemoryModel(batch_size=batch_size, budget_bytes=budget_mib * MIB),
+        backend=lab,
+        records=records or Memoryless(),
     )
 
 
@@ -157,7 +161,7 @@ def test_memory_that_shrinks_is_flat() -> None:
 
 
 def test_memory_beyond_the_line_is_measured() -> None:
-    """A size that was predicted to fit and takes more than the budget does not; the search goes on below it."""
+    """A size that was predicted to fit and takes more than the budget does not; the search continues below it."""
 
     def kinked(size: int) -> int:
         return linear(200, 1)(size) + (800 * MIB if size > 100 else 0)
@@ -234,12 +238,12 @@ def test_a_kill_of_one_sample_is_out_of_memory(batch_size: int) -> None:
 
 
 def test_one_sample_above_the_budget_is_no_kill() -> None:
-    """It ran, so the training may run, too: whoever asked is told the figures, and no job fails for it."""
-    with pytest.raises(Lost, match="takes 301 MiB of memory, of which 200 MiB may be used"):
+    """It ran, so the training may run, too: the message has the figures, and no job fails for it."""
+    with pytest.raises(WorkerLost, match="takes 301 MiB of memory, of which 200 MiB may be used"):
         explored(laboratory(linear(300, 1)), 128, 200)
 
 
-@pytest.mark.parametrize("error", [Lost("somebody killed it"), Broken("RuntimeError: no")])
+@pytest.mark.parametrize("error", [WorkerLost("somebody killed it"), PlanFailed("RuntimeError: no")])
 def test_other_failures_are_not_taken_for_memory(error: Exception) -> None:
     """A process that is lost for another reason, and a plan that does not run, come out as they are."""
     lab = laboratory(linear(300, 1))
@@ -258,14 +262,14 @@ def test_other_failures_are_not_taken_for_memory(error: Exception) -> None:
 )  # fmt: skip
 def test_pieces_are_equal_where_that_costs_little(batch_size: int, most: int, piece: int) -> None:
     """The largest divisor that fits; where that is less than half of what fits, unequal pieces."""
-    assert _piece(batch_size, most) == piece
+    assert equal_piece(batch_size, most) == piece
 
 
 @given(batch_size=st.integers(1, 2000), data=st.data())
 def test_a_piece_fits_and_is_no_mere_crumb(batch_size: int, data: st.DataObject) -> None:
     """Any piece is at most what fits and at least half of it."""
     most = data.draw(st.integers(1, batch_size))
-    assert most / 2 <= _piece(batch_size, most) <= most
+    assert most / 2 <= equal_piece(batch_size, most) <= most
 
 
 @pytest.mark.parametrize("statistics", [True, False])
@@ -306,13 +310,13 @@ def test_a_suspect_is_run_only_where_the_line_says_that_it_is_small() -> None:
         assert memory.plan.micro_batch == feasible
 
 
-@pytest.mark.parametrize("suspect", [8, 32, 2, 1, 20])
-def test_a_suspect_of_the_line_does_not_shrink_the_plan(suspect: int) -> None:
+@pytest.mark.parametrize("crashed_before", [8, 32, 2, 1, 20])
+def test_a_suspect_of_the_line_does_not_shrink_the_plan(crashed_before: int) -> None:
     """A container that was evicted amid the first probe leaves a suspect; smaller sizes clear it of the charge."""
-    lab, records = laboratory(linear(300, 0.5)), Memoryless(suspects={replace(OWN, micro_batch=suspect)})
+    lab, records = laboratory(linear(300, 0.5)), Memoryless(suspects={replace(OWN, micro_batch=crashed_before)})
     memory = explored(lab, 512, 4096, records=records)
-    assert memory.plan.micro_batch >= (256 if suspect == 2 else 512)  # below 2 there is one size, and so no line
-    assert suspect == 1 or suspect not in sizes_run(lab)[:1]
+    assert memory.plan.micro_batch >= (256 if crashed_before == 2 else 512)  # below 2 there is one size, and so no line
+    assert crashed_before == 1 or crashed_before not in sizes_run(lab)[:1]
 
 
 def test_no_size_beyond_a_suspect_is_run_without_a_line() -> None:

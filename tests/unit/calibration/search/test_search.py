@@ -12,32 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, even, usual
 
-from calibration.measure.process_pool import Broken, Lost
-from calibration.measure.protocol import Checked
-from calibration.result import Confidence, Finding, Knob, Trial
-from calibration.search.mutations import COMPILE_GAIN, COMPILE_SECONDS, KNOBS, LEAST_MICRO, MAIN, PREFETCH, Space
-from calibration.search.search import (
-    AGAIN,
-    CONFIRMING_PAIRS,
-    COSINE,
-    DROP_BELOW,
-    GAIN,
-    LEAST_PAIRS,
-    LEAST_SECONDS,
-    LEVEL,
-    LIKELY,
-    OVERDUE,
-    PAIRS,
-    RESTARTS,
-    SHARE,
-    STEADY_BLOCKS,
-    NothingMeasured,
-    Task,
-    search,
-)
+from calibration.measure.backend import PlanFailed, WorkerLost
+from calibration.measure.protocol import Checked, Measured
+from calibration.result import CalibrationResult, Confidence, Knob, Trial
+from calibration.search.baseline import OVERDUE, RESTARTS
+from calibration.search.budget import MIN_SECONDS, PAIRS, SHARE
+from calibration.search.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS
+from calibration.search.evaluation import COSINE, GAIN, LEVEL, LIKELY
+from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH, PREFETCH
+from calibration.search.racing import AGAIN, DROP_BELOW, MIN_PAIRS
+from calibration.search.run import NothingMeasured
+from calibration.search.search import search
+from calibration.search.search_space import COMPILE_SECONDS, KNOBS, MAIN, Space
+from calibration.task import Task
 from training.config.plan import Allocator, MemoryFormat, Plan, Precision
 from training.errors import OutOfMemory
-from training.process.launch import setting_of
+from training.process.launch import process_config
 
 TUNED = replace(OWN, allocator="tuned")
 BFLOAT16 = replace(OWN, precision="bfloat16", memory_format="channels_last")
@@ -50,12 +40,12 @@ LONG = replace(TASK, epochs=1000)
 """A training so long that the whole of `seconds` may be spent."""
 
 
-def found(lab: Simulated, task: Task = TASK, records: Memoryless | None = None) -> Finding:
+def found(lab: Simulated, task: Task = TASK, records: Memoryless | None = None) -> CalibrationResult:
     """Search, and return what was found."""
     return search(task, lab, records or Memoryless(), lambda _: None)
 
 
-def trials_of(finding: Finding, knob: Knob) -> list[Trial]:
+def trials_of(finding: CalibrationResult, knob: Knob) -> list[Trial]:
     """Return the trials of one knob."""
     return [trial for trial in finding.trials if trial.knob == knob]
 
@@ -98,11 +88,11 @@ def test_the_usual_machine_yields_what_is_fastest_on_it() -> None:
     assert f"{finding.confirmation.ratio:.2f}x" in finding.why
 
 
-def test_every_knob_is_heard_of_once_and_in_order() -> None:
+def test_every_knob_is_reported_once_and_in_order() -> None:
     """Whatever comes of it, each knob has a trial, in the order of expected gain; `tell` hears all of them."""
-    heard: list[Trial] = []
-    finding = search(TASK, Simulated(), Memoryless(), heard.append)
-    assert tuple(heard) == finding.trials
+    reported: list[Trial] = []
+    finding = search(TASK, Simulated(), Memoryless(), reported.append)
+    assert tuple(reported) == finding.trials
     turned = [trial.knob for trial in finding.trials[1:]]
     assert turned == sorted(turned, key=KNOBS.index)
     assert set(MAIN) <= set(turned)
@@ -184,7 +174,7 @@ def test_the_tuned_allocator_is_taken_where_it_is_as_fast() -> None:
     assert found(Simulated(speed), replace(task, knobs=frozenset({"allocator"}))).plan == OWN
 
 
-def test_the_tuned_allocator_is_given_up_only_where_it_is_surely_slower() -> None:
+def test_the_tuned_allocator_is_dropped_only_where_it_is_slower() -> None:
     """Some pairs on a noisy machine cannot tell equals apart; what all of them show is believed."""
 
     def taken(ratio: float) -> int:
@@ -352,9 +342,9 @@ def slower_when_tuned(ratio: float) -> Speeds:
 
 @pytest.mark.parametrize(
     ("ratio", "verdict", "pairs"),
-    [(DROP_BELOW - 0.01, "dropped", LEAST_PAIRS), (DROP_BELOW + 0.01, "lost", PAIRS), (0.1, "dropped", LEAST_PAIRS)],
+    [(DROP_BELOW - 0.01, "dropped", MIN_PAIRS), (DROP_BELOW + 0.01, "lost", PAIRS), (0.1, "dropped", MIN_PAIRS)],
 )
-def test_only_what_is_surely_much_slower_is_given_up_early(ratio: float, verdict: str, pairs: int) -> None:
+def test_only_a_much_slower_plan_is_dropped_early(ratio: float, verdict: str, pairs: int) -> None:
     """A plan below 85 % of the best one's speed is dropped after three pairs, not before; others are measured."""
     lab = Simulated(slower_when_tuned(ratio))
     trial = trials_of(found(lab, only("allocator")), "allocator")[0]
@@ -476,9 +466,19 @@ def test_a_disturbed_confirmation_is_believed_for_an_hour_only(when: str, confid
 
 def test_where_two_do_not_fit_they_are_measured_one_after_the_other() -> None:
     """With memory for one model alone, no two are warm at once, and the faster plan is found all the same."""
-    lab = Simulated(usual, noise=0.01)
+
+    class Watched(Simulated):
+        def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
+            measured = super().measure(plan, steps, settle=settle, warm_up=warm_up, samples=samples)
+            warm.append(tuple(self.warm))
+            return measured
+
+    warm: list[tuple[Plan, ...]] = []
+    lab = Watched(usual, noise=0.01)
     own = replace(OWN, eval_batch=100)
     finding = found(lab, replace(LONG, own=own, memory_bytes=450 * MIB))
+    assert warm == [(plan,) for plan, _ in lab.asked]
+    assert len(set(warm)) > 3
     assert finding.plan == replace(own, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
     assert finding.memory is not None
     assert finding.memory.max_feasible == 128
@@ -523,7 +523,7 @@ def test_the_smallest_micro_batch_that_is_as_fast_is_taken() -> None:
     """On a flat curve less memory decides, down to the least size worth trying."""
     lab = Simulated(lambda plan: 0.020 / (1.5 if plan.allocator == "tuned" else 1.0), statistics=False)
     finding = found(lab, LONG)
-    assert finding.plan == replace(TUNED, micro_batch=LEAST_MICRO)
+    assert finding.plan == replace(TUNED, micro_batch=MIN_MICRO_BATCH)
     assert [trial.note for trial in trials_of(finding, "micro_batch")] == ["as fast in less memory"] * 3
 
 
@@ -540,7 +540,7 @@ def test_the_losses_of_smaller_micro_batches_do_not_add_up() -> None:
 
 
 def test_a_faster_micro_batch_is_followed_as_far_as_it_gains() -> None:
-    """Halving goes on from what it found, and stops at the first that is slower."""
+    """Halving continues from the plan that won, and stops at the first that is slower."""
 
     def cached(plan: Plan) -> float:
         return {128: 0.020, 64: 0.015, 32: 0.012}.get(plan.micro_batch, 0.030)
@@ -588,7 +588,7 @@ def test_gradients_are_compared_beside_nothing_else_where_memory_is_short(memory
 
     class Watched(Simulated):
         def check(self, plan: Plan, reference: Plan) -> Checked:
-            warm.append(len([one for one in self.warm if setting_of(one) == setting_of(plan)]))
+            warm.append(len([one for one in self.warm if process_config(one) == process_config(plan)]))
             return super().check(plan, reference)
 
     warm = list[int]()
@@ -604,8 +604,8 @@ def test_a_measurement_that_hangs_does_not_take_the_longest_time() -> None:
 
     lab = Simulated(hang)
     finding = found(lab, replace(TASK, seconds=45.0))
-    assert finding.budget_s == LEAST_SECONDS
-    assert finding.calibration_seconds <= LEAST_SECONDS + OVERDUE
+    assert finding.budget_s == MIN_SECONDS
+    assert finding.calibration_seconds <= MIN_SECONDS + OVERDUE
     assert finding.plan == OWN
 
 
@@ -625,7 +625,7 @@ def test_compiling_is_charged_with_the_time_it_takes(epochs: int, compiled: bool
         assert finding.prediction.warm_s == pytest.approx(19.0, abs=0.5)
 
 
-@pytest.mark.parametrize(("compiler", "epochs", "why"), [(False, 1000, "compiler"), (True, 1, "could gain")])
+@pytest.mark.parametrize(("compiler", "epochs", "why"), [(False, 1000, "compiler"), (True, 1, "could save")])
 def test_compiling_is_not_tried_where_it_cannot_pay(compiler: bool, epochs: int, why: str) -> None:
     """Without a compiler, or in a training too short even for the best gain there was, it is skipped with a reason."""
     lab = Simulated()
@@ -675,7 +675,7 @@ def test_loader_workers_are_tried_where_fetching_takes_long(share: float, tried:
 
 
 def test_loader_workers_that_do_not_fit_are_not_started() -> None:
-    """A worker is a process with torch of its own: where there is no memory for it, the trial says so."""
+    """A worker is a process with its own torch: where there is no memory for it, the trial says so."""
     lab = Simulated(even, fetch_share=0.5)
     finding = found(lab, replace(only("loader"), memory_bytes=500 * MIB))
     assert not any(plan.loader_workers for plan in lab.ran)
@@ -701,7 +701,7 @@ def test_a_calibration_stays_within_its_time(step_s: float, epochs: int, most: f
     """A share of the training's time, 5 s at least and what the user allows at most, confirmation included."""
     lab = Simulated(lambda plan: usual(plan) * step_s / 0.020, sample=lambda plan: usual(plan) * step_s / 7.68)
     finding = found(lab, replace(TASK, epochs=epochs))
-    assert finding.budget_s == pytest.approx(min(45, max(LEAST_SECONDS, SHARE * epochs * 430 * step_s)), rel=0.02)
+    assert finding.budget_s == pytest.approx(min(45, max(MIN_SECONDS, SHARE * epochs * 430 * step_s)), rel=0.02)
     assert finding.calibration_seconds == lab.clock <= most
     assert finding.confirmation is not None
     assert finding.confirmation.proven
@@ -748,8 +748,8 @@ def test_whatever_is_asked_has_a_time_limit() -> None:
 
 
 def test_a_lost_process_costs_its_trial_alone() -> None:
-    """A plan whose process dies has failed, with the reason, and the search goes on to the fastest of the others."""
-    lab = Simulated(fails=lambda plan: Lost("it was killed (signal 9)") if plan.allocator == "tcmalloc" else None)
+    """A plan whose process dies has failed, with the reason, and the search continues to the fastest of the others."""
+    lab = Simulated(fails=lambda plan: WorkerLost("it was killed (signal 9)") if plan.allocator == "tcmalloc" else None)
     finding = found(lab, LONG)
     failed = [trial for trial in finding.trials if trial.verdict == "failed"]
     assert [(trial.plan.allocator, trial.note) for trial in failed] == [("tcmalloc", "it was killed (signal 9)")]
@@ -759,7 +759,7 @@ def test_a_lost_process_costs_its_trial_alone() -> None:
 def test_too_many_losses_end_the_search() -> None:
     """After three lost processes no further plan is begun: the best until then is what there is."""
     lab = Simulated(usual)
-    lab.fails = lambda plan: Lost("gone") if plan != OWN and replace(plan, micro_batch=128) != OWN else None
+    lab.fails = lambda plan: WorkerLost("gone") if plan != OWN and replace(plan, micro_batch=128) != OWN else None
     finding = found(lab, LONG)
     failed = [trial for trial in finding.trials if trial.verdict == "failed"]
     assert len(failed) == RESTARTS + 1
@@ -769,8 +769,8 @@ def test_too_many_losses_end_the_search() -> None:
 
 
 def test_a_plan_that_does_not_run_costs_no_process() -> None:
-    """However many plans are broken, the search goes on: their process lives."""
-    lab = Simulated(fails=lambda plan: Broken("RuntimeError: no") if plan.precision == "bfloat16" else None)
+    """However many plans are broken, the search continues: their process lives."""
+    lab = Simulated(fails=lambda plan: PlanFailed("RuntimeError: no") if plan.precision == "bfloat16" else None)
     lab.speed = lambda plan: usual(plan)
     finding = found(lab, LONG)
     broken = [trial for trial in finding.trials if trial.verdict == "failed"]
@@ -779,7 +779,7 @@ def test_a_plan_that_does_not_run_costs_no_process() -> None:
     assert finding.plan == replace(OWN, allocator="tcmalloc", memory_format="channels_last")
 
 
-@pytest.mark.parametrize("error", [Lost("gone"), Broken("RuntimeError: no")])
+@pytest.mark.parametrize("error", [WorkerLost("gone"), PlanFailed("RuntimeError: no")])
 def test_a_winner_that_cannot_be_confirmed_is_not_taken(error: Exception) -> None:
     """What dies in a fresh process would die in the training: the user's plan stays, and `why` says so."""
     lab = Simulated(usual)
@@ -793,7 +793,7 @@ def test_a_winner_that_cannot_be_confirmed_is_not_taken(error: Exception) -> Non
     assert all(trial.at <= lab.clock for trial in finding.trials)
 
 
-@pytest.mark.parametrize("error", [Lost("no torch here"), Broken("RuntimeError: no")])
+@pytest.mark.parametrize("error", [WorkerLost("no torch here"), PlanFailed("RuntimeError: no")])
 @pytest.mark.parametrize("at", [0, 2])
 def test_nothing_measured_is_said(error: Exception, at: int) -> None:
     """Where not even the user's plan can be measured, there is no finding, and the reason is the process's own."""
@@ -807,7 +807,7 @@ def test_where_nothing_is_measured_the_users_plan_still_fits() -> None:
     """What is known of memory by then stays: the user's batch is taken in the pieces that fit."""
     lab = Simulated(even, memory=lambda plan: (300 + 10 * plan.micro_batch) * MIB, allowed=1000 * MIB)
     # An evaluation is cut, too, so that this is the user's plan as it was concluded, and none of the probes.
-    lab.fails = lambda plan: Lost("it took too long") if plan.eval_batch < OWN.eval_batch else None
+    lab.fails = lambda plan: WorkerLost("it took too long") if plan.eval_batch < OWN.eval_batch else None
     with pytest.raises(NothingMeasured) as raised:
         found(lab, replace(TASK, memory_bytes=1000 * MIB))
     assert raised.value.plan.micro_batch in (32, 64)
@@ -855,7 +855,7 @@ def test_a_suspect_is_not_run_again() -> None:
     finding = found(lab, TASK, records)
     (trial,) = [trial for trial in finding.trials if trial.plan == BFLOAT16]
     assert trial.verdict == "failed"
-    assert "did not survive" in trial.note
+    assert "crashed" in trial.note
     assert BFLOAT16 not in lab.ran
 
 
@@ -893,7 +893,7 @@ def test_a_kept_winner_is_raced_like_any_other() -> None:
 
 
 def test_what_a_short_training_did_not_compile_a_long_one_may() -> None:
-    """Whether compiling paid is no fact of two plans, but of the training: it is measured anew."""
+    """Whether compiling paid is no fact of two plans, but of the training: it is measured again."""
     records = Memoryless()
     for epochs, compiled in ((150, False), (1000, True)):
         lab = Simulated(lambda plan: 0.020 / (1.045 if plan.compile else 1.0), compiling=19.0)

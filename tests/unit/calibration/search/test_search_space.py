@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 from calibration.result import Knob
 from calibration.search.mutations import (
     COMPILE_GAIN,
-    COMPILE_SECONDS,
     FETCH_SHARE,
     FORMAT_GAIN,
-    KNOBS,
-    LEAST_MICRO,
-    MAIN,
+    MIN_MICRO_BATCH,
     MINOR_GAIN,
+    MUTATIONS,
     PREFETCH,
     PROCESS_SECONDS,
-    TURNS,
     VALIDATION_SHARE,
-    Known,
+)
+from calibration.search.search_space import (
+    COMPILE_SECONDS,
+    KNOBS,
+    MAIN,
+    SearchState,
     Skipped,
     Space,
     Turned,
@@ -39,7 +41,7 @@ FIELDS: dict[Knob, set[str]] = {
 SPACE = Space(threads=(3, 2, 1), processors=4, bfloat16=True, tcmalloc=True, compiler=True)
 OWN = Plan(threads=3, micro_batch=128)
 BOTH = replace(OWN, precision="bfloat16", memory_format="channels_last")
-KNOWN = Known(
+KNOWN = SearchState(
     batch_size=128, batch_statistics=False, fetch_share=0.3, validation_share=0.3, training_s=100_000.0,
     room_bytes=float(4 << 30), process_bytes=float(300 << 20), most_samples=5000, gained={},
 )  # fmt: skip
@@ -74,17 +76,17 @@ def every_plan() -> list[Plan]:
     ]  # fmt: skip
 
 
-def turned(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: Known = KNOWN) -> Turned:
+def turned(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> Turned:
     """Return what a knob yields."""
-    return TURNS[knob](best, space, known)
+    return MUTATIONS[knob](best, space, known)
 
 
-def tried(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: Known = KNOWN) -> list[Plan]:
+def tried(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> list[Plan]:
     """Return the plans that a knob would have measured."""
     return [plan for plan in turned(knob, best, space, known) if isinstance(plan, Plan)]
 
 
-def reasons(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: Known = KNOWN) -> list[str]:
+def reasons(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> list[str]:
     """Return why a knob leaves plans out."""
     return [plan.why for plan in turned(knob, best, space, known) if isinstance(plan, Skipped)]
 
@@ -131,7 +133,7 @@ def test_counts_of_any_container(processors: set[int], quota: float | None) -> N
 
 def test_every_knob_has_its_turn() -> None:
     """The main ones first; no knob is forgotten, and a knob named twice would be measured twice."""
-    assert set(TURNS) == set(KNOBS) == {*get_args(Knob)} - {"own"}
+    assert set(MUTATIONS) == set(KNOBS) == {*get_args(Knob)} - {"own"}
     assert len(set(KNOBS)) == len(KNOBS)
     assert KNOBS[: len(MAIN)] == MAIN
 
@@ -206,8 +208,8 @@ def test_every_other_thread_count_is_tried() -> None:
 
 @pytest.mark.parametrize(
     ("micro", "most", "sizes"),
-    [(128, 5000, [64]), (64, 5000, [128, 32]), (64, 100, [32]), (33, 5000, [128, 17]), (2 * LEAST_MICRO - 2, 128,
-     [128]), (2 * LEAST_MICRO, 100, [LEAST_MICRO]), (1, 100, [])],
+    [(128, 5000, [64]), (64, 5000, [128, 32]), (64, 100, [32]), (33, 5000, [128, 17]), (2 * MIN_MICRO_BATCH - 2, 128,
+     [128]), (2 * MIN_MICRO_BATCH, 100, [MIN_MICRO_BATCH]), (1, 100, [])],
 )  # fmt: skip
 def test_micro_batches(micro: int, most: int, sizes: list[int]) -> None:
     """The whole batch where it fits and the user takes less, and half of what is taken down to the least size."""
@@ -257,7 +259,7 @@ def test_what_seldom_pays_has_to_be_worth_a_process(knob: Knob, changed_to: str 
     assert tried(knob, known=replace(KNOWN, training_s=least * 1.001)) == [plan]
     short = replace(KNOWN, training_s=least * 0.999)
     assert tried(knob, known=short) == []
-    assert "process of its own" in reasons(knob, known=short)[0]
+    assert "testing it costs" in reasons(knob, known=short)[0]
 
 
 def test_where_there_is_nothing_to_pin_or_to_overlap() -> None:
@@ -275,7 +277,7 @@ def test_compiling_has_to_pay_at_the_best_that_it_ever_gained() -> None:
     assert turned("compile", plan) == [OWN]
     least = COMPILE_SECONDS / (1 - 1 / COMPILE_GAIN)
     assert tried("compile", known=replace(KNOWN, training_s=least * 1.001)) == [plan]
-    assert "at best" in reasons("compile", known=replace(KNOWN, training_s=least * 0.999))[0]
+    assert "at most" in reasons("compile", known=replace(KNOWN, training_s=least * 0.999))[0]
     assert reasons("compile", space=replace(SPACE, compiler=False)) == [
         "torch.compile needs a C++ compiler, and there is none"
     ]

@@ -17,7 +17,8 @@ import pytest
 from pydantic import JsonValue
 from services import wait_until
 
-from training.artifacts.publish import MANIFEST, MODEL, PUBLISHING, adopt, attempt_of, publish, read_manifest, save
+from training.artifacts.model_dir import MANIFEST, MODEL, attempt_of, read_manifest, save
+from training.artifacts.publish import PUBLISHING, claim_artifact, publish
 from training.errors import ArtifactError
 from training.system.atomic_files import write_atomically
 
@@ -25,11 +26,10 @@ FACTS: dict[str, JsonValue] = {"metrics": {"test_accuracy": 0.99}}
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Return every file in a directory, hidden ones too."""
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_the_manifest_vouches_for_the_model(tmp_path: Path) -> None:
+def test_the_manifest_holds_the_models_sha256(tmp_path: Path) -> None:
     """It holds the sha256 of the file beside it, its version and the given facts; there is no other file."""
     directory = tmp_path / "deep" / "job"
     artifact = save(directory, b"weights", FACTS)
@@ -109,7 +109,6 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[Path, Path]:
-    """Return where a model is staged and where it goes, as the service lays them out."""
     return tmp_path / "models" / "~staging" / "job" / "1", tmp_path / "models" / "job"
 
 
@@ -181,7 +180,8 @@ def test_a_linked_root_is_the_operators_own(tmp_path: Path) -> None:
 REPLACER = """
 import itertools, sys
 from pathlib import Path
-from training.artifacts.publish import publish, save
+from training.artifacts.model_dir import save
+from training.artifacts.publish import publish
 staged, place = Path(sys.argv[1]), Path(sys.argv[2])
 for turn in itertools.cycle((b"a", b"b")):
     save(staged, turn * (1 << 18), {"turn": turn.decode()})
@@ -206,7 +206,6 @@ def test_a_manifest_in_place_means_a_whole_model(places: tuple[Path, Path]) -> N
 
 
 def through_a_link(path: Path) -> None:
-    """Put a symbolic link to the same content in its place."""
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
 
@@ -237,7 +236,7 @@ def a_pipe(path: Path) -> None:
         lambda place: (place / MANIFEST).write_bytes(b'{"x": ' + b"9" * 100_000 + b"}"),
     ],
 )
-def test_what_is_not_whole_has_no_manifest(tmp_path: Path, harm: Callable[[Path], object]) -> None:
+def test_a_damaged_model_has_no_manifest(tmp_path: Path, harm: Callable[[Path], object]) -> None:
     """Missing, changed, linked, endless or nonsensical: None, and no exception."""
     place = tmp_path / "job"
     save(place, b"weights", FACTS)
@@ -253,9 +252,10 @@ FROZEN = """
 import os, signal, sys
 from pathlib import Path
 from training.artifacts import publish as artifact
+from training.artifacts.model_dir import save
 
 staged, place, where = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-artifact.save(staged, b"first", {"attempt": 1})
+save(staged, b"first", {"attempt": 1})
 
 def freeze():
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -301,7 +301,6 @@ def wake(process: "subprocess.Popen[str]") -> str:
 
 
 def weights(place: Path) -> bytes:
-    """Return the model in place, which must be whole."""
     assert read_manifest(place) is not None
     return (place / MODEL).read_bytes()
 
@@ -360,14 +359,14 @@ def test_an_adopted_model_is_its_adopters(places: tuple[Path, Path]) -> None:
     save(place, b"first", {"attempt": 1, **FACTS})
     before = read_manifest(place)
     assert before is not None
-    assert adopt(place, staged.with_name("3"), before, 3)
+    assert claim_artifact(place, staged.with_name("3"), before, 3)
     assert read_manifest(place) == {**before, "attempt": 3}
     save(staged, b"second", {"attempt": 2})
     assert not publish(staged, place)
     assert weights(place) == b"first"
     now = read_manifest(place)
     assert now is not None
-    assert adopt(place, staged, now, 2)
+    assert claim_artifact(place, staged, now, 2)
     assert read_manifest(place) == now
 
 
@@ -378,7 +377,7 @@ def test_what_was_replaced_meanwhile_is_not_adopted(places: tuple[Path, Path]) -
     before = read_manifest(place)
     assert before is not None
     save(place, b"second", {"attempt": 2})
-    assert not adopt(place, staged, before, 3)
+    assert not claim_artifact(place, staged, before, 3)
     assert attempt_of(place) == 2
 
 

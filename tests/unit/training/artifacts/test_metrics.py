@@ -3,21 +3,20 @@
 import numpy as np
 import pytest
 
-from training.artifacts.metrics import BINS, WORST, outcome
+from training.artifacts.metrics import BINS, WORST, evaluation_metrics
 
 SURE = 0.96
 """In the last of 15 bins."""
 
 
 def said(predicted: int, confidence: float) -> list[float]:
-    """Return the probabilities of three classes, one of them predicted."""
     return [confidence if label == predicted else (1 - confidence) / 2 for label in range(3)]
 
 
 def test_classes_and_confusion_are_counted() -> None:
     """Rows are true classes; recall and precision are None where there is nothing to count."""
     told = [(0, 0), (0, 0), (0, 1), (1, 1)]
-    found = outcome(
+    found = evaluation_metrics(
         np.array([said(predicted, SURE) for _, predicted in told], dtype=np.float32),
         np.array([truth for truth, _ in told], dtype=np.uint8),
     )
@@ -34,7 +33,7 @@ def test_classes_and_confusion_are_counted() -> None:
 def test_the_surest_mistakes_come_first() -> None:
     """And no more than are shown."""
     confidences = np.linspace(0.4, 0.9, 40)
-    found = outcome(
+    found = evaluation_metrics(
         np.array([said(1, confidence) for confidence in confidences], dtype=np.float32), np.zeros(40, dtype=np.uint8)
     )
     assert [mistake.sample for mistake in found.mistakes] == list(range(39, 39 - WORST, -1))
@@ -44,7 +43,9 @@ def test_the_calibration_error_is_that_of_guo_et_al() -> None:
     """Ten samples at 0.96 of which nine are right, and ten at 0.5 of which all are: half of 0.06 and half of 0.5."""
     confidence = [SURE] * 10 + [0.5] * 10
     truth = [0] * 9 + [1] + [0] * 10
-    found = outcome(np.array([said(0, each) for each in confidence], dtype=np.float32), np.array(truth, dtype=np.uint8))
+    found = evaluation_metrics(
+        np.array([said(0, each) for each in confidence], dtype=np.float32), np.array(truth, dtype=np.uint8)
+    )
     assert found.calibration_error == pytest.approx((SURE - 0.9) / 2 + 0.5 / 2, abs=1e-6)
     held = [each for each in found.bins if each.samples]
     assert [(each.samples, each.accuracy) for each in held] == [(10, 1.0), (10, 0.9)]
@@ -54,5 +55,5 @@ def test_the_calibration_error_is_that_of_guo_et_al() -> None:
 def test_a_confidence_at_the_border_of_two_bins_is_in_the_lower_one() -> None:
     """Bins are (low, high]; certainty is in the last one."""
     probabilities = np.array([[1.0, 0.0], [0.6, 0.4]], dtype=np.float32)
-    found = outcome(probabilities, np.zeros(2, dtype=np.uint8))
+    found = evaluation_metrics(probabilities, np.zeros(2, dtype=np.uint8))
     assert [number for number, each in enumerate(found.bins) if each.samples] == [8, BINS - 1]

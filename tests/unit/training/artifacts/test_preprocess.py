@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from training.artifacts.preprocess import FORMATS, filled, read_picture
+from training.artifacts.preprocess import FORMATS, measure_fill, read_picture
 from training.errors import InvalidConfig
 
 Save = Callable[[Image.Image, Path], None]
@@ -32,7 +32,6 @@ def inverted(image: Image.Image) -> Image.Image:
 
 
 def with_alpha(image: Image.Image) -> Image.Image:
-    """Return blue ink on nothing."""
     painted = Image.new("RGBA", image.size, (10, 20, 120, 0))
     painted.putalpha(image)
     return painted
@@ -90,13 +89,12 @@ def test_how_much_is_filled_is_measured() -> None:
     images[:4, 0, 4:24, 10:15] = 255
     images[3, 0, 14, 2:27] = 255
     images[0, 0, 0] = 20
-    assert filled(images) == 20 / 28
-    assert filled(np.zeros((2, 3, 8, 9), dtype=np.uint8)) == 1.0
-    assert filled(np.full((2, 1, 8, 90), 255, dtype=np.uint8)) == 1.0
+    assert measure_fill(images) == 20 / 28
+    assert measure_fill(np.zeros((2, 3, 8, 9), dtype=np.uint8)) == 1.0
+    assert measure_fill(np.full((2, 1, 8, 90), 255, dtype=np.uint8)) == 1.0
 
 
 def png(width: int, height: int) -> bytes:
-    """Return a PNG that says it has so many pixels, and has next to none."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -10,6 +10,7 @@ import pickle
 import re
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -22,37 +23,31 @@ from pydantic import JsonValue
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training.checkpoints.checkpointer import SECONDS, Keeper, restore
-from training.checkpoints.format import (
-    CHECKPOINT,
-    Blob,
-    Checkpoint,
-    Found,
-    Origin,
-    Unusable,
-    candidates,
-    held_bytes,
-    prune,
-    tensors_of,
-    write,
-)
+from training.checkpoints.checkpointer import Checkpointer
+from training.checkpoints.files import prune, stored_bytes, tensors_of
+from training.checkpoints.format import CHECKPOINT, Checkpoint, InvalidCheckpoint, Origin, write
+from training.checkpoints.resume import ResumePoint, find_resume_points
+from training.checkpoints.schedule import SECONDS
+from training.checkpoints.tensors import restore
 from training.config.plan import Plan
 from training.config.spec import Augmentation, TrainSpec
 from training.data.batches import Batches, EpochOrder
-from training.data.dataset_store import Store, StoreInfo, checksum, open_store
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import PreparedDataset, checksum, open_dataset
 from training.data.prepare import prepare
 from training.errors import Cancelled, Diverged
-from training.loop.train_state import Course, EpochDone
+from training.loop.train_state import EpochDone, TrainState
 from training.loop.train_step import TrainStep
 from training.loop.trainer import fit
-from training.models.cnn import build
-from training.system import atomic_files as files
+from training.models.factory import build
+from training.system import atomic_files
 from training.system import digests as digests_module
 from training.system.digests import Digests
+from training.system.safetensors_file import TensorView
 
 TRAIN, HELD_OUT, TEST = 128, 32, 32
 SPEC = TrainSpec(
-    dataset="digits", model="cnn-small", epochs=3, batch_size=32, validation_samples=HELD_OUT, deterministic=True
+    dataset="digits", model="cnn-small-valid", epochs=3, batch_size=32, validation_samples=HELD_OUT, deterministic=True
 )
 PLAN = Plan(threads=1, micro_batch=32)
 STEPS = 12
@@ -69,20 +64,32 @@ Harm = Callable[[Path], object]
 
 @pytest.fixture(autouse=True)
 def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    """Run each test on the threads of its plan."""
     torch.set_num_threads(PLAN.threads)
 
 
 @pytest.fixture
-def store(digits_store: StoreInfo) -> Store:
+def store(digits_store: DatasetInfo) -> PreparedDataset:
     """Return a small part of `digits`, on which even a large network takes a step in no time."""
-    whole = open_store(digits_store.path)
+    whole = open_dataset(digits_store.path)
     return replace(
         whole,
         info=replace(whole.info, train_count=TRAIN + HELD_OUT, test_count=TEST),
         train_images=whole.train_images[: TRAIN + HELD_OUT], train_labels=whole.train_labels[: TRAIN + HELD_OUT],
         test_images=whole.test_images[:TEST], test_labels=whole.test_labels[:TEST],
     )  # fmt: skip
+
+
+@pytest.fixture
+def immediate_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write each checkpoint before the training goes on, so that no epoch ends while one is being written."""
+    submit = ThreadPoolExecutor.submit
+
+    def submit_and_wait(executor: ThreadPoolExecutor, task: Callable[..., object], *arguments: object) -> object:
+        future = submit(executor, task, *arguments)
+        wait([future])
+        return future
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_and_wait)
 
 
 class Records:
@@ -94,14 +101,12 @@ class Records:
         self._fatal = fatal
 
     def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:  # noqa: ARG002
-        """Take one record."""
         self.kinds.append(kind)
         self.payloads.append(payload)
         if self._fatal(kind, payload):
             raise KeyboardInterrupt
 
     def of(self, kind: str) -> list[dict[str, JsonValue]]:
-        """Return the payloads of the records of `kind`."""
         return [payload for each, payload in zip(self.kinds, self.payloads, strict=True) if each == kind]
 
 
@@ -121,7 +126,7 @@ class Job:
     """A job whose attempts train in this process, each with a directory of its own."""
 
     directory: Path
-    store: Store
+    store: PreparedDataset
     spec: TrainSpec = SPEC
     plan: Plan = PLAN
     seconds: float = 3600.0
@@ -135,30 +140,29 @@ class Job:
         place.mkdir(parents=True, exist_ok=True)
         records = Records(fatal)
         step = TrainStep(self.spec, self.plan, self.store.info.shape, self.store.info.classes)
-        with Keeper(step, self.store.info, records, directory=place, seconds=self.seconds, facts=FACTS) as keeper:
-            course = keeper.resume([found.path for found in self.found()])
-            done = fit(step, self.store, records, lambda: next(asked) == stop_after, course, keeper)
+        with Checkpointer(
+            step, self.store.info, records, directory=place, seconds=self.seconds, facts=FACTS
+        ) as checkpointer:
+            state = checkpointer.resume([found.path for found in self.found()])
+            done = fit(step, self.store, records, lambda: next(asked) == stop_after, state, checkpointer)
         return Outcome(step.model.state_dict(), list(done.epochs), records, next(asked) - 1)
 
     def interrupted(self, attempt: int, steps: int) -> None:
-        """Run an attempt that is asked to stop after `steps` steps."""
         with pytest.raises(Cancelled):
             self.run(attempt, stop_after=steps)
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[ResumePoint]:
         """Return the usable checkpoints; there must be no others."""
-        found, warnings = candidates(self.directory, self.spec, self.store.info, Digests())
+        found, warnings = find_resume_points(self.directory, self.spec, self.store.info, Digests())
         assert warnings == []
         return found
 
     def elsewhere(self, name: str) -> "Job":
-        """Return the same job with another directory."""
         return replace(self, directory=self.directory.parent / name)
 
 
 @pytest.fixture
-def job(tmp_path: Path, store: Store) -> Job:
-    """Return the default job."""
+def job(tmp_path: Path, store: PreparedDataset) -> Job:
     return Job(tmp_path / "job", store)
 
 
@@ -192,7 +196,7 @@ VARIANTS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if "bfloat16" in name else ()) for name in VARIANTS]
 )
-def test_wherever_it_is_interrupted_it_ends_the_same(job: Job, name: str) -> None:
+def test_training_interrupted_after_any_step_ends_with_the_same_weights(job: Job, name: str) -> None:
     """Stopped after each of its steps in turn, a deterministic training ends with the undisturbed one's weights."""
     spec, plan = VARIANTS[name]
     job = replace(job, spec=spec, plan=plan)
@@ -210,7 +214,7 @@ def test_wherever_it_is_interrupted_it_ends_the_same(job: Job, name: str) -> Non
 @pytest.mark.parametrize(
     ("spec", "plan"), [(SPEC, FLOAT32), pytest.param(SGD, PLAN, marks=pytest.mark.slow)], ids=["adamw", "sgd"]
 )
-def test_a_large_network_ends_the_same(job: Job, spec: TrainSpec, plan: Plan) -> None:
+def test_resumed_resnet18_ends_with_the_same_weights(job: Job, spec: TrainSpec, plan: Plan) -> None:
     """resnet18, stopped after its first step and at its last: weights of every shape get their state back.
 
     Not in bfloat16: a processor without instructions for it takes minutes.
@@ -224,7 +228,7 @@ def test_a_large_network_ends_the_same(job: Job, spec: TrainSpec, plan: Plan) ->
     assert (undisturbed.steps, resumed.steps) == (4, 0)
 
 
-def test_stopped_again_and_again_it_ends_the_same(job: Job) -> None:
+def test_training_stopped_after_each_step_ends_with_the_same_weights(job: Job) -> None:
     """An attempt a step, twelve times over; each leaves what the next one needs, and no more than two checkpoints."""
     undisturbed = job.elsewhere("undisturbed").run()
     for attempt in range(1, STEPS + 1):
@@ -235,7 +239,7 @@ def test_stopped_again_and_again_it_ends_the_same(job: Job) -> None:
     assert resumed.steps == 0
 
 
-def test_what_never_made_a_checkpoint_begins_anew(job: Job) -> None:
+def test_training_without_a_checkpoint_starts_over(job: Job) -> None:
     """Killed before its first checkpoint, a training starts over and ends the same."""
     undisturbed = job.elsewhere("undisturbed").run()
     with pytest.raises(KeyboardInterrupt):
@@ -244,12 +248,13 @@ def test_what_never_made_a_checkpoint_begins_anew(job: Job) -> None:
     assert_same(job.run(2), undisturbed)
 
 
+@pytest.mark.usefixtures("immediate_writes")
 @pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_killed_after_an_epoch_it_ends_the_same(job: Job, epoch: int) -> None:
+def test_training_killed_after_an_epoch_ends_with_the_same_weights(job: Job, epoch: int) -> None:
     """The checkpoint at the end of an epoch holds its validation: no step and no validation of it is run again."""
     undisturbed = job.elsewhere("undisturbed").run()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("training.checkpoints.checkpointer.COST", 1e9)
+        patch.setattr("training.checkpoints.schedule.COST", 1e9)
         job.run(1, fatal=lambda kind, payload: kind == "checkpoint" and payload["epoch"] == epoch)
     assert (job.found()[0].epoch, job.found()[0].step) == (epoch, 0)
     resumed = job.run(2)
@@ -258,7 +263,7 @@ def test_killed_after_an_epoch_it_ends_the_same(job: Job, epoch: int) -> None:
     assert [payload["epoch"] for payload in resumed.records.of("epoch")] == list(range(epoch + 1, 4))
 
 
-def test_the_best_weights_survive(job: Job) -> None:
+def test_best_weights_are_restored(job: Job) -> None:
     """Weights of an epoch before the interruption are kept where no later one validates better, and end the training.
 
     The validation labels are all off by one, so the more it learns, the worse it validates.
@@ -285,7 +290,7 @@ def dropping(shape, classes):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_random_numbers_go_on_where_they_were(job: Job, install_package: Callable[..., None], workers: int) -> None:
+def test_random_state_is_restored(job: Job, install_package: Callable[..., None], workers: int) -> None:
     """A network with dropout ends the same, with a loader process too, which does not meddle with torch's numbers."""
     install_package("preflight.models", {"dropping": "dropping:dropping"}, "dropping", DROPOUT)
     plan = replace(PLAN, loader_workers=workers)
@@ -299,7 +304,7 @@ def test_random_numbers_go_on_where_they_were(job: Job, install_package: Callabl
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_steps_that_are_done_are_not_gathered_again(store: Store, workers: int) -> None:
+def test_finished_steps_are_not_gathered_again(store: PreparedDataset, workers: int) -> None:
     """From any step on, an epoch's batches are the last ones of the whole epoch, and only these are asked for."""
     spec = replace(SPEC, augmentation=EVERYTHING)
     batches = Batches(store, spec, replace(PLAN, loader_workers=workers))
@@ -315,25 +320,24 @@ def test_steps_that_are_done_are_not_gathered_again(store: Store, workers: int) 
     assert (len(order), len(list(order))) == (1, 1)
 
 
-def test_progress_goes_on_where_it_was(job: Job) -> None:
+def test_progress_continues_at_the_resumed_step(job: Job) -> None:
     """Records of the resumed attempt count on: what it took up, epoch 2 from its third step on, and all the rest."""
     job.interrupted(1, 6)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("training.loop.trainer.WINDOW_SECONDS", 0.0)
-        patch.setattr("training.loop.trainer.RARER_AFTER", math.inf)
+        patch.setattr("training.loop.window.WINDOW_SECONDS", 0.0)
+        patch.setattr("training.loop.window.RARER_AFTER", math.inf)
         records = job.run(2).records
-    assert records.payloads[0] == {"epoch": 1, "step": 2, "checkpoint": str(job.directory / "1" / named(6, "json"))}
+    assert records.payloads[0] == {"epoch": 1, "step": 2, "checkpoint": str(job.directory / "1" / file_name(6, "json"))}
     progress = [(payload["epoch"], payload["step"]) for payload in records.of("progress")]
     assert progress == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
     assert [payload["epoch"] for payload in records.of("epoch")] == [2, 3]
 
 
-def named(position: int, suffix: str) -> str:
-    """Return the name of a file of the checkpoint at `position`."""
+def file_name(position: int, suffix: str) -> str:
     return f"checkpoint-{position:012d}.{suffix}"
 
 
-def test_time_makes_checkpoints_within_an_epoch(job: Job) -> None:
+def test_checkpoints_are_due_by_time_within_an_epoch(job: Job) -> None:
     """Where the interval is over after each step, there are some amid an epoch, and two are left, whole."""
     records = replace(job, seconds=1e-9, spec=replace(SPEC, epochs=10)).run().records
     made = records.of("checkpoint")
@@ -346,53 +350,53 @@ def test_time_makes_checkpoints_within_an_epoch(job: Job) -> None:
         assert number(payload["seconds"]) > 0
         assert number(payload["write_seconds"]) > 0
     left = sorted(path.name for path in (job.directory / "1").iterdir())
-    assert left == sorted(named(int(at), suffix) for at in positions[-2:] for suffix in ("json", "safetensors"))
+    assert left == sorted(file_name(int(at), suffix) for at in positions[-2:] for suffix in ("json", "safetensors"))
 
 
 def number(value: JsonValue) -> float:
-    """Return a JSON number as a float."""
     assert isinstance(value, int | float)
     return float(value)
 
 
+@pytest.mark.usefixtures("immediate_writes")
 @pytest.mark.parametrize(("cost", "epochs"), [(1e9, [1, 2, 3]), (0.0, [1, 3])])
-def test_ends_of_epochs_make_checkpoints_where_they_cost_little(
+def test_epochs_end_with_a_checkpoint_if_it_is_affordable(
     job: Job, monkeypatch: pytest.MonkeyPatch, cost: float, epochs: list[int]
 ) -> None:
     """Without a share to spend, only the first, whose cost nobody knows, and that of the end, which is always made."""
-    monkeypatch.setattr("training.checkpoints.checkpointer.COST", cost)
+    monkeypatch.setattr("training.checkpoints.schedule.COST", cost)
     made = job.run().records.of("checkpoint")
     assert [(payload["epoch"], payload["step"]) for payload in made] == [(epoch, 0) for epoch in epochs]
 
 
 @pytest.mark.parametrize(("asked", "due"), [(None, SECONDS), (10.0, (10.0, 10.0))])
-def test_what_costs_too_much_is_made_more_seldom(
+def test_expensive_checkpoints_are_made_less_often(
     job: Job, monkeypatch: pytest.MonkeyPatch, asked: float | None, due: tuple[float, float]
 ) -> None:
     """With no share to spend, as seldom as may be; not where somebody said how much training a kill may cost."""
-    monkeypatch.setattr("training.checkpoints.checkpointer.COST", 0.0)
+    monkeypatch.setattr("training.checkpoints.schedule.COST", 0.0)
     place, moment = job.directory / "1", 0.0
     monkeypatch.setattr("time.perf_counter", lambda: moment)
     place.mkdir(parents=True)
     step = TrainStep(job.spec, job.plan, job.store.info.shape, job.store.info.classes)
-    with Keeper(step, job.store.info, Records(lambda *_: False), directory=place, seconds=asked) as keeper:
+    with Checkpointer(step, job.store.info, Records(lambda *_: False), directory=place, seconds=asked) as checkpointer:
         moment = began = due[0] + 0.5
-        assert keeper.due(), "what it costs is not known before the first one"
-        keeper.keep_now(replace(keeper.resume(()), step=1))
+        assert checkpointer.due(), "what it costs is not known before the first one"
+        checkpointer.save_sync(replace(checkpointer.resume(()), step=1))
         moment = began + due[0] - 0.5
-        assert not keeper.due()
+        assert not checkpointer.due()
         moment = began + due[0] + 0.5
-        assert keeper.due() == (asked is not None)
+        assert checkpointer.due() == (asked is not None)
         moment = began + due[1] + 0.5
-        assert keeper.due()
+        assert checkpointer.due()
 
 
-def test_a_checkpoint_says_what_it_is_of(job: Job) -> None:
+def test_a_checkpoint_describes_its_training(job: Job) -> None:
     """What is found has plan and facts of the training that made it, and its files are plain safetensors and JSON."""
     job.interrupted(1, 5)
     found = job.found()[0]
-    path = job.directory / "1" / named(5, "json")
-    assert found == Found(path, 1, 1, 5, PLAN, FACTS)
+    path = job.directory / "1" / file_name(5, "json")
+    assert found == ResumePoint(path, 1, 1, 5, PLAN, FACTS)
     tensors = load_file(path.with_suffix(".safetensors"))
     (description,) = [value for key, value in json.loads(path.read_text()).items() if key == "checkpoint"]
     assert set(description["tensors"]) == tensors.keys()
@@ -401,7 +405,7 @@ def test_a_checkpoint_says_what_it_is_of(job: Job) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_checkpoint_needs_about_as_much_as_was_reckoned(job: Job) -> None:
+def test_checkpoint_size_is_predicted(job: Job) -> None:
     """What is asked for before the first step is within 1 MiB of what is then written, for either optimizer."""
     for spec in (SPEC, SGD, replace(SGD, momentum=0.0)):
         records = replace(job, spec=spec).elsewhere(f"{spec.optimizer} {spec.momentum}").run().records
@@ -410,7 +414,7 @@ def test_a_checkpoint_needs_about_as_much_as_was_reckoned(job: Job) -> None:
             assert 0 <= number(payload["bytes"]) - step.checkpoint_bytes() < 1 << 20
 
 
-def test_another_plan_may_go_on(job: Job) -> None:
+def test_training_resumes_under_another_plan(job: Job) -> None:
     """A checkpoint made in channels_last is gone on from in contiguous memory, and the other way round."""
     for attempt, plan in enumerate((LAST, PLAN, replace(LAST, micro_batch=16)), 1):
         replace(job, plan=plan).interrupted(attempt, 3)
@@ -431,34 +435,28 @@ def two(job: Job) -> Job:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return the description `body` with the checksum that belongs to it."""
     return b'{"sha256":"%b","checkpoint":%b}\n' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
 def described(path: Path) -> Checkpoint:
-    """Return what the checkpoint at `path` says."""
     return CHECKPOINT.validate_json(path.read_bytes().partition(b'"checkpoint":')[2][:-2])
 
 
 def reseal(path: Path, checkpoint: Checkpoint) -> None:
-    """Write another description, as one who knows how."""
     path.write_bytes(sealed(CHECKPOINT.dump_json(checkpoint)))
 
 
 def cut(path: Path) -> None:
-    """Leave half a file."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def flip(path: Path) -> None:
-    """Change one bit in the middle."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 def with_tensors(path: Path, write_tensors: Callable[[Path], None]) -> None:
-    """Put other tensors in place, and describe them as the right ones."""
     tensors = path.with_suffix(".safetensors")
     write_tensors(tensors)
     reseal(path, replace(
@@ -468,7 +466,6 @@ def with_tensors(path: Path, write_tensors: Callable[[Path], None]) -> None:
 
 
 def drop_one(tensors: Path) -> None:
-    """Take a tensor away."""
     save_file({name: value for name, value in load_file(tensors).items() if name != "random"}, tensors)
 
 
@@ -488,7 +485,6 @@ class Trap:
 
 
 def through_a_link(path: Path) -> None:
-    """Put a symbolic link to the same content in its place."""
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
 
@@ -500,13 +496,11 @@ def a_pipe(path: Path) -> None:
 
 
 def a_directory(path: Path) -> None:
-    """Put a directory in its place."""
     path.unlink()
     path.mkdir()
 
 
 def of_its_tensors(harm: Harm) -> Harm:
-    """Return what harms the tensors beside a description."""
     return lambda path: harm(path.with_suffix(".safetensors"))
 
 
@@ -529,12 +523,12 @@ DAMAGE: dict[str, tuple[Harm, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_passed_over(two: Job, name: str) -> None:
+def test_damaged_checkpoints_are_skipped(two: Job, name: str) -> None:
     """The damaged one is named in a sentence that says what is wrong, nothing in it is run; the older one serves."""
     harm, says = DAMAGE[name]
-    path = two.directory / "2" / named(7, "json")
+    path = two.directory / "2" / file_name(7, "json")
     harm(path)
-    found, warnings = candidates(two.directory, two.spec, two.store.info, Digests())
+    found, warnings = find_resume_points(two.directory, two.spec, two.store.info, Digests())
     assert [each.position for each in found] == [5]
     (warning,) = warnings
     assert warning.startswith(f"checkpoint {path} is passed over because ")
@@ -544,34 +538,33 @@ def test_damage_is_passed_over(two: Job, name: str) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data())
-def test_no_flipped_bit_goes_unseen(tmp_path: Path, digits_store: StoreInfo, data: st.DataObject) -> None:
+def test_every_flipped_bit_is_detected(tmp_path: Path, digits_store: DatasetInfo, data: st.DataObject) -> None:
     """Wherever in either file one bit is another, the checkpoint is passed over."""
     job_dir = tmp_path / "flipped"
     shutil.rmtree(job_dir, ignore_errors=True)
     path = a_small_one(job_dir / "1", digits_store)
-    assert len(candidates(job_dir, SPEC, digits_store, Digests())[0]) == 1
+    assert len(find_resume_points(job_dir, SPEC, digits_store, Digests())[0]) == 1
     harmed = data.draw(st.sampled_from([path, path.with_suffix(".safetensors")]))
     content = bytearray(harmed.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     harmed.write_bytes(content)
-    found, warnings = candidates(job_dir, SPEC, digits_store, Digests())
+    found, warnings = find_resume_points(job_dir, SPEC, digits_store, Digests())
     assert (found, len(warnings)) == ([], 1)
 
 
-def a_small_one(directory: Path, info: StoreInfo, step: int = 3) -> Path:
+def a_small_one(directory: Path, info: DatasetInfo, step: int = 3) -> Path:
     """Write a checkpoint of a training that has one tensor, and return the path of its description."""
     directory.mkdir(parents=True, exist_ok=True)
-    return write(directory, origin(info), Course(steps=21, step=step), {"model/x": a_blob(64)})[0]
+    return write(directory, origin(info), TrainState(steps=21, step=step), {"model/x": a_blob(64)})[0]
 
 
-def origin(info: StoreInfo) -> Origin:
+def origin(info: DatasetInfo) -> Origin:
     """Return what the default training is made from."""
     return Origin(spec=SPEC, plan=PLAN, dataset="digits", data_sha256=checksum(info, Digests()), facts=FACTS)
 
 
-def a_blob(size: int) -> Blob:
-    """Return a tensor of so many zero bytes."""
-    return Blob("U8", (size,), memoryview(bytes(size)), 1)
+def a_blob(size: int) -> TensorView:
+    return TensorView("U8", (size,), memoryview(bytes(size)), 1)
 
 
 DEEP = b"[" * 200_000
@@ -583,18 +576,18 @@ HOSTILE = [
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(body=st.sampled_from(HOSTILE) | st.binary(max_size=200), seal=st.booleans())
-def test_no_content_raises(tmp_path: Path, digits_store: StoreInfo, body: bytes, seal: bool) -> None:
+def test_no_checkpoint_content_raises(tmp_path: Path, digits_store: DatasetInfo, body: bytes, seal: bool) -> None:
     """Whatever is in a description, with a right checksum or without: it is passed over, and that is all."""
     place = tmp_path / "hostile" / "1"
     place.mkdir(parents=True, exist_ok=True)
-    (place / named(1, "json")).write_bytes(sealed(body) if seal else body)
-    found, warnings = candidates(tmp_path / "hostile", SPEC, digits_store, Digests())
+    (place / file_name(1, "json")).write_bytes(sealed(body) if seal else body)
+    found, warnings = find_resume_points(tmp_path / "hostile", SPEC, digits_store, Digests())
     assert (found, len(warnings)) == ([], 1)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(data=st.data())
-def test_no_value_raises(tmp_path: Path, digits_store: StoreInfo, data: st.DataObject) -> None:
+def test_no_checkpoint_value_raises(tmp_path: Path, digits_store: DatasetInfo, data: st.DataObject) -> None:
     """A description in which any one value is replaced by any other, and sealed anew, does not raise."""
     path = a_small_one(tmp_path / "odd" / "1", digits_store)
     body = json.loads(path.read_bytes())["checkpoint"]
@@ -605,59 +598,59 @@ def test_no_value_raises(tmp_path: Path, digits_store: StoreInfo, data: st.DataO
     )
     holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(anything)
     path.write_bytes(sealed(json.dumps(body).encode()))
-    found, warnings = candidates(tmp_path / "odd", SPEC, digits_store, Digests())
+    found, warnings = find_resume_points(tmp_path / "odd", SPEC, digits_store, Digests())
     assert len(found) + len(warnings) == 1
 
 
-def test_another_spec_or_other_data_are_passed_over(two: Job, tmp_path: Path) -> None:
+def test_checkpoints_of_another_spec_or_other_data_are_skipped(two: Job, tmp_path: Path) -> None:
     """The sentence names what differs; the same data prepared again, elsewhere and later, are the same."""
-    _, warnings = candidates(two.directory, replace(SPEC, seed=1, epochs=4), two.store.info, Digests())
+    _, warnings = find_resume_points(two.directory, replace(SPEC, seed=1, epochs=4), two.store.info, Digests())
     assert [warning.partition(" because ")[2] for warning in warnings] == [
         "it is of another job, whose spec differs in epochs, seed"
     ] * 2
     again = prepare("digits", tmp_path, tmp_path, download=False)
-    assert len(candidates(two.directory, SPEC, again, Digests())[0]) == 2
+    assert len(find_resume_points(two.directory, SPEC, again, Digests())[0]) == 2
     content = bytearray(again.path.read_bytes())
     content[-1] ^= 1
     again.path.write_bytes(content)
-    _, warnings = candidates(two.directory, SPEC, again, Digests())
+    _, warnings = find_resume_points(two.directory, SPEC, again, Digests())
     assert [warning.partition(" because ")[2] for warning in warnings] == [
         "data set 'digits' held other data when it was made"
     ] * 2
 
 
-def test_what_the_child_finds_damaged_it_passes_over_too(two: Job) -> None:
+def test_checkpointer_skips_damaged_checkpoints(two: Job) -> None:
     """The first of the given checkpoints that can be taken up is; each before it is a warning, and harms nothing."""
     undisturbed = two.elsewhere("undisturbed").run()
     newest, older = (found.path for found in two.found())
     with_tensors(newest, lambda tensors: save_file({**load_file(tensors), "model/9.0": torch.zeros(2)}, tensors))
     reseal(newest, replace(described(newest), tensors=(*described(newest).tensors, "model/9.0")))
-    missing = two.directory / "1" / named(9, "json")
+    missing = two.directory / "1" / file_name(9, "json")
     records = Records(lambda kind, payload: False)  # noqa: ARG005
     step = TrainStep(SPEC, PLAN, two.store.info.shape, two.store.info.classes)
-    with Keeper(step, two.store.info, records) as keeper:
-        course = keeper.resume([missing, newest, older])
-        done = fit(step, two.store, records, lambda: False, course, keeper)
+    with Checkpointer(step, two.store.info, records) as checkpointer:
+        state = checkpointer.resume([missing, newest, older])
+        done = fit(step, two.store, records, lambda: False, state, checkpointer)
     assert records.kinds[:3] == ["warning", "warning", "resumed"]
     assert "cannot be read" in str(records.payloads[0])
-    assert "its weights are not those of model 'cnn-small'" in str(records.payloads[1])
+    assert "its weights are not those of model 'cnn-small-valid'" in str(records.payloads[1])
     assert_same(Outcome(step.model.state_dict(), list(done.epochs), records, 0), undisturbed)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("model/0.0.weight", None, "its weights are not those of model 'cnn-small'"),
-        ("best/0.0.weight", None, "its weights are not those of model 'cnn-small'"),
-        ("model/0.0.weight", torch.zeros(3), "its weights are not those of model 'cnn-small'"),
+        ("model/0.0.weight", None, "its weights are not those of model 'cnn-small-valid'"),
+        ("best/0.0.weight", None, "its weights are not those of model 'cnn-small-valid'"),
+        ("model/0.0.weight", torch.zeros(3), "its weights are not those of model 'cnn-small-valid'"),
         ("optimizer/99/exp_avg", torch.zeros(3), "the optimizer has no parameter 99"),
         ("optimizer/x/exp_avg", torch.zeros(3), "the optimizer has no parameter x"),
-        ("optimizer/0/exp_avg", torch.zeros(3), "exp_avg of parameter 0 is of another shape"),
+        ("optimizer/0/exp_avg", torch.zeros(3), "exp_avg of parameter 0 has another shape"),
         ("random", torch.zeros(3), "its random state is none"),
         ("random", None, "its random state is none"),
     ],
 )
-def test_tensors_that_do_not_suit_leave_the_model_alone(two: Job, name: str, value: Tensor | None, says: str) -> None:
+def test_unsuitable_tensors_leave_the_model_unchanged(two: Job, name: str, value: Tensor | None, says: str) -> None:
     """A tensor missing, too many or of another shape is refused by name before any weight is changed."""
     tensors = load_file(two.found()[0].path.with_suffix(".safetensors"))
     if value is None:
@@ -666,7 +659,7 @@ def test_tensors_that_do_not_suit_leave_the_model_alone(two: Job, name: str, val
         tensors[name] = value
     step = TrainStep(SPEC, PLAN, two.store.info.shape, two.store.info.classes)
     before = {key: weight.clone() for key, weight in step.model.state_dict().items()}
-    with pytest.raises(Unusable, match=says):
+    with pytest.raises(InvalidCheckpoint, match=says):
         restore(step, tensors, best=True)
     assert all(torch.equal(before[key], weight) for key, weight in step.model.state_dict().items())
 
@@ -680,29 +673,27 @@ def test_only_checkpoints_of_attempts_count(two: Job, tmp_path: Path) -> None:
     shutil.copy(newest, two.directory / "latest" / newest.name)
     shutil.copy(newest, newest.with_name(f".{newest.name}.tmp"))
     shutil.copy(newest, newest.with_name("checkpoint-7.json"))
-    shutil.copy(newest.with_suffix(".safetensors"), newest.with_name(named(9, "safetensors")))
+    shutil.copy(newest.with_suffix(".safetensors"), newest.with_name(file_name(9, "safetensors")))
     assert two.found() == before
-    assert candidates(tmp_path / "nothing here", SPEC, two.store.info, Digests()) == ([], [])
+    assert find_resume_points(tmp_path / "nothing here", SPEC, two.store.info, Digests()) == ([], [])
 
 
-def test_an_attempt_that_wakes_up_leaves_its_successors_checkpoints_alone(
-    tmp_path: Path, digits_store: StoreInfo
-) -> None:
+def test_prune_leaves_checkpoints_of_later_attempts(tmp_path: Path, digits_store: DatasetInfo) -> None:
     """Pruned is what this attempt and those before it left, torn files too; a later attempt's stay."""
     first, second, third = (a_small_one(tmp_path / str(number), digits_store, step=number) for number in (9, 10, 11))
-    torn = first.with_name(f".{named(4, 'safetensors')}.abc")
+    torn = first.with_name(f".{file_name(4, 'safetensors')}.abc")
     torn.write_bytes(b"torn")
     stranger = first.with_name("training-child.jsonl")
     stranger.write_bytes(b"kept")
     newest = a_small_one(tmp_path / "10", digits_store, step=12)
-    assert held_bytes(second.parent) > held_bytes(first.parent) > 4
+    assert stored_bytes(second.parent) > stored_bytes(first.parent) > 4
     prune(second.parent, [newest])
     assert sorted(tmp_path.rglob("*.*")) == sorted(
         [stranger, newest, newest.with_suffix(".safetensors"), third, third.with_suffix(".safetensors")]
     )
 
 
-def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Path, store: Store) -> None:
+def test_no_checkpoint_holds_non_finite_values(tmp_path: Path, store: PreparedDataset) -> None:
     """At this rate variances of batch norm are mostly infinite before the loss is: no good checkpoint would be left."""
     absurd = replace(SPEC, epochs=20, optimizer="sgd", learning_rate=100.0)
     with pytest.raises(Diverged, match=r"after step \d+; lower learning_rate \(now 100\.0\) or set gradient_clip"):
@@ -714,26 +705,26 @@ def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Path, store: Store) ->
 
 @pytest.mark.parametrize("broken", ["model/0.0.weight", "model/0.1.running_var", "optimizer/0/exp_avg"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_broke_is_named_and_the_checkpoint_before_it_stays(
-    tmp_path: Path, store: Store, broken: str, value: float
+def test_non_finite_tensor_is_named_and_the_last_checkpoint_stays(
+    tmp_path: Path, store: PreparedDataset, broken: str, value: float
 ) -> None:
     """One element of one tensor is enough."""
     place = tmp_path / "1"
     place.mkdir()
     records = Records(lambda kind, payload: False)  # noqa: ARG005
     step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
-    with Keeper(step, store.info, records, directory=place) as keeper:
+    with Checkpointer(step, store.info, records, directory=place) as checkpointer:
         step.run(torch.rand(32, 1, 28, 28), torch.arange(32) % 10, 1e-3)
-        keeper.keep_now(Course(steps=21, step=1))
+        checkpointer.save_sync(TrainState(steps=21, step=1))
         tensors = {**step.model.state_dict(prefix="model/")}
         tensors["optimizer/0/exp_avg"] = step.optimizer.state[step.parameters[0]]["exp_avg"]
         tensors[broken].view(-1)[-1] = value
         with pytest.raises(Diverged, match=f"^{re.escape(broken)} holds NaN or an infinity after step 2; lower"):
-            keeper.keep_now(Course(steps=21, step=2))
-    assert [found.position for found in candidates(tmp_path, SPEC, store.info, Digests())[0]] == [1]
+            checkpointer.save_sync(TrainState(steps=21, step=2))
+    assert [found.position for found in find_resume_points(tmp_path, SPEC, store.info, Digests())[0]] == [1]
 
 
-def test_a_mask_of_infinities_is_kept(tmp_path: Path, store: Store) -> None:
+def test_an_initial_mask_of_infinities_is_saved(tmp_path: Path, store: PreparedDataset) -> None:
     """What a model holds from its beginning on is no sign of a training that breaks down."""
 
     def masked(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -743,13 +734,13 @@ def test_a_mask_of_infinities_is_kept(tmp_path: Path, store: Store) -> None:
 
     records = Records(lambda kind, payload: False)  # noqa: ARG005
     step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes, masked)
-    with Keeper(step, store.info, records, directory=tmp_path) as keeper:
-        keeper.keep_now(Course(steps=21, step=1))
+    with Checkpointer(step, store.info, records, directory=tmp_path) as checkpointer:
+        checkpointer.save_sync(TrainState(steps=21, step=1))
     assert records.kinds == ["checkpoint"]
 
 
-def test_a_full_disk_costs_no_training(
-    small_disk: tuple[Path, Callable[[], None]], tmp_path: Path, store: Store
+def test_a_full_disk_does_not_stop_training(
+    small_disk: tuple[Path, Callable[[], None]], tmp_path: Path, store: PreparedDataset
 ) -> None:
     """Nothing fits: that is said once, training ends as ever, and nothing is left of the attempts to write."""
     disk, _ = small_disk
@@ -759,22 +750,24 @@ def test_a_full_disk_costs_no_training(
     (warning,) = outcome.records.of("warning")
     message = str(warning["message"])
     assert message.startswith(f"no checkpoint can be written to {disk / 'job' / '1'} (")
-    assert re.search(r"\((No space left on device|File too large)\); training goes on", message)
+    assert re.search(r"\((No space left on device|File too large)\); training continues", message)
     assert outcome.records.of("checkpoint") == []
     assert list((disk / "job" / "1").iterdir()) == []
 
 
-def test_a_full_disk_does_not_hinder_a_stop(small_disk: tuple[Path, Callable[[], None]], store: Store) -> None:
+def test_a_full_disk_does_not_prevent_a_stop(
+    small_disk: tuple[Path, Callable[[], None]], store: PreparedDataset
+) -> None:
     """Asked to stop where nothing can be written, it says so and stops."""
     records = Records(lambda kind, payload: False)  # noqa: ARG005
     step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
-    with Keeper(step, store.info, records, directory=small_disk[0]) as keeper, pytest.raises(Cancelled):
-        fit(step, store, records, lambda: True, keeper.resume(()), keeper)
+    with Checkpointer(step, store.info, records, directory=small_disk[0]) as checkpointer, pytest.raises(Cancelled):
+        fit(step, store, records, lambda: True, checkpointer.resume(()), checkpointer)
     assert records.kinds == ["warning"]
 
 
-def test_a_failed_write_leaves_the_checkpoint_before_it(
-    small_disk: tuple[Path, Callable[[], None]], digits_store: StoreInfo
+def test_a_failed_write_leaves_the_last_checkpoint(
+    small_disk: tuple[Path, Callable[[], None]], digits_store: DatasetInfo
 ) -> None:
     """What does not fit is not there, not even in part, and the one before it is still good."""
     disk, make_room = small_disk
@@ -782,17 +775,17 @@ def test_a_failed_write_leaves_the_checkpoint_before_it(
     before = sorted(path.parent.iterdir())
     large = {"model/x": a_blob(12_000)}
     with pytest.raises(OSError, match=r"No space left|File too large"):
-        write(path.parent, origin(digits_store), Course(steps=21, step=4), large)
+        write(path.parent, origin(digits_store), TrainState(steps=21, step=4), large)
     with pytest.raises(OSError, match=r"No space left|File too large"):
-        write(path.parent, origin(digits_store), Course(steps=21, step=3), large)
+        write(path.parent, origin(digits_store), TrainState(steps=21, step=3), large)
     assert sorted(path.parent.iterdir()) == before
-    assert [found.path for found in candidates(disk, SPEC, digits_store, Digests())[0]] == [path]
+    assert [found.path for found in find_resume_points(disk, SPEC, digits_store, Digests())[0]] == [path]
     make_room()
-    write(path.parent, origin(digits_store), Course(steps=21, step=4), large)
-    assert [found.position for found in candidates(disk, SPEC, digits_store, Digests())[0]] == [4, 3]
+    write(path.parent, origin(digits_store), TrainState(steps=21, step=4), large)
+    assert [found.position for found in find_resume_points(disk, SPEC, digits_store, Digests())[0]] == [4, 3]
 
 
-def test_prepared_data_that_are_deleted_cost_no_checkpoint(job: Job, tmp_path: Path) -> None:
+def test_checkpoints_survive_deleted_prepared_data(job: Job, tmp_path: Path) -> None:
     """The cache can be deleted at any time: what is open stays open, and checkpoints are made all the same."""
     copied = prepare("digits", tmp_path, tmp_path, download=False)
     job = replace(job, store=replace(job.store, info=replace(job.store.info, path=copied.path)))
@@ -806,7 +799,7 @@ def test_prepared_data_that_are_deleted_cost_no_checkpoint(job: Job, tmp_path: P
     assert (records.of("warning"), records.of("checkpoint")[-1]["epoch"]) == ([], 3)
 
 
-def test_a_directory_that_is_removed_costs_no_training(job: Job) -> None:
+def test_a_removed_directory_does_not_stop_training(job: Job) -> None:
     """Checkpoints cease with one warning; the training ends as ever."""
     undisturbed = job.elsewhere("undisturbed").run()
 
@@ -818,16 +811,18 @@ def test_a_directory_that_is_removed_costs_no_training(job: Job) -> None:
     outcome = job.run(fatal=remove)
     assert_same(outcome, undisturbed)
     (warning,) = outcome.records.of("warning")
-    assert "(No such file or directory); training goes on" in str(warning["message"])
+    assert "(No such file or directory); training continues" in str(warning["message"])
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_the_parent_has_verified_is_hashed_once(two: Job, monkeypatch: pytest.MonkeyPatch, changed: bool) -> None:
+def test_files_verified_by_the_parent_are_not_hashed_again(
+    two: Job, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
     """Its child takes the verdicts on data and tensors, and hashes only the file that looks different meanwhile."""
     monkeypatch.setattr(digests_module, "SETTLED_NS", 0)
     verdicts = Digests()
-    found, _ = candidates(two.directory, two.spec, two.store.info, verdicts)
-    assert candidates(two.directory, two.spec, two.store.info, verdicts) == (found, [])
+    found, _ = find_resume_points(two.directory, two.spec, two.store.info, verdicts)
+    assert find_resume_points(two.directory, two.spec, two.store.info, verdicts) == (found, [])
     assert len(verdicts.known()) == 3
     if changed:
         os.utime(found[0].path.with_suffix(".safetensors"))
@@ -837,10 +832,10 @@ def test_what_the_parent_has_verified_is_hashed_once(two: Job, monkeypatch: pyte
         hashed.append(Path(f"/proc/self/fd/{file.fileno()}").readlink().name)
         return real(file, alive)
 
-    real = files.hash_rest
+    real = atomic_files.hash_rest
     monkeypatch.setattr(digests_module, "hash_rest", hash_rest)
     step = TrainStep(two.spec, two.plan, two.store.info.shape, two.store.info.classes)
     records = Records(lambda kind, payload: False)  # noqa: ARG005
-    with Keeper(step, two.store.info, records, verified=verdicts.known()) as keeper:
-        assert keeper.resume([each.path for each in found]).position == 7
-    assert hashed == ([named(7, "safetensors")] if changed else [])
+    with Checkpointer(step, two.store.info, records, verified=verdicts.known()) as checkpointer:
+        assert checkpointer.resume([each.path for each in found]).position == 7
+    assert hashed == ([file_name(7, "safetensors")] if changed else [])

@@ -13,19 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from training.config.spec import Augmentation
-from training.data.augment import (
-    AFFINE_STREAM,
-    BLUR_STREAM,
-    DOTS_STREAM,
-    MORPHOLOGY_STREAM,
-    NOISE_STREAM,
-    affine,
-    augment,
-    dilate,
-    draw_dots,
-    erode,
-    gaussian_blur,
-)
+from training.data.augment import AFFINE_STREAM, BLUR_STREAM, DOTS_STREAM, MORPHOLOGY_STREAM, NOISE_STREAM, augment
+from training.data.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 
 Plane = npt.NDArray[np.float64]
 
@@ -70,10 +59,7 @@ def window_reference(plane: Plane, kernel: int, extreme: Callable[[Plane], float
     radius = kernel // 2
     result = np.empty_like(plane)
     for row, column in np.ndindex(plane.shape):
-        window = plane[
-            max(row - radius, 0) : row + radius + 1,
-            max(column - radius, 0) : column + radius + 1,
-        ]
+        window = plane[max(row - radius, 0) : row + radius + 1, max(column - radius, 0) : column + radius + 1]
         result[row, column] = extreme(window)
     return result
 
@@ -253,8 +239,7 @@ def test_dots_fall_on_their_share_of_images_and_everywhere_in_them() -> None:
     """One dot per chosen image, always whole, with each position equally likely."""
     size, side, count = 3, 8, 20_000
     marked = augmented(
-        torch.zeros(count, 1, side, side),
-        Augmentation(dots_probability=0.6, dots_count=1, dots_size=size),
+        torch.zeros(count, 1, side, side), Augmentation(dots_probability=0.6, dots_count=1, dots_size=size)
     )
     painted = marked.sum((1, 2, 3))
     assert set(painted.tolist()) == {0.0, float(size * size)}

@@ -13,7 +13,8 @@ from training.config.plan import MemoryFormat, Plan
 from training.config.spec import Augmentation, TrainSpec
 from training.data.augment import augment
 from training.data.batches import Batches, EpochOrder, StoreDataset, normalise
-from training.data.dataset_store import StoreInfo, open_store
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import open_dataset
 
 EVERYTHING = Augmentation(
     rotate_degrees=15.0, translate=0.1, noise_probability=0.05, dots_probability=0.5, blur_sigma=1.0,
@@ -32,7 +33,6 @@ def one_thread() -> Iterator[None]:
 
 
 def a_spec(batch_size: int, validation: int | None = None, augmentation: Augmentation = NOTHING) -> TrainSpec:
-    """Return a spec of which only what is said here matters."""
     return TrainSpec(
         dataset="digits", model="cnn", batch_size=batch_size, validation_samples=validation,
         augmentation=augmentation, seed=3,
@@ -67,23 +67,21 @@ def test_each_epoch_and_seed_has_its_own_order() -> None:
     assert sorted(taken(0, 0)) == list(range(1000))
 
 
-def all_batches(info: StoreInfo, spec: TrainSpec, plan: Plan, epochs: int) -> list[tuple[Tensor, Tensor]]:
-    """Return every batch of the first `epochs` epochs."""
-    batches = Batches(open_store(info.path), spec, plan)
+def all_batches(info: DatasetInfo, spec: TrainSpec, plan: Plan, epochs: int) -> list[tuple[Tensor, Tensor]]:
+    batches = Batches(open_dataset(info.path), spec, plan)
     return [batch for epoch in range(epochs) for batch in batches.of(epoch)]
 
 
 def equal(some: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Tensor]]) -> bool:
-    """Whether two runs' batches are the same to the bit."""
     return len(some) == len(others) and all(
         torch.equal(images, other_images) and torch.equal(labels, other_labels)
         for (images, labels), (other_images, other_labels) in zip(some, others, strict=True)
     )
 
 
-def test_a_batch_is_what_the_store_holds(digits_store: StoreInfo) -> None:
+def test_a_batch_is_what_the_store_holds(digits_store: DatasetInfo) -> None:
     """Images are normalised by the training pixels' mean and deviation; validation samples never occur."""
-    store = open_store(digits_store.path)
+    store = open_dataset(digits_store.path)
     spec = a_spec(batch_size=50, validation=500)
     order = EpochOrder(spec.seed, 50, 1000)
     for (images, labels), samples in zip(
@@ -96,9 +94,9 @@ def test_a_batch_is_what_the_store_holds(digits_store: StoreInfo) -> None:
         assert torch.equal(labels, store.train_labels[samples].long())
 
 
-def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: StoreInfo) -> None:
+def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: DatasetInfo) -> None:
     """What is trained on is `augment` of the stored image, scaled and keyed by seed, epoch and sample."""
-    store = open_store(digits_store.path)
+    store = open_dataset(digits_store.path)
     spec = a_spec(450, augmentation=EVERYTHING)
     order = EpochOrder(spec.seed, 450, 1350)
     for epoch in (0, 1):
@@ -110,7 +108,7 @@ def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: StoreI
             assert torch.equal(images, normalise(changed, digits_store.mean, digits_store.std, "contiguous"))
 
 
-def test_no_plan_changes_a_batch(digits_store: StoreInfo) -> None:
+def test_no_plan_changes_a_batch(digits_store: DatasetInfo) -> None:
     """Micro-batch, precision and layout leave samples, order and augmentation alone."""
     spec = a_spec(450, augmentation=EVERYTHING)
     expected = all_batches(digits_store, spec, Plan(threads=1, micro_batch=450), 2)
@@ -128,7 +126,7 @@ def test_images_come_in_the_layout_of_the_plan(memory_format: MemoryFormat) -> N
     assert bool((images == -5).all())
 
 
-def test_loader_workers_make_the_same_batches(digits_store: StoreInfo) -> None:
+def test_loader_workers_make_the_same_batches(digits_store: DatasetInfo) -> None:
     """Two loader processes give, over two epochs and with every augmentation, bit for bit what two threads do."""
     torch.set_num_threads(2)
     spec = a_spec(300, augmentation=EVERYTHING)
@@ -139,7 +137,7 @@ def test_loader_workers_make_the_same_batches(digits_store: StoreInfo) -> None:
     assert equal(expected, all_batches(digits_store, spec, loaded, 2))
 
 
-def test_what_a_loader_worker_is_sent_is_small(digits_store: StoreInfo) -> None:
+def test_what_a_loader_worker_is_sent_is_small(digits_store: DatasetInfo) -> None:
     """The data set travels as a path and a few numbers, under 1 KB, and not as 1.2 MB of images."""
     dataset = StoreDataset(digits_store.path, a_spec(200, augmentation=EVERYTHING), "contiguous")
     sent = pickle.dumps(dataset)

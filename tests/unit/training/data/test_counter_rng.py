@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.data import counter_rng as keyed
+from training.data import counter_rng
 from training.data.counter_rng import shuffle
 
 LARGEST_SEED = 2**63 - 1
@@ -23,8 +23,7 @@ def chi_square(values: Tensor, bins: int) -> float:
 
 
 def uniform(seed: int, epoch: int, samples: Tensor, stream: int, count: int) -> Tensor:
-    """Return the numbers of one stream."""
-    return keyed.uniform(seed, epoch, samples, {stream: count})[stream]
+    return counter_rng.uniform(seed, epoch, samples, {stream: count})[stream]
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
@@ -40,7 +39,7 @@ def test_outputs_are_those_of_splitmix64() -> None:
         4593380528125082431,
         16408922859458223821,
     ]
-    words = keyed._outputs(1234567, torch.arange(5)).tolist()
+    words = counter_rng._outputs(1234567, torch.arange(5)).tolist()
     assert [word % 2**64 for word in words] == published
 
 
@@ -48,8 +47,8 @@ def test_outputs_are_those_of_splitmix64() -> None:
 @settings(max_examples=200, deadline=None)
 def test_scalar_and_tensor_finalizers_agree(word: int) -> None:
     """A nested key reached through Python integers is the word that the tensor path makes."""
-    (mixed,) = keyed._mix_(torch.tensor([keyed._signed(word)])).tolist()
-    assert mixed == keyed._signed(keyed._mix(word))
+    (mixed,) = counter_rng._mix_(torch.tensor([counter_rng._signed(word)])).tolist()
+    assert mixed == counter_rng._signed(counter_rng._mix(word))
 
 
 @given(
@@ -72,7 +71,7 @@ def test_uniform_has_its_shape_and_range(seed: int, epoch: int, samples: list[in
 @settings(max_examples=50, deadline=None)
 def test_streams_do_not_depend_on_each_other(counts: dict[int, int]) -> None:
     """Whichever are drawn together, in whatever order, each is what it is alone."""
-    together = keyed.uniform(7, 3, SAMPLES, counts)
+    together = counter_rng.uniform(7, 3, SAMPLES, counts)
     assert list(together) == list(counts)
     assert all(torch.equal(together[stream], uniform(7, 3, SAMPLES, stream, counts[stream])) for stream in counts)
 

@@ -10,23 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data import dataset_store as store
-from training.data.dataset_store import Fingerprint, open_store, read_info, write
-from training.data.datasets import Samples, Split
+from training.data import dataset_store
+from training.data.dataset_info import Fingerprint, read_info
+from training.data.dataset_store import open_dataset, write
+from training.data.datasets import LabeledImages, Samples
 from training.data.prepare import prepare, prepared
 from training.errors import DatasetError, InvalidConfig
 
-FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
 @pytest.fixture
 def linked(mnist_dir: Path, tmp_path: Path) -> Path:
-    """Return a data directory in which each MNIST file is a link to the real one."""
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
     for name in FILES:
@@ -36,25 +31,22 @@ def linked(mnist_dir: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def mnist_cache(mnist_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache directory that holds MNIST, prepared once for all tests."""
     cache = tmp_path_factory.mktemp("cache")
     prepare("mnist", mnist_dir, cache)
     return cache
 
 
 def random_samples(train: int, test: int, *, seed: int = 0) -> Samples:
-    """Return random images 3x5x4 of seven classes."""
     random = np.random.default_rng(seed)
 
-    def split(count: int) -> Split:
+    def split(count: int) -> LabeledImages:
         images = random.integers(0, 256, (count, 3, 4, 5), dtype=np.uint8).swapaxes(2, 3)
-        return Split(images, random.integers(0, 7, count, dtype=np.uint8))
+        return LabeledImages(images, random.integers(0, 7, count, dtype=np.uint8))
 
     return Samples(split(train), split(test), classes=7)
 
 
 def run(program: str, *arguments: object) -> str:
-    """Run `program` in a fresh interpreter and return what it prints."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
@@ -66,7 +58,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
     sources = (Fingerprint.of(tmp_path / "source"),)
     path = tmp_path / "deep" / "x.safetensors"
     written = write(path, "x", samples, sources)
-    opened = open_store(path)
+    opened = open_dataset(path)
     assert opened.info == written == read_info(path)
     assert np.array_equal(opened.train_images.numpy(), samples.train.images)
     assert np.array_equal(opened.train_labels.numpy(), samples.train.labels)
@@ -80,7 +72,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
 
 def test_mean_and_deviation_are_those_of_the_training_pixels(tmp_path: Path) -> None:
     """Counting agrees with numpy's own mean and std, over several blocks."""
-    samples = random_samples(2 * store.STATISTICS_IMAGES + 5, 3)
+    samples = random_samples(2 * dataset_store.STATISTICS_IMAGES + 5, 3)
     info = write(tmp_path / "x", "x", samples, ())
     pixels = samples.train.images.astype(np.float64)
     assert info.mean == pytest.approx(pixels.mean(), rel=1e-12)
@@ -100,22 +92,22 @@ def test_writing_to_a_tensor_changes_no_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     write(path, "x", random_samples(10, 10), ())
     before = path.read_bytes()
-    opened = open_store(path)
+    opened = open_dataset(path)
     opened.train_images.fill_(7)
     assert path.read_bytes() == before
-    assert not bool((open_store(path).train_images == 7).all())
+    assert not bool((open_dataset(path).train_images == 7).all())
 
 
 MEASURE = """
 import re, sys, torch
 from pathlib import Path
-from training.data.dataset_store import open_store
+from training.data.dataset_store import open_dataset
 def resident():
     status = Path("/proc/self/status").read_text()
     return [int(re.search(rf"{name}:\\s+(\\d+)", status)[1]) for name in ("RssAnon", "RssFile")]
 torch.arange(1000).sum()  # what torch allocates at its first operation
 before = resident()
-images = open_store(Path(sys.argv[1])).train_images
+images = open_dataset(Path(sys.argv[1])).train_images
 total = images.flatten()[::512].sum()
 after = resident()
 print(after[0] - before[0], after[1] - before[1])
@@ -130,13 +122,13 @@ def test_images_are_mapped_and_not_copied(mnist_cache: Path) -> None:
     assert mapped > 40 * 1024
 
 
-def test_looking_at_a_store_imports_nothing_heavy(mnist_dir: Path, mnist_cache: Path) -> None:
+def test_reading_a_header_imports_nothing_heavy(mnist_dir: Path, mnist_cache: Path) -> None:
     """`read_info` and `prepared` leave numpy, torch and safetensors unimported."""
     program = """
 import sys
 from pathlib import Path
 from training.data.prepare import prepared
-from training.data.dataset_store import read_info
+from training.data.dataset_info import read_info
 info = prepared("mnist", Path(sys.argv[1]), Path(sys.argv[2]))
 assert info is not None and read_info(info.path) == info
 print([name for name in ("numpy", "torch", "torchvision", "safetensors", "sklearn") if name in sys.modules])
@@ -145,14 +137,12 @@ print([name for name in ("numpy", "torch", "torchvision", "safetensors", "sklear
 
 
 def with_header(data: bytes, header: object) -> bytes:
-    """Return the store `data` with another header."""
     length = int.from_bytes(data[:8], "little")
     encoded = json.dumps(header).encode()
     return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]
 
 
 def damaged_stores(data: bytes) -> dict[str, bytes]:
-    """Return the store `data` in every damaged form."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     described = json.loads(header["__metadata__"]["preflight"])
@@ -192,7 +182,7 @@ def test_a_damaged_store_is_refused(tmp_path: Path, how: str) -> None:
     path = tmp_path / "x.safetensors"
     write(path, "x", random_samples(10, 10), ())
     path.write_bytes(damaged_stores(path.read_bytes())[how])
-    for look in (read_info, open_store):
+    for look in (read_info, open_dataset):
         with pytest.raises(DatasetError) as caught:
             look(path)
         assert caught.value.field == str(path)
@@ -200,7 +190,7 @@ def test_a_damaged_store_is_refused(tmp_path: Path, how: str) -> None:
         assert "\n" not in caught.value.message
 
 
-def test_a_store_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_store_is_named(tmp_path: Path) -> None:
     """Missing files and directories in which nothing can be written are errors with a name."""
     with pytest.raises(DatasetError, match="cannot be read"):
         read_info(tmp_path / "missing")
@@ -234,7 +224,7 @@ def test_concurrent_writers_never_show_half_a_store(tmp_path: Path) -> None:
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
-        opened = open_store(path)
+        opened = open_dataset(path)
         expected = several[opened.train_images.shape[0]]
         assert np.array_equal(opened.train_images.numpy(), expected.train.images)
     for writer in writers:
@@ -242,7 +232,7 @@ def test_concurrent_writers_never_show_half_a_store(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_store_is_made_once_and_found_again(linked: Path, tmp_path: Path) -> None:
+def test_a_data_set_is_prepared_once(linked: Path, tmp_path: Path) -> None:
     """Nothing, made, found; a file that changed is verified again, and one that is gone is not missed."""
     cache = tmp_path / "cache"
     assert prepared("mnist", linked, cache) is None
@@ -262,7 +252,7 @@ def test_a_store_is_made_once_and_found_again(linked: Path, tmp_path: Path) -> N
     assert caught.value.field == str(labels)
 
 
-def test_a_damaged_store_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_store_is_prepared_again(tmp_path: Path) -> None:
     """A store that is not whole counts as none, and preparing replaces it."""
     made = prepare("digits", tmp_path, tmp_path)
     data = made.path.read_bytes()
@@ -276,10 +266,10 @@ USERS_MODULE = """
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from training.data.datasets import Samples, Split
+from training.data.datasets import Samples, LabeledImages
 
 def split(labels):
-    return Split(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels, np.uint8))
+    return LabeledImages(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels, np.uint8))
 
 @dataclass(frozen=True)
 class Mine:

@@ -18,29 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from training.data.datasets import (
-    DIGITS,
-    EMNIST_DIGITS,
-    FASHION_MNIST,
-    IDX_DATASETS,
-    KMNIST,
-    MNIST,
-    NETWORK_TIMEOUT_S,
-    QMNIST,
-    Dataset,
-    IdxDataset,
-    IdxFile,
-    Samples,
-    Split,
-)
+from training.data.builtin.catalog import EMNIST_DIGITS, FASHION_MNIST, IDX_DATASETS, KMNIST, MNIST, QMNIST
+from training.data.builtin.digits import DIGITS
+from training.data.builtin.download import NETWORK_TIMEOUT
+from training.data.builtin.idx_dataset import IdxDataset
+from training.data.builtin.idx_file import IdxFile
+from training.data.datasets import Dataset, LabeledImages, Samples
 from training.errors import DatasetError
 
-FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 LABELS = "t10k-labels-idx1-ubyte"
 
 
@@ -55,7 +41,6 @@ def copy(mnist_dir: Path, tmp_path: Path) -> Path:
 
 
 def idx_bytes(array: npt.NDArray[np.generic]) -> bytes:
-    """Return a uint8 or int32 array as an IDX file."""
     code, stored = (0x08, ">u1") if array.dtype == np.uint8 else (0x0C, ">i4")
     head = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
     return head + array.astype(stored).tobytes()
@@ -77,7 +62,6 @@ def small(dataset: IdxDataset) -> IdxDataset:
 
 
 def contents(dataset: IdxDataset) -> dict[str, npt.NDArray[np.generic]]:
-    """Return random values for each file of a small `dataset`, labels 0 to 9 in order."""
     random = np.random.default_rng(0)
     made: dict[str, npt.NDArray[np.generic]] = {}
     for file in dataset.files:
@@ -150,7 +134,6 @@ def test_mnist_is_found_in_each_place_raw_or_gzipped(mnist_dir: Path, tmp_path: 
 
 
 def damaged_labels(how: str, compressed: bytes) -> tuple[str, bytes]:
-    """Return name and content of the test labels, damaged in the way called `how`."""
     raw = gzip.decompress(compressed)
     flipped = bytearray(raw)
     flipped[1234] ^= 1
@@ -183,7 +166,7 @@ def damaged_labels(how: str, compressed: bytes) -> tuple[str, bytes]:
         "raw of other dimensions",
     ],
 )
-def test_a_damaged_file_is_named_with_what_to_do(copy: Path, how: str) -> None:
+def test_a_damaged_file_is_refused_with_a_remedy(copy: Path, how: str) -> None:
     """However one of the four files is damaged, the error names it and says to delete or replace it.
 
     Downloading is allowed here: a file that is there and wrong is never replaced behind the user's back.
@@ -198,7 +181,7 @@ def test_a_damaged_file_is_named_with_what_to_do(copy: Path, how: str) -> None:
     assert "delete it so that it is fetched again, or replace it" in error.message
 
 
-def test_a_byte_flipped_among_the_images_is_noticed(copy: Path) -> None:
+def test_a_flipped_byte_in_images_is_refused(copy: Path) -> None:
     """A changed pixel of a raw image file, which is well-formed IDX, fails its checksum."""
     path = copy / "t10k-images-idx3-ubyte"
     data = bytearray(gzip.decompress((copy / f"{path.name}.gz").read_bytes()))
@@ -210,7 +193,7 @@ def test_a_byte_flipped_among_the_images_is_noticed(copy: Path) -> None:
     assert "MD5" in error.message
 
 
-def test_a_file_that_is_another_of_the_same_set_is_noticed(copy: Path) -> None:
+def test_training_labels_as_test_labels_are_refused(copy: Path) -> None:
     """The training labels under the name of the test labels are refused."""
     path = copy / f"{LABELS}.gz"
     path.unlink()
@@ -227,7 +210,7 @@ def test_one_missing_file_is_named(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_a_bare_directory_of_mnist_is_not_taken_for_fashion_mnist(copy: Path, raw: bool) -> None:
+def test_mnist_in_the_data_directory_is_not_read_as_fashion_mnist(copy: Path, raw: bool) -> None:
     """Files with the same names are told apart by their checksums, raw or compressed."""
     if raw:
         for name in FILES:
@@ -256,7 +239,7 @@ def test_mnist_in_the_folder_of_fashion_mnist_is_refused(mnist_dir: Path, tmp_pa
 
 @pytest.mark.parametrize("dataset", IDX_DATASETS, ids=lambda dataset: dataset.name)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_each_set_is_read_from_its_own_files(tmp_path: Path, dataset: IdxDataset, suffix: str) -> None:
+def test_each_data_set_is_read_from_its_files(tmp_path: Path, dataset: IdxDataset, suffix: str) -> None:
     """Names, types and columns are each set's own; EMNIST's images come out with rows and columns swapped."""
     dataset, made = small(dataset), contents(small(dataset))
     folder = tmp_path / dataset.torchvision / "raw"
@@ -299,7 +282,9 @@ def test_checksums_and_names_are_those_of_torchvision() -> None:
     assert "digits" in datasets.EMNIST.splits
 
 
-def test_with_no_network_one_sentence_says_so(tmp_path: Path, unused_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_without_network_fails_with_a_remedy(
+    tmp_path: Path, unused_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message says what is missing, why it could not be fetched and what to do; nothing is left over."""
     from torchvision import datasets
 
@@ -308,22 +293,22 @@ def test_with_no_network_one_sentence_says_so(tmp_path: Path, unused_url: str, m
     error = refused(MNIST, tmp_path, download=True)
     assert error.message == (
         f"mnist is not in {tmp_path} and could not be downloaded (no network: Connection refused); "
-        "put the files there or use --dataset digits"
+        "put the files there or use the data set digits"
     )
     assert error.field == "mnist"
     assert list(tmp_path.iterdir()) == []
     assert socket.getdefaulttimeout() is None
 
 
-def test_a_server_that_is_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_from_a_silent_server_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts and never answers ends in the same kind of sentence, after the timeout."""
     from torchvision import datasets
 
-    monkeypatch.setattr("training.data.datasets.NETWORK_TIMEOUT_S", 0.2)  # not ten seconds of a test's time
+    monkeypatch.setattr("training.data.builtin.download.NETWORK_TIMEOUT", 0.2)  # not ten seconds of a test's time
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{silent.getsockname()[1]}/"])
         assert "could not be downloaded (" in refused(MNIST, tmp_path, download=True).message
-    assert NETWORK_TIMEOUT_S == 10
+    assert NETWORK_TIMEOUT == 10
 
 
 def test_files_are_downloaded_verified_and_found_again(
@@ -405,16 +390,16 @@ def test_without_scikit_learn_the_extra_is_named(tmp_path: Path, monkeypatch: py
         (np.zeros((0, 1, 28, 28), np.uint8), np.zeros(0, np.uint8)),
     ],
 )
-def test_a_split_is_validated_at_construction(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> None:
-    """Wrong rank, lengths, types or no samples at all cannot become a `Split`."""
+def test_labeled_images_are_validated(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> None:
+    """Wrong rank, lengths, types or no samples at all cannot become a `LabeledImages`."""
     with pytest.raises(ValueError, match="must be uint8"):
-        Split(images, labels)
+        LabeledImages(images, labels)
 
 
-def test_samples_are_validated_at_construction() -> None:
+def test_samples_are_validated() -> None:
     """Both splits have one shape, and labels are below the number of classes."""
-    tall = Split(np.zeros((2, 1, 9, 8), np.uint8), np.zeros(2, np.uint8))
-    flat = Split(np.zeros((2, 1, 8, 8), np.uint8), np.array([0, 10], np.uint8))
+    tall = LabeledImages(np.zeros((2, 1, 9, 8), np.uint8), np.zeros(2, np.uint8))
+    flat = LabeledImages(np.zeros((2, 1, 8, 8), np.uint8), np.array([0, 10], np.uint8))
     with pytest.raises(ValueError, match="training images are"):
         Samples(tall, flat, classes=11)
     with pytest.raises(ValueError, match="labels must be below 10, and one is 10"):
@@ -422,16 +407,16 @@ def test_samples_are_validated_at_construction() -> None:
     assert Samples(flat, flat, classes=11).shape == (1, 8, 8)
 
 
-def test_built_in_sets_are_data_sets() -> None:
+def test_built_in_data_sets_satisfy_the_protocol() -> None:
     """Everything registered by this package satisfies the protocol that users implement."""
     assert all(isinstance(dataset, Dataset) for dataset in (*IDX_DATASETS, DIGITS))
     assert EMNIST_DIGITS.train_images.shape[0] == 240_000
 
 
-def test_looking_for_files_imports_nothing_heavy(copy: Path) -> None:
+def test_finding_files_imports_nothing_heavy(copy: Path) -> None:
     """Finding MNIST, even where its checksum decides, imports neither numpy nor torch."""
     program = (
-        "import sys; from pathlib import Path; from training.data.datasets import MNIST, FASHION_MNIST;"
+        "import sys; from pathlib import Path; from training.data.builtin.catalog import MNIST, FASHION_MNIST;"
         f"data = Path({str(copy)!r}); assert MNIST.sources(data) and not FASHION_MNIST.sources(data);"
         "print([name for name in ('numpy', 'torch', 'torchvision', 'sklearn') if name in sys.modules])"
     )

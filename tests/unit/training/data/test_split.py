@@ -9,19 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.data.split import DEFAULT_VALIDATION, Split, split
 from training.errors import InvalidConfig
 
 
 def a_spec(batch_size: int, validation: int | None = None) -> TrainSpec:
-    """Return a spec of which only what is said here matters."""
     return TrainSpec(dataset="digits", model="cnn", batch_size=batch_size, validation_samples=validation)
 
 
-def a_set(train_count: int) -> StoreInfo:
-    """Return the description of a data set of so many training samples."""
-    return StoreInfo(
+def a_set(train_count: int) -> DatasetInfo:
+    return DatasetInfo(
         name="digits", path=Path("nowhere"), shape=(1, 28, 28), classes=10, train_count=train_count, test_count=10,
         mean=33.0, std=78.0, sources=(),
     )  # fmt: skip

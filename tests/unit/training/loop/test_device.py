@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from calibration.cache.plan_cache import PlanCache
-from calibration.choose import Options, Surroundings, choose_plan
+from calibration.choose import choose_plan
+from calibration.task import CalibrationContext, Options
 from training.config.plan import Plan
-from training.data.dataset_store import StoreInfo
+from training.data.dataset_info import DatasetInfo
 from training.errors import InvalidConfig
 from training.loop.device import Computing, Gpu, decide
 from training.process.launch import environment_for
@@ -53,11 +54,11 @@ def test_cuda_without_a_gpu_is_refused_by_name() -> None:
     assert caught.value.field == "plan.device"
 
 
-def test_a_job_that_asks_for_it_runs_under_its_own_plan(digits_store: StoreInfo, tmp_path: Path) -> None:
+def test_a_job_that_asks_for_it_runs_under_its_own_plan(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Calibration measures none for a GPU, and says so."""
     job = parse_job({"type": JOB_TYPE, "dataset": "digits", "plan": {"device": "cuda"}})
     own = job.plan.complete(job.spec(), cores=2)
-    around = Surroundings(
+    around = CalibrationContext(
         resources=detect(), store=digits_store, cache=PlanCache(tmp_path), directory=tmp_path, environment={}
     )
     said: list[str] = []

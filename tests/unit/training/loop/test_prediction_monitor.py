@@ -8,9 +8,10 @@ from pydantic import JsonValue
 
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
-from training.loop.prediction_monitor import Reality
+from training.loop.prediction_monitor import PredictionMonitor
 from training.loop.train_state import EpochDone
-from training.system.interference import Machine, Snapshot
+from training.system.interference import CounterSample
+from training.system.system_counters import SystemCounters
 
 PREDICTION = Prediction(epoch_s=12.0, low_s=11.0, high_s=14.0, step_s=0.01, validation_s=2.0, warm_s=1.0)
 """Of epochs of 1,000 steps."""
@@ -32,19 +33,19 @@ class Records:
         return [payload for recorded, payload in self._all if recorded == kind]
 
 
-class Told(Machine):
+class SimulatedCounters(SystemCounters):
     """A machine without files, on which the hypervisor takes what a test says."""
 
     stolen_share = 0.0
 
-    def look(self) -> Snapshot:
-        looked = super().look()
+    def sample(self) -> CounterSample:
+        looked = super().sample()
         return dataclasses.replace(looked, stolen={"0": looked.at * self.stolen_share})
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Told:
-    return Told(tmp_path)
+def machine(tmp_path: Path) -> SimulatedCounters:
+    return SimulatedCounters(tmp_path)
 
 
 @pytest.fixture
@@ -58,19 +59,18 @@ def epoch(number: int, seconds: float) -> EpochDone:
     )
 
 
-def window(reality: Reality, number: int, steps: int, seconds: float) -> None:
-    """Steps of one length."""
-    reality.window(number, seconds, [seconds / steps] * steps)
+def window(reality: PredictionMonitor, number: int, steps: int, seconds: float) -> None:
+    reality.observe_window(number, seconds, [seconds / steps] * steps)
 
 
-def whole_epoch(reality: Reality, number: int, seconds: float) -> None:
+def whole_epoch(reality: PredictionMonitor, number: int, seconds: float) -> None:
     reality.begin_epoch(0)
-    reality.epoch(epoch(number, seconds), STEPS)
+    reality.observe_epoch(epoch(number, seconds), STEPS)
 
 
-def test_the_first_steps_are_compared_once(machine: Told, records: Records) -> None:
+def test_the_first_steps_are_compared_once(machine: SimulatedCounters, records: Records) -> None:
     """At the first window that ends at or beyond 100 steps, warming up included on both sides."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     reality.begin_epoch(0)
     window(reality, 1, 60, 1.6)
     assert records.of("prediction") == []
@@ -88,9 +88,9 @@ def test_the_first_steps_are_compared_once(machine: Told, records: Records) -> N
     assert records.of("warning") == []
 
 
-def test_epochs_are_compared_whole(machine: Told, records: Records) -> None:
+def test_epochs_are_compared_whole(machine: SimulatedCounters, records: Records) -> None:
     """Total epoch time by total batches; only the first of a process is expected to warm up."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     whole_epoch(reality, 1, 13.5)
     whole_epoch(reality, 2, 12.5)
     first, second = records.of("prediction")
@@ -101,22 +101,22 @@ def test_epochs_are_compared_whole(machine: Told, records: Records) -> None:
     assert records.of("warning") == []
 
 
-def test_a_quiet_machine_puts_the_blame_on_the_calibration(machine: Told, records: Records) -> None:
+def test_a_quiet_machine_puts_the_blame_on_the_calibration(machine: SimulatedCounters, records: Records) -> None:
     """More than 10 % off with nobody else around: said with both figures, and warned of once."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     for number in (1, 2, 3):
         whole_epoch(reality, number, 20.0)
     assert [record["cause"] for record in records.of("prediction")] == ["calibration"] * 3
     (warning,) = records.of("warning")
     assert warning["message"] == (
         "epoch 1 took 20.00 s, but 13.00 s (12.00 to 15.00) were predicted, a deviation of +54%: "
-        "the machine was quiet, so the calibration was wrong; let it measure again"
+        "the machine was quiet, so the prediction was off; measure again with --force-calibration"
     )
 
 
-def test_a_noisy_machine_is_blamed_itself(machine: Told, records: Records) -> None:
+def test_interference_is_named_as_the_cause(machine: SimulatedCounters, records: Records) -> None:
     """What was seen is said; each cause is warned of once, whatever comes between."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     machine.stolen_share = 0.25
     whole_epoch(reality, 1, 20.0)
     whole_epoch(reality, 2, 20.0)
@@ -127,21 +127,21 @@ def test_a_noisy_machine_is_blamed_itself(machine: Told, records: Records) -> No
     assert (causes[0], causes[3]) == ("noisy", "calibration")
     noisy, wrong = [str(warning["message"]) for warning in records.of("warning")]
     assert "the hypervisor took" in noisy
-    assert "the calibration was wrong" in wrong
+    assert "the prediction was off" in wrong
 
 
 @pytest.mark.parametrize("share", [2, 3, 4])
 def test_steps_that_are_as_predicted_at_times_are_disturbed_at_others(
-    machine: Told, records: Records, share: int
+    machine: SimulatedCounters, records: Records, share: int
 ) -> None:
     """The work of each is the same: where the quickest are as predicted, the plan is not what is slow."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     for number, quick in ((1, 0.0104), (2, 0.007)):  # the prediction's and a little more; less
         reality.begin_epoch(0)
         steps = [quick if step % share == 0 else 0.030 for step in range(STEPS)]
         for first in range(0, STEPS, 50):
-            reality.window(number, sum(steps[first : first + 50]), steps[first : first + 50])
-        reality.epoch(epoch(number, sum(steps) + 2), STEPS)
+            reality.observe_window(number, sum(steps[first : first + 50]), steps[first : first + 50])
+        reality.observe_epoch(epoch(number, sum(steps) + 2), STEPS)
     assert [record["cause"] for record in records.of("prediction") if record["whole"]] == ["noisy"] * 2
     (warning,) = records.of("warning")
     assert "one step in 4 took 10.4 ms or less, near the predicted 10.0, and one in 4 30.0 or more" in str(
@@ -151,23 +151,23 @@ def test_steps_that_are_as_predicted_at_times_are_disturbed_at_others(
 
 @pytest.mark.parametrize("steps", [[0.012] * STEPS, [0.0107] * 400 + [0.014] * 600, [0.010] * 200 + [0.0115] * 800])
 def test_a_plan_that_is_slower_than_predicted_is_so_in_every_step(
-    machine: Told, records: Records, steps: list[float]
+    machine: SimulatedCounters, records: Records, steps: list[float]
 ) -> None:
     """That some are a little quicker than others, or a few by far, is no sign of a disturbance."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     reality.begin_epoch(0)
-    reality.window(1, sum(steps), steps)
-    reality.epoch(epoch(1, sum(steps) + 5), STEPS)
+    reality.observe_window(1, sum(steps), steps)
+    reality.observe_epoch(epoch(1, sum(steps) + 5), STEPS)
     assert "noisy" not in [record["cause"] for record in records.of("prediction")]
     assert records.of("prediction")[1]["cause"] == "calibration"
 
 
-def test_a_handful_of_steps_is_no_sample(machine: Told, records: Records) -> None:
+def test_a_handful_of_steps_is_no_sample(machine: SimulatedCounters, records: Records) -> None:
     """The quickest of them are luck."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     reality.begin_epoch(0)
-    reality.window(1, 0.5, [0.01] * 10 + [0.04] * 10)
-    reality.epoch(epoch(1, 20.0), STEPS)
+    reality.observe_window(1, 0.5, [0.01] * 10 + [0.04] * 10)
+    reality.observe_epoch(epoch(1, 20.0), STEPS)
     assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
 
 
@@ -183,7 +183,7 @@ def test_a_handful_of_steps_is_no_sample(machine: Told, records: Records) -> Non
     ],
 )
 def test_a_machine_of_another_speed_is_told_from_a_wrong_calibration(
-    machine: Told, records: Records, seconds: float, gauged: float, cause: str
+    machine: SimulatedCounters, records: Records, seconds: float, gauged: float, cause: str
 ) -> None:
     """The fixed piece of work is timed again, on the threads of the plan, only where the prediction is off."""
     asked: list[int] = []
@@ -193,7 +193,7 @@ def test_a_machine_of_another_speed_is_told_from_a_wrong_calibration(
         asked.append(threads)
         return gauged
 
-    reality = Reality(dataclasses.replace(PREDICTION, gauge_s=0.004), PLAN, records, machine, gauge)
+    reality = PredictionMonitor(dataclasses.replace(PREDICTION, gauge_s=0.004), PLAN, records, machine, gauge)
     whole_epoch(reality, 1, 13.0)
     assert asked == []
     whole_epoch(reality, 2, seconds)
@@ -205,59 +205,59 @@ def test_a_machine_of_another_speed_is_told_from_a_wrong_calibration(
     )
 
 
-def test_being_faster_is_no_neighbours_doing(machine: Told, records: Records) -> None:
+def test_a_faster_epoch_is_not_blamed_on_interference(machine: SimulatedCounters, records: Records) -> None:
     """A calibration that predicted too much was disturbed itself, whatever the machine does now."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     machine.stolen_share = 0.25
     whole_epoch(reality, 1, 6.0)
     assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
-    assert "a deviation of -54%: calibration measured too slowly" in str(records.of("warning")[0]["message"])
+    assert "a deviation of -54%: the machine was busy during calibration" in str(records.of("warning")[0]["message"])
 
 
-def test_hiccups_of_tiny_epochs_are_shown_but_not_warned_of(machine: Told, records: Records) -> None:
+def test_hiccups_of_tiny_epochs_are_shown_but_not_warned_of(machine: SimulatedCounters, records: Records) -> None:
     """A fifth of 60 ms is nothing that anybody could do something about."""
     tiny = Prediction(epoch_s=0.06, low_s=0.05, high_s=0.07, step_s=0.003)
-    whole_epoch(Reality(tiny, PLAN, records, machine), 1, 0.072)
+    whole_epoch(PredictionMonitor(tiny, PLAN, records, machine), 1, 0.072)
     assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
     assert records.of("warning") == []
 
 
 @pytest.mark.parametrize("prediction", [None, Prediction(epoch_s=0, low_s=0, high_s=0, step_s=0)])
 def test_without_a_prediction_there_is_nothing_to_compare(
-    machine: Told, records: Records, prediction: Prediction | None
+    machine: SimulatedCounters, records: Records, prediction: Prediction | None
 ) -> None:
     """None, or one of no time at all: nothing is recorded."""
-    reality = Reality(prediction, PLAN, records, machine)
+    reality = PredictionMonitor(prediction, PLAN, records, machine)
     reality.begin_epoch(0)
     window(reality, 1, 200, 2.0)
-    reality.adapted(dataclasses.replace(PLAN, threads=1))
-    reality.epoch(epoch(1, 20.0), STEPS)
+    reality.apply_plan(dataclasses.replace(PLAN, threads=1))
+    reality.observe_epoch(epoch(1, 20.0), STEPS)
     assert (records.of("prediction"), records.of("warning")) == ([], [])
 
 
-def test_what_is_left_of_an_epoch_is_not_compared_with_a_whole_one(machine: Told, records: Records) -> None:
+def test_the_rest_of_a_resumed_epoch_is_not_compared(machine: SimulatedCounters, records: Records) -> None:
     """A resumed process compares its first steps, leaves out the epoch that it ends, and then is warm."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     reality.begin_epoch(800)
     window(reality, 3, 100, 2.0)
     window(reality, 3, 100, 1.0)
-    reality.epoch(epoch(3, 13.0), STEPS)
+    reality.observe_epoch(epoch(3, 13.0), STEPS)
     whole_epoch(reality, 4, 12.0)
     assert [(record["epoch"], record["whole"], record["predicted_s"]) for record in records.of("prediction")] == [
         (3, False, 2.0), (4, True, 12.0)
     ]  # fmt: skip
 
 
-def test_an_adapted_plan_is_not_held_against_the_prediction(machine: Told, records: Records) -> None:
+def test_an_adapted_plan_is_not_held_against_the_prediction(machine: SimulatedCounters, records: Records) -> None:
     """While another plan runs, and in the epoch in which it ends, a deviation is called by its name, not warned of."""
-    reality = Reality(PREDICTION, PLAN, records, machine)
+    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     reality.begin_epoch(0)
-    reality.adapted(dataclasses.replace(PLAN, threads=1))
+    reality.apply_plan(dataclasses.replace(PLAN, threads=1))
     window(reality, 1, 100, 20.0)
-    reality.epoch(epoch(1, 20.0), STEPS)
+    reality.observe_epoch(epoch(1, 20.0), STEPS)
     reality.begin_epoch(0)
-    reality.adapted(PLAN)
-    reality.epoch(epoch(2, 20.0), STEPS)
+    reality.apply_plan(PLAN)
+    reality.observe_epoch(epoch(2, 20.0), STEPS)
     assert [record["cause"] for record in records.of("prediction")] == ["adapted"] * 3
     assert "the plan was changed" in str(records.of("prediction")[0]["seen"])
     assert records.of("warning") == []

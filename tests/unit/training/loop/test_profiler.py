@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.checkpoints.checkpointer import Keeper
+from training.checkpoints.checkpointer import Checkpointer
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.data.dataset_store import StoreInfo, open_store
-from training.loop.profiler import PHASES, TRACED, UNTRACED, Laps, Phase, no_lap, tracing
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import open_dataset
+from training.loop.profiler import PHASES, TRACED, UNTRACED, Phase, PhaseTimer, no_timer, tracing
 from training.loop.train_step import TrainStep
 from training.loop.trainer import fit
-from training.optim.muon import PlainAdamW
+from training.optim.untraced import PlainAdamW
 from training.process.journal import JournalWriter
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=2, batch_size=64, patience=None)
@@ -33,33 +34,33 @@ def test_every_moment_belongs_to_a_phase(monkeypatch: pytest.MonkeyPatch) -> Non
     """What lies between two calls is the later one's; nothing is lost between them."""
     clock = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)) ** 2)
-    laps = Laps()  # at 0, then at 1, 4, 9, 16
+    laps = PhaseTimer()  # at 0, then at 1, 4, 9, 16
     for phase in ("data", "forward", "data", "other"):
         laps(phase)
     expected = {"data_s": 1.0 + 5.0, "forward_s": 3.0, "other_s": 7.0}
     rest = {f"{phase}_s": 0.0 for phase in PHASES if f"{phase}_s" not in expected}
     assert laps.profile(4) == {"steps": 4, "average_batch_s": 4.0, "total_s": 16.0, **expected, **rest}
-    assert Laps().profile(0)["steps"] == 0
+    assert PhaseTimer().profile(0)["steps"] == 0
 
 
-def train(store: StoreInfo, directory: Path, laps: Laps, spec: TrainSpec = SPEC) -> list[Phase]:
+def train(store: DatasetInfo, directory: Path, laps: PhaseTimer, spec: TrainSpec = SPEC) -> list[Phase]:
     """Train, and return the phases in the order in which they ended."""
-    opened, ended = open_store(store.path), list[Phase]()
+    opened, ended = open_dataset(store.path), list[Phase]()
     step = TrainStep(spec, PLAN, store.shape, store.classes)
 
     def lap(phase: Phase) -> None:
         ended.append(phase)
         laps(phase)
 
-    step.lap = lap
-    with JournalWriter(directory / "journal", "laps") as journal, Keeper(step, store, journal) as keeper:
-        fit(step, opened, journal, lambda: False, keeper.resume(()), keeper)
+    step.end_phase = lap
+    with JournalWriter(directory / "journal", "laps") as journal, Checkpointer(step, store, journal) as checkpointer:
+        fit(step, opened, journal, lambda: False, checkpointer.resume(()), checkpointer)
     return ended
 
 
-def test_a_training_passes_through_its_phases(digits_store: StoreInfo, tmp_path: Path) -> None:
+def test_a_training_passes_through_its_phases(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Forward, loss and backward once for each micro-batch; fetching and stepping once; a validation at each end."""
-    ended = train(digits_store, tmp_path, Laps())
+    ended = train(digits_store, tmp_path, PhaseTimer())
     validations = [place for place, phase in enumerate(ended) if phase == "validation"]
     assert len(validations) == SPEC.epochs
     step = ["data", *2 * ["forward", "loss", "backward"], "optimizer", "other", "checkpoint"]
@@ -70,7 +71,7 @@ def test_a_training_passes_through_its_phases(digits_store: StoreInfo, tmp_path:
 
 @pytest.mark.parametrize("slow", ["forward", "backward", "optimizer"])
 def test_what_is_slow_shows_where_it_is(
-    digits_store: StoreInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Phase
+    digits_store: DatasetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Phase
 ) -> None:
     """A phase in which time is wasted has that time, and no other has it."""
     place = {
@@ -83,7 +84,7 @@ def test_what_is_slow_shows_where_it_is(
         time.sleep(0.005)
         return real(*args, **options)
 
-    plain, wasted = Laps(), Laps()
+    plain, wasted = PhaseTimer(), PhaseTimer()
     train(digits_store, tmp_path, plain, replace(SPEC, epochs=1, validation_samples=0))
     monkeypatch.setattr(*place, wasteful)
     ended = train(digits_store, tmp_path, wasted, replace(SPEC, epochs=1, validation_samples=0))
@@ -106,8 +107,8 @@ def test_a_few_warm_steps_are_traced(tmp_path: Path) -> None:
 
 def test_nothing_is_traced_where_nobody_asked(tmp_path: Path) -> None:
     """Nor in a training that ends before it is warm."""
-    with tracing(None, no_lap) as lap:
-        assert lap is no_lap
-    with tracing(tmp_path / "trace.json", no_lap) as lap:
+    with tracing(None, no_timer) as lap:
+        assert lap is no_timer
+    with tracing(tmp_path / "trace.json", no_timer) as lap:
         lap("optimizer")
     assert list(tmp_path.iterdir()) == []

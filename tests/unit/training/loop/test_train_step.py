@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from training.config.plan import MemoryFormat, Plan, Precision
 from training.config.spec import Optimizer, TrainSpec
 from training.loop.train_step import TrainStep
+from training.models.factory import build
 
 BATCH, CLASSES, SHAPE = 16, 10, (1, 6, 6)
 
 
 @pytest.fixture(autouse=True)
 def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    """Run each test on the threads of its plan."""
     torch.set_num_threads(1)
 
 
@@ -39,7 +39,6 @@ def a_spec(
     model: str = "linear", *, optimizer: Optimizer = "sgd", momentum: float = 0.0, weight_decay: float = 0.0,
     label_smoothing: float = 0.0, gradient_clip: float = 0.0,
 ) -> TrainSpec:  # fmt: skip
-    """Return a spec of which only what is said here matters."""
     return TrainSpec(
         dataset="digits", model=model, batch_size=BATCH, optimizer=optimizer, momentum=momentum,
         weight_decay=weight_decay, label_smoothing=label_smoothing, gradient_clip=gradient_clip,
@@ -47,12 +46,10 @@ def a_spec(
 
 
 def a_step(spec: TrainSpec, *, micro_batch: int = BATCH) -> TrainStep:
-    """Return a step of the linear model."""
     return TrainStep(spec, Plan(threads=1, micro_batch=micro_batch), SHAPE, CLASSES)
 
 
 def a_batch(number: int = 0, shape: tuple[int, int, int] = SHAPE, size: int = BATCH) -> tuple[Tensor, Tensor]:
-    """Return random images and labels, the same for each `number`."""
     generator = torch.Generator().manual_seed(number)
     images = torch.randn(size, *shape, generator=generator)
     return images, torch.randint(0, CLASSES, (size,), generator=generator)
@@ -72,13 +69,11 @@ def by_hand(
 
 
 def parameters(step: TrainStep) -> tuple[Tensor, Tensor]:
-    """Return copies of weight and bias."""
     weight, bias = (parameter.detach().clone() for parameter in step.model.parameters())
     return weight, bias
 
 
 def gradients(step: TrainStep) -> list[Tensor]:
-    """Return copies of the gradients, which all must be there."""
     found = [parameter.grad for parameter in step.model.parameters()]
     return [gradient.detach().clone() for gradient in found if gradient is not None]
 
@@ -160,7 +155,6 @@ def test_the_clip_bounds_the_norm_of_the_whole_gradient(clip: float) -> None:
 
 
 def a_cnn(*, precision: Precision = "float32", memory_format: MemoryFormat = "contiguous") -> TrainStep:
-    """Return a step of the real model."""
     plan = Plan(threads=1, micro_batch=BATCH, precision=precision, memory_format=memory_format)
     return TrainStep(a_spec("cnn"), plan, (1, 28, 28), CLASSES)
 
@@ -196,7 +190,7 @@ def run(program: str) -> list[str]:
 
 FAULTS = """
 import resource, sys
-from training.loop.train_step import tune_allocator
+from training.system.allocator import tune_allocator
 tuned = tune_allocator() if sys.argv[1:] else False
 for _ in range(5):
     b"x" * (1 << 26)
@@ -239,5 +233,17 @@ def test_hits_are_those_of_the_batch_as_it_was_trained(micro_batch: int) -> None
     images, labels = a_batch()
     expected = int((step.model(images).argmax(1) == labels).sum())
     step.run(images, labels, 0.1)
-    assert step.take_hits() == expected
-    assert step.take_hits() == 0
+    assert step.pop_correct() == expected
+    assert step.pop_correct() == 0
+
+
+@pytest.mark.parametrize(("model", "has"), [("cnn", True), ("resnet18", True), ("linear", False)])
+def test_batch_norm_is_detected(model: str, has: bool) -> None:
+    """With batch norm the micro-batch changes the result."""
+
+    def make(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+        linear = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+        return linear if name == "linear" else build(name, shape, classes)
+
+    step = TrainStep(TrainSpec(dataset="digits", model=model), Plan(threads=1, micro_batch=4), (1, 28, 28), 10, make)
+    assert step.batch_statistics is has

@@ -11,15 +11,16 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from training.checkpoints.checkpointer import Keeper
+from training.checkpoints.checkpointer import Checkpointer
 from training.config.plan import Plan, Precision
 from training.config.spec import TrainSpec
-from training.data.dataset_store import Store, StoreInfo, open_store
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.split import split
 from training.errors import Cancelled, Diverged, InvalidConfig
 from training.loop.evaluate import evaluate
 from training.loop.train_step import TrainStep
-from training.loop.trainer import Fitted, fit
+from training.loop.trainer import FitResult, fit
 from training.process.journal import JournalReader, JournalWriter, Record
 from training.system.resources import MemoryUse
 
@@ -31,32 +32,29 @@ RUN = "fit"
 
 
 def never() -> bool:
-    """Never stop."""
     return False
 
 
 @pytest.fixture(autouse=True)
 def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    """Run each test on the threads of its plan."""
     torch.set_num_threads(PLAN.threads)
 
 
 @pytest.fixture
-def store(digits_store: StoreInfo) -> Store:
+def store(digits_store: DatasetInfo) -> PreparedDataset:
     """Return the open store of `digits`."""
-    return open_store(digits_store.path)
+    return open_dataset(digits_store.path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """What a training ended with."""
 
-    fitted: Fitted
+    fitted: FitResult
     step: TrainStep
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """Everything that is saved."""
         return self.step.model.state_dict()
 
 
@@ -66,38 +64,35 @@ class Recorded:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "journal"
 
-    def fit(self, spec: TrainSpec, store: Store, plan: Plan = PLAN, should_stop: Callable[[], bool] = never) -> Outcome:
-        """Train into a new journal."""
+    def fit(
+        self, spec: TrainSpec, store: PreparedDataset, plan: Plan = PLAN, should_stop: Callable[[], bool] = never
+    ) -> Outcome:
         self._path.unlink(missing_ok=True)
         step = TrainStep(spec, plan, store.info.shape, store.info.classes)
-        with JournalWriter(self._path, RUN) as journal, Keeper(step, store.info, journal) as keeper:
-            return Outcome(fit(step, store, journal, should_stop, keeper.resume(()), keeper), step)
+        with JournalWriter(self._path, RUN) as journal, Checkpointer(step, store.info, journal) as checkpointer:
+            return Outcome(fit(step, store, journal, should_stop, checkpointer.resume(()), checkpointer), step)
 
     def records(self, kind: str) -> list[dict[str, JsonValue]]:
-        """Return the payloads of the last training's records of `kind`."""
         found: list[Record] = JournalReader(self._path, RUN).read()
         return [record.payload for record in found if record.kind == kind]
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Recorded:
-    """Return what trains and records."""
     return Recorded(tmp_path)
 
 
 def equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
-    """Whether two state dicts are the same to the bit."""
     return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
 
 
 def number(value: JsonValue) -> float:
-    """Return a JSON number as a float."""
     assert isinstance(value, int | float)
     return float(value)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_it_learns(recorded: Recorded, store: Store, precision: Precision) -> None:
+def test_it_learns(recorded: Recorded, store: PreparedDataset, precision: Precision) -> None:
     """Three epochs over 1,350 digits reach 90 % on the test set, in either precision."""
     fitted = recorded.fit(SPEC, store, dataclasses.replace(PLAN, precision=precision)).fitted
     assert fitted.test.accuracy >= 0.9
@@ -106,7 +101,7 @@ def test_it_learns(recorded: Recorded, store: Store, precision: Precision) -> No
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_it_repeats_itself_to_the_bit(recorded: Recorded, store: Store, precision: Precision) -> None:
+def test_it_repeats_itself_to_the_bit(recorded: Recorded, store: PreparedDataset, precision: Precision) -> None:
     """The same spec and plan, of two threads, give the same weights and scores again."""
     plan = dataclasses.replace(PLAN, threads=2, micro_batch=450, precision=precision)
     torch.set_num_threads(plan.threads)
@@ -116,21 +111,21 @@ def test_it_repeats_itself_to_the_bit(recorded: Recorded, store: Store, precisio
     assert first.fitted.test == second.fitted.test
 
 
-def test_another_seed_gives_other_weights(recorded: Recorded, store: Store) -> None:
+def test_another_seed_gives_other_weights(recorded: Recorded, store: PreparedDataset) -> None:
     """The seed decides: what repeats above is no constant."""
     short = dataclasses.replace(SPEC, epochs=1)
     first, second = (recorded.fit(dataclasses.replace(short, seed=seed), store) for seed in (0, 1))
     assert not equal(first.weights, second.weights)
 
 
-def test_the_best_epoch_is_kept(recorded: Recorded, store: Store) -> None:
+def test_the_best_epoch_is_kept(recorded: Recorded, store: PreparedDataset) -> None:
     """The weights at the end are those of the epoch that validated best: accuracy first, then loss."""
     outcome = recorded.fit(dataclasses.replace(SPEC, epochs=6), store)
     assert_best_is_kept(outcome, store)
     assert not outcome.fitted.stopped_early
 
 
-def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, store: Store) -> None:
+def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, store: PreparedDataset) -> None:
     """It stops when the best validation is as many epochs ago as patience says, and goes back to that epoch.
 
     The validation labels are all off by one, so the more it learns, the worse it validates.
@@ -145,7 +140,7 @@ def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, st
     assert_best_is_kept(outcome, misled)
 
 
-def assert_best_is_kept(outcome: Outcome, store: Store) -> None:
+def assert_best_is_kept(outcome: Outcome, store: PreparedDataset) -> None:
     """See that the weights validate exactly as the best epoch did, and as no other."""
     fitted, step = outcome.fitted, outcome.step
     validated = [(epoch.val_acc, epoch.val_loss) for epoch in fitted.epochs]
@@ -160,7 +155,7 @@ def assert_best_is_kept(outcome: Outcome, store: Store) -> None:
     ]
 
 
-def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: Store) -> None:
+def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: PreparedDataset) -> None:
     """Every sample trains, no accuracy is reported, patience has nothing to go by, and nothing is thrown away."""
     fitted = recorded.fit(dataclasses.replace(SPEC, epochs=2, validation_samples=0, patience=1), store).fitted
     assert [(epoch.val_acc, epoch.val_loss) for epoch in fitted.epochs] == [(None, None)] * 2
@@ -169,7 +164,7 @@ def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: St
     assert number(fitted.test.accuracy) > 0.5
 
 
-def test_the_test_set_decides_nothing(recorded: Recorded, store: Store) -> None:
+def test_the_test_set_decides_nothing(recorded: Recorded, store: PreparedDataset) -> None:
     """Other test images and labels give another test score, and the same weights, epochs and records."""
     spec = dataclasses.replace(SPEC, patience=1)
     one = recorded.fit(spec, store)
@@ -184,7 +179,7 @@ def test_the_test_set_decides_nothing(recorded: Recorded, store: Store) -> None:
     assert other.fitted.test.accuracy < 0.5 < one.fitted.test.accuracy
 
 
-def test_an_absurd_learning_rate_diverges_by_name(recorded: Recorded, store: Store) -> None:
+def test_an_absurd_learning_rate_diverges_by_name(recorded: Recorded, store: PreparedDataset) -> None:
     """A loss that is no number ends the training with the step, the learning rate and what to do."""
     absurd = dataclasses.replace(SPEC, learning_rate=100.0, weight_decay=10.0)
     with pytest.raises(
@@ -193,14 +188,14 @@ def test_an_absurd_learning_rate_diverges_by_name(recorded: Recorded, store: Sto
         recorded.fit(absurd, store)
 
 
-def test_a_validation_loss_that_is_no_number_diverges_too(recorded: Recorded, store: Store) -> None:
+def test_a_validation_loss_that_is_no_number_diverges_too(recorded: Recorded, store: PreparedDataset) -> None:
     """With one step an epoch, the loss is always seen to break down in validation first."""
     absurd = dataclasses.replace(SPEC, epochs=30, batch_size=1350, learning_rate=100.0, weight_decay=10.0)
     with pytest.raises(Diverged, match=r"the validation loss is (nan|inf) after step \d+; lower learning_rate"):
         recorded.fit(absurd, store, dataclasses.replace(PLAN, micro_batch=1350))
 
 
-def test_weights_that_are_no_numbers_are_not_returned(recorded: Recorded, store: Store) -> None:
+def test_weights_that_are_no_numbers_are_not_returned(recorded: Recorded, store: PreparedDataset) -> None:
     """Without validation, a last step that breaks the weights shows in the test loss, and is an error there."""
     absurd = dataclasses.replace(
         SPEC, epochs=1, batch_size=1500, validation_samples=0,
@@ -210,7 +205,7 @@ def test_weights_that_are_no_numbers_are_not_returned(recorded: Recorded, store:
         recorded.fit(absurd, store, dataclasses.replace(PLAN, micro_batch=1500))
 
 
-def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, store: Store) -> None:
+def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, store: PreparedDataset) -> None:
     """`should_stop` is asked once after each step; the 25th answer, in the second epoch, is the last."""
     asked = itertools.count(1)
     with pytest.raises(Cancelled, match="stopped after step 25 of 63, as asked"):
@@ -219,10 +214,10 @@ def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, sto
     assert [record["epoch"] for record in recorded.records("epoch")] == [1]
 
 
-def test_reports_become_rarer(recorded: Recorded, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_become_rarer(recorded: Recorded, store: PreparedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a training that goes on for long each tells of four windows, here of a step; an epoch ends with one."""
-    monkeypatch.setattr("training.loop.trainer.WINDOW_SECONDS", 0.0)
-    monkeypatch.setattr("training.loop.trainer.RARER_AFTER", 1e-9)
+    monkeypatch.setattr("training.loop.window.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("training.loop.window.RARER_AFTER", 1e-9)
     fitted = recorded.fit(SPEC, store).fitted
     progress = recorded.records("progress")
     assert [record["step"] for record in progress] == 3 * [4, 8, 12, 16, 20, 21]
@@ -233,14 +228,14 @@ def test_reports_become_rarer(recorded: Recorded, store: Store, monkeypatch: pyt
 
 @pytest.mark.parametrize("window", [0.0, 0.01, 1000.0])
 def test_windows_add_up_to_their_epoch(
-    recorded: Recorded, store: Store, monkeypatch: pytest.MonkeyPatch, window: float
+    recorded: Recorded, store: PreparedDataset, monkeypatch: pytest.MonkeyPatch, window: float
 ) -> None:
     """Progress records have the documented fields, and their losses, weighted by steps, make the epoch's loss.
 
     The length of a window is set so that there is one per step, some, and one per epoch.
     """
-    monkeypatch.setattr("training.loop.trainer.WINDOW_SECONDS", window)
-    monkeypatch.setattr("training.loop.trainer.RARER_AFTER", math.inf)
+    monkeypatch.setattr("training.loop.window.WINDOW_SECONDS", window)
+    monkeypatch.setattr("training.loop.window.RARER_AFTER", math.inf)
     fitted = recorded.fit(SPEC, store).fitted
     progress = recorded.records("progress")
     fields = ["accuracy", "epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
@@ -268,7 +263,7 @@ def test_windows_add_up_to_their_epoch(
         assert done.loss == pytest.approx(total / 21, rel=1e-5)
 
 
-def test_epoch_records_are_the_epochs(recorded: Recorded, store: Store) -> None:
+def test_epoch_records_are_the_epochs(recorded: Recorded, store: PreparedDataset) -> None:
     """Each epoch's figures are recorded, and the whole training's follow from them."""
     fitted = recorded.fit(SPEC, store).fitted
     assert recorded.records("epoch") == [dataclasses.asdict(epoch) for epoch in fitted.epochs]
@@ -280,7 +275,7 @@ def test_epoch_records_are_the_epochs(recorded: Recorded, store: Store) -> None:
     assert fitted.samples_per_s == pytest.approx(3 * 21 * 64 / sum(epoch.train_seconds for epoch in fitted.epochs))
 
 
-def test_what_does_not_suit_the_data_set_is_refused_before_training(recorded: Recorded, store: Store) -> None:
+def test_what_does_not_suit_the_data_set_is_refused_before_training(recorded: Recorded, store: PreparedDataset) -> None:
     """A batch larger than what is left to train on is an error that names the field, and nothing is recorded."""
     with pytest.raises(InvalidConfig) as caught:
         recorded.fit(dataclasses.replace(SPEC, batch_size=1351), store)

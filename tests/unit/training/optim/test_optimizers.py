@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from training.config.spec import Optimizer, TrainSpec
-from training.models.cnn import Committee, cnn, cnn_committee, cnn_valid, networks_of
-from training.optim.muon import ITERATIONS, LARGE, NEWTON_SCHULZ, hidden_matrices, optimizer, orthogonal, state_bytes
+from training.models.cnn import cnn, cnn_committee, cnn_valid
+from training.models.ensemble import Ensemble, ensemble_size
+from training.optim.factory import optimizer, state_bytes
+from training.optim.muon import ITERATIONS, LARGE, NEWTON_SCHULZ, hidden_matrices, orthogonal
 
 SPEC = TrainSpec(dataset="digits", model="cnn", learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 TORCHS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -40,7 +42,7 @@ print(*sorted({"torch._dynamo", "torch._inductor", "sympy"} & set(sys.modules)))
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_it_steps_as_torchs_own(name: Optimizer) -> None:
+def test_a_step_equals_torchs(name: Optimizer) -> None:
     """The same weights and the same state after ten steps, the learning rate changing on the way."""
     torch.manual_seed(0)
     start, gradients = torch.rand(7, 5), torch.rand(10, 7, 5)
@@ -60,7 +62,7 @@ def test_it_steps_as_torchs_own(name: Optimizer) -> None:
     assert all(torch.equal(value, torchs.state[theirs][key]) for key, value in ours.state[mine].items())
 
 
-def test_a_training_does_not_import_the_compiler() -> None:
+def test_training_does_not_import_the_compiler() -> None:
     """Nor one that is deterministic: it takes seconds, in each process, for what is never used there."""
     done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -69,7 +71,7 @@ def test_a_training_does_not_import_the_compiler() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (64, 576), (1, 7), (256, 300), (300, 256)], ids=str)
-def test_an_orthogonal_matrix_has_singular_values_near_one(shape: tuple[int, int], dtype: torch.dtype) -> None:
+def test_orthogonalized_matrices_have_singular_values_near_one(shape: tuple[int, int], dtype: torch.dtype) -> None:
     """And the singular vectors of the matrix it was made of: Newton-Schulz moves nothing else."""
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     found = orthogonal(matrix, dtype)
@@ -95,7 +97,7 @@ def test_a_large_matrix_of_low_rank_stays_bounded_in_bfloat16() -> None:
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 864)], ids=str)
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_the_short_way_to_it_gives_what_the_long_one_does(shape: tuple[int, int], size: float) -> None:
+def test_the_short_newton_schulz_equals_the_published_one(shape: tuple[int, int], size: float) -> None:
     """The iteration as it is published, on the whole matrix and in float64."""
     linear, cubic, quintic = NEWTON_SCHULZ
     matrix = size * torch.randn(shape, generator=torch.Generator().manual_seed(0))
@@ -108,7 +110,7 @@ def test_the_short_way_to_it_gives_what_the_long_one_does(shape: tuple[int, int]
     assert torch.allclose(found if shape[0] <= shape[1] else found.T, wide, rtol=1e-3, atol=1e-4)
 
 
-def test_muon_steps_as_torchs_own_and_the_rest_as_adamw() -> None:
+def test_muon_steps_as_torchs_and_other_parameters_as_adamw() -> None:
     """Hidden matrices as torch.optim.Muon, which iterates in bfloat16; the other parameters as AdamW, to the bit."""
     draw = torch.Generator().manual_seed(0)
     shapes = [(8, 4), (8,), (6, 8), (9, 6), (3, 9), (3,)]
@@ -142,7 +144,7 @@ def test_muon_steps_as_torchs_own_and_the_rest_as_adamw() -> None:
 
 def test_the_first_and_last_layers_of_each_network_are_not_hidden() -> None:
     """Of three networks, one after the other, as of one."""
-    alone, together = cnn_valid((1, 28, 28), 10), Committee([cnn_valid((1, 28, 28), 10) for _ in range(3)])
+    alone, together = cnn_valid((1, 28, 28), 10), Ensemble([cnn_valid((1, 28, 28), 10) for _ in range(3)])
     shapes = [each.shape for each in hidden_matrices(list(alone.parameters()))]
     assert [each.shape for each in hidden_matrices(list(together.parameters()), 3)] == 3 * shapes
     assert hidden_matrices([nn.Parameter(torch.zeros(3))], 3) == []
@@ -150,15 +152,15 @@ def test_the_first_and_last_layers_of_each_network_are_not_hidden() -> None:
 
 @pytest.mark.parametrize("make", [cnn, cnn_committee])
 @pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
-def test_what_an_optimizer_remembers_is_known_beforehand(
+def test_optimizer_state_size_is_predicted(
     name: Optimizer, make: Callable[[tuple[int, int, int], int], nn.Module]
 ) -> None:
     """In bytes, but for the counters of steps."""
     model = make((1, 28, 28), 10)
     parameters = list(model.parameters())
     spec = replace(SPEC, optimizer=name)
-    made = optimizer(spec, parameters, networks_of(model))
+    made = optimizer(spec, parameters, ensemble_size(model))
     torch.autograd.backward(model(torch.rand(6, 1, 28, 28)).sum())
     made.step()
     held = [value for state in made.state.values() for value in state.values() if value.ndim]
-    assert sum(value.nbytes for value in held) == state_bytes(spec, parameters, networks_of(model))
+    assert sum(value.nbytes for value in held) == state_bytes(spec, parameters, ensemble_size(model))

@@ -14,7 +14,6 @@ PEAK = 0.5
 
 
 def spec(schedule: Schedule, *, warmup: float = 0.2, step_epochs: int = 10, step_factor: float = 0.1) -> TrainSpec:
-    """Return a spec whose peak is `PEAK`."""
     return TrainSpec(
         dataset="digits", model="cnn", schedule=schedule, learning_rate=PEAK, warmup=warmup,
         step_epochs=step_epochs, step_factor=step_factor,
@@ -22,7 +21,6 @@ def spec(schedule: Schedule, *, warmup: float = 0.2, step_epochs: int = 10, step
 
 
 def rates(of: TrainSpec, steps: int, steps_per_epoch: int = 1) -> list[float]:
-    """Return the learning rate of each step."""
     return [learning_rate(of, step, steps, steps_per_epoch) for step in range(steps)]
 
 

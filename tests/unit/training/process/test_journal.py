@@ -1,4 +1,4 @@
-"""The journal: every whole record is read, once and in order, whatever else is in the file."""
+"""Journal: every whole record is read once and in order, whatever else the file holds."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from training.process.journal import LONGEST_LINE, JournalReader, JournalWriter, decode, encode
+from training.process.journal import MAX_LINE_BYTES, JournalReader, JournalWriter, decode, encode
 
 RUN = "training-child-17-1"
 
@@ -27,13 +27,12 @@ PAYLOADS = st.dictionaries(st.text(), VALUES)
 
 
 def sealed(body: dict[str, JsonValue]) -> bytes:
-    """Return any object as a line with a right checksum, made here and not by the code under test."""
+    """Return any object as a line with a valid checksum, computed here."""
     text = json.dumps(body, separators=(",", ":"), sort_keys=True)
     return json.dumps(body | {"crc": zlib.crc32(text.encode())}).encode() + b"\n"
 
 
 def line(seq: int, *, run: str = RUN, kind: str = "progress") -> bytes:
-    """Return a whole record whose payload says its number."""
     return encode(run, seq, kind, 1700000000.25, {"seq": seq})
 
 
@@ -44,8 +43,7 @@ def seqs(path: Path) -> list[int]:
 
 @given(kind=st.text(), payload=PAYLOADS, seq=st.integers(min_value=1), now=st.floats(0, 1e11))
 @settings(deadline=None)
-def test_a_record_comes_back_as_written(kind: str, payload: dict[str, JsonValue], seq: int, now: float) -> None:
-    """Any JSON payload, kind and time survive, on one line of ASCII."""
+def test_decode_returns_what_was_encoded(kind: str, payload: dict[str, JsonValue], seq: int, now: float) -> None:
     encoded = encode(RUN, seq, kind, now, payload)
     assert encoded.isascii()
     assert encoded.index(b"\n") == len(encoded) - 1
@@ -56,20 +54,19 @@ def test_a_record_comes_back_as_written(kind: str, payload: dict[str, JsonValue]
 
 @given(st.binary() | st.text().map(str.encode) | VALUES.map(lambda value: json.dumps(value).encode()))
 @settings(deadline=None)
-def test_what_is_no_record_is_none(garbage: bytes) -> None:
-    """No bytes, text or foreign JSON make `decode` raise or return something."""
+def test_decode_returns_none_for_garbage(garbage: bytes) -> None:
     assert decode(garbage, RUN) is None
 
 
-def test_json_nested_as_deep_as_python_reads_is_none() -> None:
-    """A line that can just be parsed but no longer be written, for its nesting, is garbage like any other."""
+def test_decode_returns_none_for_deep_nesting() -> None:
+    """Such a line can be parsed but not be written."""
     for depth in range(100, 1200):
         nested = b"[" * depth + b"]" * depth
         assert decode(b'{"crc":0,"payload":' + nested + b',"run":"' + RUN.encode() + b'","v":1}', RUN) is None
 
 
-def test_every_torn_tail_gives_the_whole_records_and_then_the_rest(tmp_path: Path) -> None:
-    """Cut at any byte, exactly the records before are read; completed later, exactly the remaining ones."""
+def test_a_torn_tail_is_read_once_it_is_completed(tmp_path: Path) -> None:
+    """Cut at any byte."""
     lines = [line(seq) for seq in (1, 2, 3)]
     whole = b"".join(lines)
     ends = [len(b"".join(lines[:count])) for count in range(1, 4)]
@@ -85,8 +82,7 @@ def test_every_torn_tail_gives_the_whole_records_and_then_the_rest(tmp_path: Pat
         assert reader.read() == []
 
 
-def test_a_changed_byte_loses_its_record_alone(tmp_path: Path) -> None:
-    """Whichever byte of a record is damaged, that record is skipped, never read wrongly, and the others stay."""
+def test_a_damaged_record_is_skipped_alone(tmp_path: Path) -> None:
     before, damaged, after = line(1), line(2), line(3)
     path = tmp_path / "journal"
     for at in range(len(damaged) - 1):
@@ -105,28 +101,26 @@ STRANGERS: dict[str, bytes] = {
     "number a text": sealed({"v": 1, "run": RUN, "seq": "2", "kind": "done", "t": 1.5, "payload": {}}),
     "no kind": sealed({"v": 1, "run": RUN, "seq": 2, "t": 1.5, "payload": {}}),
     "an empty line": b"\n",
-    "longer than any record": encode(RUN, 2, "done", 1.5, {"x": "y" * LONGEST_LINE}),
+    "longer than any record": encode(RUN, 2, "done", 1.5, {"x": "y" * MAX_LINE_BYTES}),
 }
 
 
 @pytest.mark.parametrize("what", STRANGERS)
-def test_a_strange_line_is_skipped(tmp_path: Path, what: str) -> None:
-    """Lines of another run or version, or whose number does not grow, or that hold something else, are skipped."""
+def test_other_lines_are_skipped(tmp_path: Path, what: str) -> None:
     path = tmp_path / "journal"
     path.write_bytes(line(1) + STRANGERS[what] + b"\n" + line(3))
     assert seqs(path) == [1, 3]
 
 
-def test_a_number_may_skip_but_not_return(tmp_path: Path) -> None:
-    """Records lost between leave no gap to stumble over; what comes late is not handed out."""
+def test_sequence_numbers_may_skip_but_not_repeat(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(line(1) + line(5) + line(3) + line(5) + line(6))
     assert seqs(path) == [1, 5, 6]
 
 
 @pytest.mark.parametrize("newlines", [True, False])
-def test_megabytes_of_garbage_hide_no_record(tmp_path: Path, newlines: bool) -> None:
-    """10 MB of random bytes between two records, in many lines or in one, read at once or in parts."""
+def test_records_around_megabytes_of_garbage_are_read(tmp_path: Path, newlines: bool) -> None:
+    """10 MB in many lines or in one, read at once or in parts."""
     garbage = random.Random(0).randbytes(10 << 20)  # noqa: S311 - the same garbage each time
     if not newlines:
         garbage = garbage.replace(b"\n", b"x")
@@ -146,8 +140,7 @@ def test_megabytes_of_garbage_hide_no_record(tmp_path: Path, newlines: bool) -> 
     assert [record.seq for record in found + reader.read()] == [1, 2]
 
 
-def test_a_journal_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    """A reader may come before the writer."""
+def test_a_missing_journal_is_empty(tmp_path: Path) -> None:
     reader = JournalReader(tmp_path / "journal", RUN)
     assert reader.read() == []
     (tmp_path / "journal").write_bytes(line(1))
@@ -168,12 +161,11 @@ with JournalWriter(Path(sys.argv[1]), sys.argv[2]) as journal:
 
 
 def start_writer(path: Path, run: str, count: int) -> subprocess.Popen[bytes]:
-    """Start a process that writes `count` records, or endlessly when that is 0."""
+    """Start a process that writes `count` records; 0: endlessly."""
     return subprocess.Popen([sys.executable, "-c", WRITER, str(path), run, str(count)])
 
 
-def test_reading_while_another_process_writes(tmp_path: Path) -> None:
-    """A reader that looks as often as it can gets each of 3,000 records once, whole and in order."""
+def test_a_concurrent_reader_gets_each_record_once(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     reader = JournalReader(path, RUN)
     with start_writer(path, RUN, 3000) as writer:
@@ -188,7 +180,6 @@ def test_reading_while_another_process_writes(tmp_path: Path) -> None:
 
 
 def test_a_killed_writer_loses_at_most_its_last_record(tmp_path: Path) -> None:
-    """After SIGKILL amid writing, the records are whole from the first on, and the next run starts clean."""
     path = tmp_path / "journal"
     reader = JournalReader(path, RUN)
     with start_writer(path, RUN, 0) as writer:
@@ -205,8 +196,7 @@ def test_a_killed_writer_loses_at_most_its_last_record(tmp_path: Path) -> None:
     assert [record.seq for record in JournalReader(path, "the next").read()] == [1, 2, 3]
 
 
-def test_a_torn_line_of_an_earlier_run_takes_no_record_along(tmp_path: Path) -> None:
-    """A second writer of the same file does not append its first record to what a killed one left."""
+def test_a_writer_starts_a_new_line_after_a_torn_one(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(line(1, run="earlier") + line(2, run="earlier")[:-20])
     with JournalWriter(path, RUN) as journal:
@@ -214,8 +204,7 @@ def test_a_torn_line_of_an_earlier_run_takes_no_record_along(tmp_path: Path) -> 
     assert [record.kind for record in JournalReader(path, RUN).read()] == ["start"]
 
 
-def test_a_full_disk_drops_progress_and_refuses_results(small_disk: tuple[Path, Callable[[], None]]) -> None:
-    """Without space a record is dropped or, when durable, an OSError; with space again all goes on."""
+def test_a_full_disk_drops_progress_and_raises_for_durable_records(small_disk: tuple[Path, Callable[[], None]]) -> None:
     directory, make_room = small_disk
     path = directory / "journal"
     reader = JournalReader(path, RUN)
@@ -236,8 +225,8 @@ def test_a_full_disk_drops_progress_and_refuses_results(small_disk: tuple[Path, 
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_what_json_cannot_say_is_refused(tmp_path: Path, value: float) -> None:
-    """NaN and infinities raise ValueError, and leave the journal as it was."""
+def test_nan_and_infinity_are_refused(tmp_path: Path, value: float) -> None:
+    """They raise, and the journal stays as it was."""
     path = tmp_path / "journal"
     with JournalWriter(path, RUN) as journal:
         journal.write("progress", {"loss": 0.5})

@@ -1,4 +1,4 @@
-"""What of a plan is settled when its process starts: the allocator that is loaded, the processors it stays on."""
+"""Plan fields fixed at process start: the allocator and the processors."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from training.config.plan import Plan
-from training.process import launch as setting
-from training.process.launch import QUIET, TCMALLOC, environment_for, find_tcmalloc, pin, setting_of
+from training.process import launch
+from training.process.launch import NO_REPORT_BYTES, TCMALLOC, environment_for, find_tcmalloc, pin, process_config
 
 PLAN = Plan(threads=1, micro_batch=32)
 WITH_TCMALLOC = replace(PLAN, allocator="tcmalloc")
@@ -18,14 +18,13 @@ WITH_TCMALLOC = replace(PLAN, allocator="tcmalloc")
 
 @pytest.fixture
 def libraries(tmp_path: Path) -> tuple[Path, ...]:
-    """Return two empty directories in which libraries are looked for, and a third that does not exist."""
+    """Return two empty directories, and a third that does not exist."""
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     return tmp_path / "first", tmp_path / "second", tmp_path / "absent"
 
 
 def install(path: Path) -> Path:
-    """Put a library at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
     return path
@@ -33,20 +32,19 @@ def install(path: Path) -> Path:
 
 @pytest.mark.parametrize("place", ["first", "first/x86_64-linux-gnu", "second/aarch64-linux-gnu", "second"])
 def test_tcmalloc_is_found_where_distributions_put_it(libraries: tuple[Path, ...], place: str) -> None:
-    """In a library directory, or in that of an architecture beneath it."""
     path = install(libraries[0].parent / place / TCMALLOC)
     assert find_tcmalloc(libraries) == path
 
 
-def test_the_first_tcmalloc_counts(libraries: tuple[Path, ...]) -> None:
+def test_the_first_library_directory_wins(libraries: tuple[Path, ...]) -> None:
     """As for the dynamic linker."""
     install(libraries[1] / TCMALLOC)
     first = install(libraries[0] / "x86_64-linux-gnu" / TCMALLOC)
     assert find_tcmalloc(libraries) == first
 
 
-def test_what_is_no_tcmalloc_is_not_taken_for_one(libraries: tuple[Path, ...]) -> None:
-    """Another version, the profiling variant, a directory, a link to nowhere, one too deep: none of them is loaded."""
+def test_other_files_are_no_tcmalloc(libraries: tuple[Path, ...]) -> None:
+    """Another version, the profiling variant, a directory, a dangling link, one too deep."""
     assert find_tcmalloc(libraries) is None
     install(libraries[0] / "libtcmalloc.so.4")
     install(libraries[0] / "libtcmalloc_minimal.so")
@@ -56,15 +54,14 @@ def test_what_is_no_tcmalloc_is_not_taken_for_one(libraries: tuple[Path, ...]) -
     assert find_tcmalloc(libraries) is None
 
 
-def test_tcmalloc_is_loaded_before_the_process_starts(
+def test_tcmalloc_is_preloaded_before_the_users_libraries(
     libraries: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In front of what the user preloads, which is kept; and it is told to be quiet on stderr."""
     path = install(libraries[0] / TCMALLOC)
-    monkeypatch.setattr(setting, "find_tcmalloc", lambda: path)
+    monkeypatch.setattr(launch, "find_tcmalloc", lambda: path)
     plain = {"HOME": "/", "OMP_NUM_THREADS": "3"}
     assert environment_for(WITH_TCMALLOC, plain) == {
-        **plain, "LD_PRELOAD": str(path), "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": QUIET,
+        **plain, "LD_PRELOAD": str(path), "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": NO_REPORT_BYTES,
     }  # fmt: skip
     own = {**plain, "LD_PRELOAD": "/mine.so:/yours.so"}
     assert environment_for(WITH_TCMALLOC, own)["LD_PRELOAD"] == f"{path}:/mine.so:/yours.so"
@@ -72,32 +69,31 @@ def test_tcmalloc_is_loaded_before_the_process_starts(
 
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, allocator="tuned")])
-def test_other_allocators_leave_the_environment_alone(plan: Plan) -> None:
-    """What the user preloads is the user's, whatever is installed."""
+def test_other_allocators_keep_the_environment(plan: Plan) -> None:
     environment = {"LD_PRELOAD": "/mine.so"}
     assert environment_for(plan, environment) == environment
 
 
-def test_tcmalloc_that_is_gone_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan of before the package was removed runs with what there is."""
-    monkeypatch.setattr(setting, "find_tcmalloc", lambda: None)
+def test_missing_tcmalloc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan may be older than the removal of the package."""
+    monkeypatch.setattr(launch, "find_tcmalloc", lambda: None)
     assert environment_for(WITH_TCMALLOC, {"HOME": "/"}) == {"HOME": "/"}
 
 
-def test_what_needs_a_process_of_its_own() -> None:
-    """Allocator, inter-operation threads and pinning do; whatever else differs can be measured in one process."""
+def test_only_some_fields_need_a_process() -> None:
+    """Allocator, inter-operation threads and pinning do."""
     apart = [
         replace(PLAN, allocator="tuned"), WITH_TCMALLOC, replace(PLAN, interop=2), replace(PLAN, affinity="pinned"),
         replace(PLAN, affinity="pinned", threads=2),
     ]  # fmt: skip
-    assert len({setting_of(plan) for plan in (PLAN, *apart)}) == len(apart) + 1
+    assert len({process_config(plan) for plan in (PLAN, *apart)}) == len(apart) + 1
     together = Plan(
         threads=4, micro_batch=8, eval_batch=3, loader_workers=1, prefetch_factor=2, precision="bfloat16",
         memory_format="channels_last", compile=True,
     )  # fmt: skip
-    assert setting_of(together) == setting_of(PLAN)
+    assert process_config(together) == process_config(PLAN)
     differing = {field.name for field in fields(Plan) if getattr(together, field.name) != getattr(PLAN, field.name)}
-    # The device is no matter of measurement.
+    # The device is not measured.
     assert differing == {field.name for field in fields(Plan)} - {"allocator", "interop", "affinity", "device"}
 
 
@@ -112,14 +108,14 @@ print(*sorted(os.sched_getaffinity(0)))
 
 
 def pinned(threads: int, allowed: set[int]) -> set[int]:
-    """Return the processors of a process that may use `allowed`, and is pinned by a plan with so many threads."""
+    """Return the affinity of a process that may use `allowed` and is pinned to `threads`."""
     command = [sys.executable, "-c", PINNED, str(threads), *map(str, sorted(allowed))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return {int(number) for number in done.stdout.split()}
 
 
-def test_pinning_stays_within_what_is_allowed() -> None:
-    """As many processors as threads, out of the affinity set: its numbers need not begin at 0."""
+def test_pinning_stays_within_the_affinity_set() -> None:
+    """Its numbers need not begin at 0."""
     last = max(os.sched_getaffinity(0))
     allowed = os.sched_getaffinity(0)
     assert pinned(1, {last}) == {last}
@@ -129,7 +125,6 @@ def test_pinning_stays_within_what_is_allowed() -> None:
 
 
 def test_a_free_plan_is_not_pinned() -> None:
-    """The process keeps what it had."""
     before = os.sched_getaffinity(0)
     pin(PLAN)
     assert os.sched_getaffinity(0) == before

@@ -1,4 +1,4 @@
-"""Kills for memory as the kernel's files tell of them, on made-up file trees."""
+"""Out-of-memory kills and limits, read from made-up file trees."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.process.oom import Enclosure, oom_kills
+from training.process.oom import ChildCgroup, oom_kills
 
 V1 = "1 1 0:1 / {mount} rw - cgroup x rw,memory\n"
 V2 = "1 1 0:1 / {mount} rw - cgroup2 x rw\n"
@@ -16,7 +16,6 @@ EVENTS = "low 0\nhigh 0\nmax 7\noom 5\noom_kill {}\noom_group_kill 0\n"
 
 
 def a_tree(root: Path, files: dict[str, str]) -> Path:
-    """Write files beneath `root`, and return it."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,12 +24,12 @@ def a_tree(root: Path, files: dict[str, str]) -> Path:
 
 
 def in_v1(mount: str = "/cg") -> dict[str, str]:
-    """Return the files that put this process into /job of cgroup v1."""
+    """Files of a process in /job of cgroup v1."""
     return {"proc/self/mountinfo": V1.format(mount=mount), "proc/self/cgroup": "4:memory:/job\n0::/elsewhere\n"}
 
 
 def in_v2() -> dict[str, str]:
-    """Return the files that put this process into /job of cgroup v2."""
+    """Files of a process in /job of cgroup v2."""
     return {"proc/self/mountinfo": V2.format(mount="/cg"), "proc/self/cgroup": "0::/job\n"}
 
 
@@ -45,43 +44,40 @@ def in_v2() -> dict[str, str]:
         ({}, 0),
     ],
 )
-def test_kills_are_read_where_this_process_is(tmp_path: Path, files: dict[str, str], kills: int) -> None:
-    """The counter of its own cgroup, in v1 and v2; where there is none, that of the machine; else none."""
+def test_oom_kills_of_the_own_cgroup_else_of_the_machine(tmp_path: Path, files: dict[str, str], kills: int) -> None:
     assert oom_kills(a_tree(tmp_path, files)) == kills
 
 
-def test_on_this_machine_they_are_read_too() -> None:
-    """Whatever this machine shows is a number."""
+def test_oom_kills_of_this_machine() -> None:
     assert oom_kills() >= 0
 
 
 @pytest.mark.parametrize("files", [in_v1(), in_v2(), {}], ids=["v1", "v2", "nothing"])
 @pytest.mark.parametrize("home", [True, False])
-def test_where_no_cgroup_can_be_made_there_is_none(tmp_path: Path, files: dict[str, str], home: bool) -> None:
-    """A directory that the kernel gives no limit is no cgroup, and none is made where this process is not."""
+def test_no_cgroup_where_none_can_be_made(tmp_path: Path, files: dict[str, str], home: bool) -> None:
+    """The kernel gives the directory no limit file, or this process is elsewhere."""
     root = a_tree(tmp_path, files | {"cg/job/cgroup.procs": f"1\n{os.getpid() if home else 2}\n"})
     before = sorted(root.rglob("*"))
-    with Enclosure(root) as enclosure:
-        assert enclosure.procs is None
-        assert (enclosure.peak_bytes(), enclosure.limit_bytes(), enclosure.oom_kills()) == (None, None, 0)
+    with ChildCgroup(root) as cgroup:
+        assert cgroup.procs is None
+        assert (cgroup.peak_bytes(), cgroup.limit_bytes(), cgroup.oom_kills()) == (None, None, 0)
         assert sorted(root.rglob("*")) == before
 
 
-def test_without_an_enclosure_its_own_limit_and_counter_count(tmp_path: Path) -> None:
-    """What binds this process binds its children, and their kills are counted where it is."""
+def test_without_a_cgroup_the_own_limit_and_counter_count(tmp_path: Path) -> None:
     files = in_v2() | {
         "cg/job/memory.max": "1048576\n",
         "cg/memory.max": "2097152\n",
         "proc/meminfo": "MemTotal: 9999 kB\n",
     }
-    with Enclosure(a_tree(tmp_path, files | {"cg/job/memory.events": EVENTS.format(1)})) as enclosure:
-        assert (enclosure.limit_bytes(), enclosure.oom_kills()) == (1 << 20, 1)
+    with ChildCgroup(a_tree(tmp_path, files | {"cg/job/memory.events": EVENTS.format(1)})) as cgroup:
+        assert (cgroup.limit_bytes(), cgroup.oom_kills()) == (1 << 20, 1)
         a_tree(tmp_path, {"cg/job/memory.events": EVENTS.format(2)})
-        assert enclosure.oom_kills() == 2
+        assert cgroup.oom_kills() == 2
 
 
-def test_what_dead_supervisors_left_is_removed(tmp_path: Path) -> None:
-    """Enclosures of processes that are gone, or whose number another one has now; no others and nothing else."""
+def test_cgroups_of_dead_parents_are_removed(tmp_path: Path) -> None:
+    """A process id may belong to another process by now; other directories stay."""
     with subprocess.Popen([sys.executable, "-c", "pass"]) as ended:
         pass
     started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -90,6 +86,6 @@ def test_what_dead_supervisors_left_is_removed(tmp_path: Path) -> None:
     kept = [f"preflight-{os.getpid()}-{started}-99", "preflight-x", "job"]
     for name in left + kept:
         (root / "cg" / "job" / name).mkdir()
-    with Enclosure(root):
+    with ChildCgroup(root):
         pass
     assert {path.name for path in (root / "cg" / "job").iterdir() if path.is_dir()} == set(kept)

@@ -24,13 +24,11 @@ class Beats:
 
 @pytest.fixture
 def beats() -> Beats:
-    """A counter."""
     return Beats()
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file of four blocks and a bit."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(4 * BLOCK + 7))
     return path
@@ -86,7 +84,6 @@ def in_place(path: Path) -> None:
 
 
 def replaced(path: Path) -> None:
-    """Put another file of the same size and time in its place."""
     before, other = path.stat(), path.with_name("other")
     other.write_bytes(os.urandom(before.st_size))
     os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from training.system.interference import Machine, Noise, Snapshot
+from training.system.interference import CounterSample, Interference
+from training.system.system_counters import SystemCounters
 
-MOUNTS = {
-    "v1": "1 1 0:1 / /cg rw - cgroup x rw,cpu\n",
-    "v2": "1 1 0:1 / /cg rw - cgroup2 x rw\n",
-}
+MOUNTS = {"v1": "1 1 0:1 / /cg rw - cgroup x rw,cpu\n", "v2": "1 1 0:1 / /cg rw - cgroup2 x rw\n"}
 THROTTLED = {"v1": "nr_throttled 5\nthrottled_time {}000000\n", "v2": "nr_throttled 5\nthrottled_usec {}000\n"}
 
 
@@ -56,18 +54,17 @@ class Kernel:
 
 @pytest.fixture(params=["v1", "v2"])
 def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
-    """Return a made-up kernel with cgroup v1 or v2."""
     return Kernel(tmp_path, request.param)
 
 
-def over_a_second(kernel: Kernel, machine: Machine | None = None, **counters: int) -> Noise:
+def over_a_second(kernel: Kernel, machine: SystemCounters | None = None, **counters: int) -> Interference:
     """Return what a second brings in which the counters grow by milliseconds."""
     kernel.count(busy=5000, own=700, child=30, waited=4000, pressure=3000, throttled=90, stolen=20)
-    machine = machine or Machine(kernel.root, affinity=frozenset({0, 1}))
-    before = machine.look()
+    machine = machine or SystemCounters(kernel.root, affinity=frozenset({0, 1}))
+    before = machine.sample()
     totals = {"busy": 5000, "own": 700, "child": 30, "waited": 4000, "pressure": 3000, "throttled": 90, "stolen": 20}
     kernel.count(**{name: total + counters.get(name, 0) for name, total in totals.items()})
-    return dataclasses.replace(machine.look(), at=before.at + 1).since(before)
+    return dataclasses.replace(machine.sample(), at=before.at + 1).since(before)
 
 
 def test_every_counter_is_read(kernel: Kernel) -> None:
@@ -80,7 +77,7 @@ def test_every_counter_is_read(kernel: Kernel) -> None:
     assert (noise.processors, noise.quota, noise.lowered) == (2, None, False)
 
 
-def test_our_own_threads_are_no_neighbours(kernel: Kernel) -> None:
+def test_own_threads_are_no_interference(kernel: Kernel) -> None:
     """Four spinning threads on two processors wait for each other, and press; nobody else is there."""
     noise = over_a_second(kernel, busy=1000, own=2000, waited=2000, pressure=1000)
     assert (noise.neighbour, noise.noisy, noise.describe()) == (False, False, "the machine was quiet")
@@ -90,7 +87,7 @@ def test_who_keeps_us_waiting_is_a_neighbour(kernel: Kernel) -> None:
     """Others that work while our threads wait are named with both figures."""
     noise = over_a_second(kernel, busy=1000, own=1100, waited=400, pressure=900)
     assert noise.noisy
-    assert noise.describe().startswith("others used 0.9 of 2 processor(s) while our threads waited for 0.40 s a second")
+    assert noise.describe().startswith("others used 0.9 of 2 processors while our threads waited for 0.40 s a second")
     assert noise.describe().endswith("CPU pressure 90%)")
 
 
@@ -103,7 +100,7 @@ def test_stolen_time_is_noise(kernel: Kernel) -> None:
     """A hypervisor that takes a tenth of our time is named."""
     noise = over_a_second(kernel, busy=900, own=1800, stolen=100)
     assert noise.noisy
-    assert noise.describe() == "the hypervisor took 10% of the time of 2 processor(s)"
+    assert noise.describe() == "the hypervisor took 10% of the time of 2 processors"
 
 
 def test_a_quota_that_we_use_up_is_no_noise(kernel: Kernel) -> None:
@@ -126,7 +123,7 @@ def test_a_quota_that_is_lowered_is_noise(kernel: Kernel, before: str) -> None:
     """The container is no longer the one that was measured."""
     kernel.quota(before)
     kernel.count()
-    machine = Machine(kernel.root, affinity=frozenset({0, 1}))
+    machine = SystemCounters(kernel.root, affinity=frozenset({0, 1}))
     kernel.quota("100000")
     noise = over_a_second(kernel, machine, busy=500, own=1000, throttled=500)
     assert noise.describe() == "a CPU quota that was lowered held us back for 0.50 s a second"
@@ -142,54 +139,54 @@ def test_the_own_cgroup_tells_more_than_the_machine(tmp_path: Path) -> None:
 def test_without_waiting_times_pressure_counts(kernel: Kernel) -> None:
     """A kernel that does not count how long its tasks wait still knows pressure."""
 
-    def uncounted(snapshot: Snapshot) -> Snapshot:
+    def uncounted(snapshot: CounterSample) -> CounterSample:
         return dataclasses.replace(snapshot, waited=None)
 
     kernel.count()
-    before = uncounted(Machine(kernel.root, affinity=frozenset({0, 1})).look())
+    before = uncounted(SystemCounters(kernel.root, affinity=frozenset({0, 1})).sample())
     kernel.count(busy=1000, own=1000, pressure=900)
-    after = Machine(kernel.root, affinity=frozenset({0, 1})).look()
+    after = SystemCounters(kernel.root, affinity=frozenset({0, 1})).sample()
     noise = dataclasses.replace(uncounted(after), at=before.at + 1).since(before)
     assert (noise.waited, noise.neighbour) == (None, True)
     kernel.write("proc/self/task/7/schedstat", "0 0 0\n")
     kernel.write("proc/self/task/70/schedstat", "0 0 0\n")
-    assert Machine(kernel.root).look().waited is None
+    assert SystemCounters(kernel.root).sample().waited is None
 
 
 @pytest.mark.parametrize("spoil", ["nothing", "garbage", b"\xff\x00"], ids=str)
 def test_nothing_in_a_file_raises(kernel: Kernel, spoil: str | bytes) -> None:
     """Without files, or with garbage in all of them, the machine is quiet."""
     kernel.count()
-    machine = Machine(kernel.root)
+    machine = SystemCounters(kernel.root)
     for path in [path for path in kernel.root.rglob("*") if path.is_file()]:
         path.unlink()
         if spoil != "nothing":
             path.write_bytes(spoil if isinstance(spoil, bytes) else spoil.encode())
-    for looker in (machine, Machine(kernel.root)):
-        noise = looker.look().since(looker.look())
+    for looker in (machine, SystemCounters(kernel.root)):
+        noise = looker.sample().since(looker.sample())
         assert (noise.noisy, noise.describe()) == (False, "the machine was quiet")
 
 
 def test_threads_and_children_come_and_go(kernel: Kernel) -> None:
     """What is not in both looks is not counted, and nothing ever counts as negative."""
     kernel.count(own=1000, child=500, waited=700)
-    machine = Machine(kernel.root, affinity=frozenset({0, 1}))
-    before = machine.look()
+    machine = SystemCounters(kernel.root, affinity=frozenset({0, 1}))
+    before = machine.sample()
     (kernel.root / "proc/self/task/7/schedstat").unlink()
     (kernel.root / "proc/8/stat").unlink()
     kernel.write("proc/self/task/71/schedstat", "5 5000000000 5\n")
-    noise = machine.look().since(before)
+    noise = machine.sample().since(before)
     assert (noise.own, noise.waited) == (0, 0)
 
 
 def test_this_machine_can_be_looked_at() -> None:
     """What this process works is seen as its own."""
-    machine = Machine()
-    before = machine.look()
+    machine = SystemCounters()
+    before = machine.sample()
 
-    while machine.look().own < before.own + 0.02:
+    while machine.sample().own < before.own + 0.02:
         sum(range(10_000))
-    noise = machine.look().since(before)
+    noise = machine.sample().since(before)
     assert noise.processors >= 1
     assert noise.own > 0
     assert noise.describe()

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from training.system.requirements import compiled_anew
+from training.system.requirements import explain_missing_bytecode
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of a package that is there, without bytecode."""
     (tmp_path / "uncompiled").mkdir()
     (tmp_path / "uncompiled" / "__init__.py").write_text("raise AssertionError('imported')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -22,13 +21,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_what_python_may_keep_is_compiled_once(package: str) -> None:
     """The first import writes the bytecode."""
-    assert compiled_anew(package) is None
+    assert explain_missing_bytecode(package) is None
 
 
 def test_a_variable_that_forbids_bytecode_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is the command that makes up for it."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    said = compiled_anew(package)
+    said = explain_missing_bytecode(package)
     assert said is not None
     assert f"there is no bytecode of {package} and PYTHONDONTWRITEBYTECODE keeps" in said
     assert "python -m compileall -q /" in said
@@ -39,18 +38,18 @@ def test_a_place_that_cannot_be_written_is_named(package: str, tmp_path: Path, m
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setattr(sys, "pycache_prefix", str(file))
-    assert f"{file} cannot be written" in (compiled_anew(package) or "")
+    assert f"{file} cannot be written" in (explain_missing_bytecode(package) or "")
 
 
 def test_bytecode_that_is_there_is_enough(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where no other may be written."""
     py_compile.compile(str(tmp_path / package / "__init__.py"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert compiled_anew(package) is None
+    assert explain_missing_bytecode(package) is None
 
 
 def test_a_package_that_is_not_there_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor one whose code is not Python's."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert compiled_anew("there_is_no_such_package") is None
-    assert compiled_anew("time") is None
+    assert explain_missing_bytecode("there_is_no_such_package") is None
+    assert explain_missing_bytecode("time") is None

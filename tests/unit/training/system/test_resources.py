@@ -57,7 +57,6 @@ class Tree:
         return self.mount("cgroup2", point, root=root, options="rw,nsdelegate")
 
     def own(self, *lines: str) -> "Tree":
-        """Write /proc/self/cgroup."""
         return self.write("/proc/self/cgroup", "".join(f"{line}\n" for line in lines))
 
     def detect(self, affinity: frozenset[int] = EIGHT, mem_total: int = 64 * GIB) -> Resources:
@@ -287,19 +286,7 @@ def test_without_a_working_set_the_headroom_is_the_budget(tree: Tree) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [
-        b"",
-        b"\n",
-        b"lots",
-        b"-5",
-        b"0",
-        b"1e9",
-        b"1_000",
-        b"1 2 3",
-        b"\xff\xfe\x00",
-        "٣".encode(),
-        b"9" * 5000,
-    ],
+    [b"", b"\n", b"lots", b"-5", b"0", b"1e9", b"1_000", b"1 2 3", b"\xff\xfe\x00", "٣".encode(), b"9" * 5000],
 )
 def test_garbage_is_no_limit_and_a_warning(tree: Tree, garbage: bytes) -> None:
     """A file that holds no sensible limit is skipped and named; other levels still count."""
@@ -370,7 +357,7 @@ def test_names_that_are_not_utf8_can_be_logged(tree: Tree) -> None:
     assert found.cores_source.encode().endswith(rb"/\xff/cpu.max")
 
 
-def test_nothing_at_all(tree: Tree) -> None:
+def test_without_any_files_the_machine_is_detected(tree: Tree) -> None:
     """In an empty tree the affinity and the kernel's memory size decide, and warnings say what is missing."""
     found = detect(tree.root, affinity=EIGHT)
     assert (found.cores, found.quota, found.cores_source) == (8, None, "affinity")
@@ -485,12 +472,9 @@ FRAGMENTS = st.sampled_from(
 CONTENT = st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=8).map(b"".join)
 
 
-@given(
-    contents=st.dictionaries(st.sampled_from(FILES), CONTENT),
-    mounted=st.sampled_from(["", "cgroup", "cgroup2"]),
-)
+@given(contents=st.dictionaries(st.sampled_from(FILES), CONTENT), mounted=st.sampled_from(["", "cgroup", "cgroup2"]))
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_content_raises(contents: dict[str, bytes], mounted: str) -> None:
+def test_no_checkpoint_content_raises(contents: dict[str, bytes], mounted: str) -> None:
     """Whatever the files hold, there is a core, a budget within MemTotal, and text that can be logged."""
     with tempfile.TemporaryDirectory() as directory:
         tree = Tree(Path(directory))
@@ -510,7 +494,7 @@ def test_no_content_raises(contents: dict[str, bytes], mounted: str) -> None:
 # The real machine.
 
 
-def test_this_machine() -> None:
+def test_detection_on_this_machine() -> None:
     """Here and now there are a core, a budget of at most MemTotal, and no warnings about sources unseen."""
     found = detect()
     assert 1 <= found.cores <= len(os.sched_getaffinity(0))

@@ -9,8 +9,9 @@ import pytest
 from redis import Redis
 
 from training.errors import InvalidConfig
-from worker.config.settings import child_environment, export_environment, load, service_environment, without_password
-from worker.ops.doctor import examine
+from worker.config.secrets import redact_urls
+from worker.config.settings import child_environment, export_environment, load, service_environment
+from worker.ops.doctor import run_checks
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """REDIS_URL, PORT and PREFLIGHT_* arrive; directories become absolute."""
+    """REDIS_URL, unless PREFLIGHT_REDIS_URL overrides it, PORT and PREFLIGHT_*; directories become absolute."""
     monkeypatch.setenv("REDIS_URL", "redis://example:1/2")
     monkeypatch.setenv("PREFLIGHT_QUEUE", "other")
     monkeypatch.setenv("PREFLIGHT_DATA_DIR", str(tmp_path))
@@ -31,11 +32,6 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         "redis://example:1/2", "other", tmp_path, 8080,
     )  # fmt: skip
     assert settings.cache_dir.is_absolute()
-
-
-def test_our_own_redis_variable_goes_before_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PREFLIGHT_REDIS_URL wins over REDIS_URL."""
-    monkeypatch.setenv("REDIS_URL", "redis://platform")
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", "redis://own")
     assert load().redis_url == "redis://own"
 
@@ -67,31 +63,25 @@ def test_bad_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str,
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("variable", "value"),
     [
-        "http://user:hunter2@x", "redis://:hunter2", "redis://:hunter2/x@host", "redis://:x#hunter2@host",
-        "redis://:hunter2?@host", "hunter2@host", "user:hunter2@host", "http://x?password=hunter2",
+        *(("REDIS_URL", url) for url in (
+            "http://user:hunter2@x", "redis://:hunter2", "redis://:hunter2/x@host", "redis://:x#hunter2@host",
+            "redis://:hunter2?@host", "hunter2@host", "user:hunter2@host", "http://x?password=hunter2",
+        )),
+        ("PREFLIGHT_SIGNING_KEY", "hunter2"),
     ],
 )  # fmt: skip
-def test_a_bad_redis_url_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Not even the sentence that refuses it, wherever the password ended up in the URL."""
-    monkeypatch.setenv("REDIS_URL", url)
+def test_no_secret_is_in_an_error(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    """Wherever the password is in the URL; a key that is too short may be a part of the real one."""
+    monkeypatch.setenv(variable, value)
     with pytest.raises(InvalidConfig) as caught:
         load()
-    assert "hunter2" not in caught.value.message
-
-
-def test_a_bad_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is too short may be most of the real one."""
-    monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "hunter2")
-    with pytest.raises(InvalidConfig) as caught:
-        load()
-    assert "hunter2" not in caught.value.message
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Railway's volume holds those that are not set otherwise."""
+    """Railway's volume has the directories that are not set."""
     monkeypatch.setenv("RAILWAY_VOLUME_MOUNT_PATH", str(tmp_path))
     monkeypatch.setenv("PREFLIGHT_CACHE_DIR", "/elsewhere")
     settings = load()
@@ -114,8 +104,8 @@ def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch,
     ],
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
-    """Wherever a URL can carry one."""
-    assert without_password(url) == shown
+    """In every part of a URL that can have one."""
+    assert redact_urls(url) == shown
 
 
 @pytest.mark.parametrize(
@@ -126,40 +116,40 @@ def test_passwords_are_not_shown(url: str, shown: str) -> None:
         "unix:///tmp/s?password=p@ss/wd",
     ],
 )
-def test_a_text_is_scrubbed_of_every_secret(url: str) -> None:
-    """The password as it is and as the URL spells it, and the signing key, also in quotes and in JSON."""
+def test_every_secret_is_redacted(url: str) -> None:
+    """Passwords, decoded and encoded, and the signing key, also as Python and JSON literals."""
     key = 'a "key" of\nsixteen, ü'
     places = {"artifact_url": "ftp://u:models-pwd@h/p", "mlflow_uri": "http://u:runs-pwd@h"}
     settings = load(redis_url=url, signing_key=key, **places)
     said = f"{url} p@ss/wd p%40ss%2Fwd {key} {key!r} {key!a} {json.dumps(key)} {key.encode()!r} models-pwd runs-pwd"
-    text = settings.scrubbed(said)
+    text = settings.redact(said)
     assert "wd" not in text
     assert "sixteen" not in text
 
 
-def test_the_doctor_looks_at_every_directory_and_shows_no_secret(tmp_path: Path) -> None:
-    """Neither of Redis nor in a path."""
+def test_the_doctor_checks_every_directory_and_shows_no_secret(tmp_path: Path) -> None:
+    """Secrets of Redis and in paths."""
     key = "sixteen letters!"
     settings = load(
         redis_url=f"unix://user:hunter2@{tmp_path}/none.sock", signing_key=key, data_dir=tmp_path / "hunter2",
         state_dir=tmp_path / key,
     )  # fmt: skip
-    findings = list(examine(settings))
-    assert {"data_dir", "artifact_dir", "cache_dir", "state_dir"} <= {finding.name for finding in findings}
-    said = " ".join(finding.detail for finding in findings)
-    assert "only signed jobs are taken" in said
+    checks = list(run_checks(settings))
+    assert {"data_dir", "artifact_dir", "cache_dir", "state_dir"} <= {check.name for check in checks}
+    said = " ".join(check.detail for check in checks)
+    assert "only signed jobs are accepted" in said
     assert "hunter2" not in said
     assert key not in said
 
 
 def test_settings_do_not_show_the_key() -> None:
-    """Not when they are printed, and not as JSON."""
+    """Neither printed nor as JSON."""
     settings = load(signing_key="sixteen letters!")
     assert "sixteen" not in f"{settings!r} {settings.model_dump()} {settings.model_dump_json()}"
 
 
-def test_children_do_not_see_the_services_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training child gets neither the Redis URL nor our own variables; PATH stays."""
+def test_children_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training child gets neither the Redis URL nor PREFLIGHT_*; PATH stays."""
     monkeypatch.setenv("REDIS_URL", "redis://:secret@host")
     monkeypatch.setenv("PREFLIGHT_QUEUE", "q")
     monkeypatch.setenv("PREFLIGHT_SIGNING_KEY", "sixteen letters!")
@@ -171,8 +161,8 @@ def test_children_do_not_see_the_services_secrets(monkeypatch: pytest.MonkeyPatc
     assert {**environment, "PREFLIGHT_ARTIFACT_URL": "s3://bucket"} == sending
 
 
-def test_a_command_finds_the_same_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What service_environment gives reads back as what it was made from."""
+def test_service_environment_round_trips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`load` gives the same settings."""
     monkeypatch.setenv("PREFLIGHT_MAX_EPOCHS", "3")  # of this process, and not of the settings
     settings = load(
         redis_url="redis://h", queue="q", data_dir=tmp_path, log_level="debug", calibration_seconds=3.0,
@@ -185,7 +175,7 @@ def test_a_command_finds_the_same_settings_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As Docker and Kubernetes mount them: the password goes into the URL, escaped; nothing shows any of them."""
+    """The password goes into the URL, escaped; no secret is shown."""
     secrets = {"password": "p@ss/w:rd word", "key": "sixteen letters!", "token": "a token that is long"}
     for name, secret in secrets.items():
         (tmp_path / name).write_text(f"{secret}\n")
@@ -202,7 +192,7 @@ def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert settings.signing_key.get_secret_value() == secrets["key"]
     assert settings.api_token.get_secret_value() == secrets["token"]
     assert settings.safe_redis_url == "redis://worker:***@redis:6379/0"
-    assert settings.scrubbed(" ".join(secrets.values())) == "*** *** ***"
+    assert settings.redact(" ".join(secrets.values())) == "*** *** ***"
     for name, value in service_environment(settings).items():
         monkeypatch.setenv(name, value)
     assert load() == settings
@@ -212,7 +202,7 @@ def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ("url", "shown"),
     [("unix:///run/redis.sock", "unix://:***@/run/redis.sock"), ("rediss://:@host/1", "rediss://:***@host/1")],
 )
-def test_a_password_from_a_file_goes_into_any_url(
+def test_a_password_file_works_with_every_url(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, shown: str
 ) -> None:
     """A socket, TLS, without a user."""
@@ -229,15 +219,15 @@ def test_a_password_from_a_file_goes_into_any_url(
         (b"", "must hold one line"),
         (b"two\nlines of a secret", "must hold one line"),
         (b"x" * 5000, "must hold one line"),
-        (b"\xff\xfe", "cannot be read (it is no text)"),
+        (b"\xff\xfe", "cannot be read (it is not UTF-8 text)"),
         (b"too short", "must have at least 16 characters"),
     ],
-    ids=["missing", "empty", "two lines", "too large", "no text", "short"],
+    ids=["missing", "empty", "two lines", "too large", "not UTF-8", "short"],
 )
-def test_a_bad_file_of_a_secret_is_named(
+def test_a_bad_secret_file_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    """One sentence with the variable and the file, without what it holds."""
+    """One sentence with the variable and the file, without its content."""
     if content is not None:
         (tmp_path / "token").write_bytes(content)
     monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", str(tmp_path / "token"))
@@ -256,10 +246,10 @@ def test_a_bad_file_of_a_secret_is_named(
         ("PREFLIGHT_SIGNING_KEY", "sixteen letters!", "PREFLIGHT_SIGNING_KEY_FILE"),
     ],
 )
-def test_a_secret_has_one_place(
+def test_a_secret_and_its_file_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, file: str
 ) -> None:
-    """A variable and its file at once are refused: one of them would be ignored."""
+    """One of them would be ignored."""
     (tmp_path / "secret").write_text("another that is long")
     monkeypatch.setenv(variable, value)
     monkeypatch.setenv(file, str(tmp_path / "secret"))

@@ -1,4 +1,4 @@
-"""What is drawn for TensorBoard, read back by TensorBoard."""
+"""Event files, read back by TensorBoard."""
 
 import math
 from collections.abc import Callable
@@ -45,8 +45,8 @@ def test_the_checksum_is_castagnolis() -> None:
     assert masked_crc(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def test_a_job_that_was_killed_is_drawn_once(tmp_path: Path) -> None:
-    """Steps count from the first of the training; what was done again after a kill is drawn as it was the last time."""
+def test_repeated_steps_of_a_killed_job_replace_the_first(tmp_path: Path) -> None:
+    """Steps are global; TensorBoard discards those after the checkpoint."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     first, second = sink(tmp_path), sink(tmp_path, attempt=2)
@@ -80,8 +80,8 @@ def test_a_job_that_was_killed_is_drawn_once(tmp_path: Path) -> None:
     assert f'"seed": {DEFAULTS.seed}' in spec.tensor_proto.string_val[0].decode()
 
 
-def test_a_full_disk_is_said_once(small_disk: tuple[Path, Callable[[], None]]) -> None:
-    """The training is not drawn any further, and goes on; what is there already can be read."""
+def test_a_full_disk_is_logged_once(small_disk: tuple[Path, Callable[[], None]]) -> None:
+    """The training continues without further records; the file stays readable."""
     directory, _ = small_disk
     structlog.reset_defaults()
     drawing = sink(directory)
@@ -93,8 +93,8 @@ def test_a_full_disk_is_said_once(small_disk: tuple[Path, Callable[[], None]]) -
     assert len(list((directory / "j").iterdir())) == 1
 
 
-def test_nothing_is_made_before_there_is_something_to_draw(tmp_path: Path) -> None:
-    """A calibration leaves no directory, and one that cannot be made stops nothing."""
+def test_no_directory_is_made_before_the_first_record(tmp_path: Path) -> None:
+    """A directory that cannot be made is logged."""
     say(sink(tmp_path), {"type": "warning", "message": "w"})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()

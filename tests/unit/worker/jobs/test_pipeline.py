@@ -1,19 +1,26 @@
-"""What a run says of what its children record, and what becomes of that in the log, the state and at a terminal."""
+"""Events for the records of child processes, in the log, the state and at a terminal."""
 
 from pathlib import Path
 
 import pytest
 import structlog
+from contexts import ListSink, context_of
 from pydantic import JsonValue
 
+from calibration.choose import PlanChoice
+from training.config.plan import Plan
+from training.data.dataset_info import DatasetInfo
+from training.errors import ChildKilled
 from training.process.journal import Record
-from worker.cli.formatting.choices import describe
-from worker.config.settings import Settings
-from worker.events.redis_sink import LogSink
-from worker.events.state import folded
-from worker.jobs.paths import places
-from worker.jobs.pipeline import Run
-from worker.wire import JOB_TYPE, AnyEvent, JobState, TrainResult, flatten, parse_job
+from training.system.resources import detect
+from worker.cli.formatting.events import format_event
+from worker.events.log_sink import LogSink
+from worker.events.state import state_update
+from worker.jobs.stages import training as training_stage
+from worker.jobs.stages.dataset import prepare_dataset
+from worker.jobs.stages.record_forwarder import RecordForwarder
+from worker.jobs.stages.training import TrainingRun
+from worker.wire import JOB_TYPE, AnyEvent, JobState, flatten, parse_job
 
 COMPARED: dict[str, JsonValue] = {
     "epoch": 2, "steps": 1000, "whole": True, "predicted_s": 4.0, "low_s": 3.9, "high_s": 4.2, "measured_s": 5.0,
@@ -23,31 +30,11 @@ COMPARED: dict[str, JsonValue] = {
 ADAPTED: dict[str, JsonValue] = {"field": "threads", "before": 2, "after": 1, "reason": "too slow"}
 
 
-class Kept:
-    """A sink that keeps events."""
-
-    def __init__(self) -> None:
-        self.events: list[AnyEvent] = []
-
-    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
-        assert result is None
-        self.events.append(event)
-
-
-def a_run(tmp_path: Path, kept: Kept) -> Run:
-    """Return a run of a job, whose events are kept and logged."""
-    settings = Settings(artifact_dir=tmp_path / "artifacts", cache_dir=tmp_path / "cache", state_dir=tmp_path / "state")
-    return Run(
-        settings=settings, worker="w", job_id="j", attempt=1, sinks=(kept, LogSink("j", 1)),
-        places=places(settings, "j", 1),
-    )  # fmt: skip
-
-
-def said(tmp_path: Path, kind: str, payload: dict[str, JsonValue]) -> AnyEvent:
-    """Return what a run says of a child's record, and log it."""
-    kept = Kept()
-    a_run(tmp_path, kept)._pass_on(Record(1, kind, 1.0, payload))
-    (event,) = kept.events
+def event_for(tmp_path: Path, kind: str, payload: dict[str, JsonValue]) -> AnyEvent:
+    """Forward a record of a child, and return its event."""
+    sink = ListSink()
+    RecordForwarder(context_of(tmp_path, sink, LogSink("j", 1))).forward(Record(1, kind, 1.0, payload))
+    (event,) = sink.events
     return event
 
 
@@ -57,50 +44,76 @@ def log_to_stdout() -> None:
     structlog.reset_defaults()
 
 
-def test_a_comparison_shows_both_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At a terminal, in the log and in the state; a passing cause is no latest value."""
-    event = said(tmp_path, "prediction", COMPARED)
-    assert describe(event) == (
-        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90-4.20), 5.00 and 4.00 ms a step: +25.0%, "
+def test_a_prediction_is_shown_with_its_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At a terminal, in the log and in the state, without a passing cause."""
+    event = event_for(tmp_path, "prediction", COMPARED)
+    assert format_event(event) == (
+        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90-4.20), 5.00 and 4.00 ms per step: +25.0%, "
         "noisy: others were busy"
     )
     logged = capsys.readouterr().out
     for word in ("prediction_checked", "predicted_batch_s", "measured_batch_s", "others were busy"):
         assert word in logged
-    state = folded(event, flatten(event))
+    state = state_update(event, flatten(event))
     assert {name: state[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")} == {
         "predicted_batch_s": "0.004", "measured_batch_s": "0.005", "deviation": "0.25"
     }  # fmt: skip
     assert not {"cause", "seen", "steps", "epoch"} & set(state)
 
 
-def test_first_steps_are_told_from_an_epoch(tmp_path: Path) -> None:
-    """A comparison within 10 % has no cause."""
-    event = said(tmp_path, "prediction", {**COMPARED, "whole": False, "deviation": -0.01, "cause": None, "seen": ""})
-    line = describe(event)
+def test_a_prediction_of_the_first_steps_is_shown_as_such(tmp_path: Path) -> None:
+    event = event_for(
+        tmp_path, "prediction", {**COMPARED, "whole": False, "deviation": -0.01, "cause": None, "seen": ""}
+    )
+    line = format_event(event)
     assert line is not None
-    assert line.startswith("measured  first 1000 steps 5.00 s, predicted 4.00 s")
+    assert line.startswith("measured  first 1,000 steps 5.00 s, predicted 4.00 s")
     assert line.endswith(": -1.0%")
 
 
-def test_a_change_says_what_and_why(tmp_path: Path) -> None:
-    """In the state it is the new value of what changed: `field` and `reason` are those of a failed job."""
-    event = said(tmp_path, "adapted", ADAPTED)
+def test_an_adapted_plan_is_shown_and_stored(tmp_path: Path) -> None:
+    """In the state it is the new value: `field` and `reason` are those of a failed job."""
+    event = event_for(tmp_path, "adapted", ADAPTED)
     assert event.type == "plan_adapted"
-    assert describe(event) == "adapted   threads 2 -> 1: too slow"
-    state = folded(event, flatten(event))
+    assert format_event(event) == "adapted   threads 2 -> 1: too slow"
+    state = state_update(event, flatten(event))
     assert state["threads"] == "1"
     assert not {"field", "reason", "before", "after"} & set(state)
     assert {"field", "reason"} <= set(JobState.model_fields)
 
 
 @pytest.mark.parametrize(("given", "warns"), [({"recipe": "fast"}, True), ({}, False)], ids=["recipe", "none"])
-def test_a_recipe_on_few_samples_says_what_to_expect(given: dict[str, JsonValue], warns: bool, tmp_path: Path) -> None:
-    """1,500 samples are four steps of `fast`; who chooses epochs and batch size knows what they are."""
-    kept = Kept()
-    a_run(tmp_path, kept).dataset(parse_job({"type": JOB_TYPE, "dataset": "digits", **given}))
-    warnings = [describe(event) for event in kept.events if event.type == "warning"]
+def test_a_recipe_on_few_samples_warns(given: dict[str, JsonValue], warns: bool, tmp_path: Path) -> None:
+    """1,500 samples are four steps of `fast`."""
+    sink = ListSink()
+    prepare_dataset(context_of(tmp_path, sink), parse_job({"type": JOB_TYPE, "dataset": "digits", **given}))
+    warnings = [format_event(event) for event in sink.events if event.type == "warning"]
     assert len(warnings) == warns
     for line in warnings:
         assert line is not None
         assert "recipe 'fast' was chosen on 50,000 samples and takes 4 optimizer steps on 1,500" in line
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "how"),
+    [(0, "no checkpoint yet; starting again from the beginning"), (1, "resuming from the last checkpoint")],
+)
+def test_a_killed_training_is_started_again(
+    checkpoints: int, how: str, tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, job = ListSink(), parse_job({"type": JOB_TYPE, "dataset": "digits"})
+    training = TrainingRun(
+        context=context_of(tmp_path, sink), job=job, spec=job.spec(), resources=detect(), store=digits_store,
+        choice=PlanChoice(plan=Plan(threads=1, micro_batch=32), source="own", why="calibration is off"),
+    )  # fmt: skip
+    errors = [ChildKilled("the training process was killed")]
+
+    def run_job_child(*_: object, **__: object) -> dict[str, JsonValue]:
+        training.records.checkpoints += checkpoints
+        if errors:
+            raise errors.pop()
+        return {"test_accuracy": 1.0}
+
+    monkeypatch.setattr(training_stage, "run_job_child", run_job_child)
+    assert training.run() == {"test_accuracy": 1.0}
+    assert sink.warnings == [f"the training process was killed; {how}"]

@@ -1,4 +1,4 @@
-"""What dead processes leave on disk goes in time; what a live one uses stays, whatever the clock says."""
+"""The janitor deletes leftovers of dead processes, and never files of live ones, whatever the clock says."""
 
 import os
 import signal
@@ -14,9 +14,9 @@ from services import wait_until
 
 from training.system.locks import REMOVED
 from worker.config.settings import Settings
-from worker.jobs.paths import STAGING, places
+from worker.jobs.paths import STAGING, open_paths
 from worker.ops import janitor as module
-from worker.ops.janitor import ABANDONED, Janitor
+from worker.ops.janitor import MIN_AGE_SECONDS, Janitor
 
 DAY = 86_400.0
 
@@ -28,63 +28,63 @@ def settings_in(directory: Path, **fields: int | Path) -> Settings:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Settings whose directories are not there yet."""
+    """Settings with directories that do not exist yet."""
     return settings_in(tmp_path)
 
 
-def go_round(settings: Settings) -> None:
-    """Have a janitor look at everything once."""
+def sweep(settings: Settings) -> None:
+    """Run one sweep."""
     janitor = Janitor(settings)
     while janitor.due():
         janitor.step()
 
 
 def age(root: Path, seconds: float) -> None:
-    """Make all that lies at `root` look as if it had not been touched for so long."""
+    """Set the mtime of `root` and all its entries to `seconds` ago."""
     when = time.time() - seconds
     for path in (*root.rglob("*"), root):
         os.utime(path, (when, when), follow_symlinks=False)
 
 
-def a_dead_job(settings: Settings, job_id: str) -> Path:
-    """Leave what a killed attempt leaves; return the directory of its job."""
-    with_lock = places(settings, job_id, 1)
-    with_lock.staged.mkdir(parents=True)
-    (with_lock.staged / "model.safetensors").write_text("x")
-    (with_lock.attempt / "checkpoint-000000000001.json").write_text("x")
-    with_lock.close()
-    return with_lock.job
+def make_dead_job(settings: Settings, job_id: str) -> Path:
+    """Create the files of a killed attempt; return the directory of its job."""
+    paths = open_paths(settings, job_id, 1)
+    paths.staged.mkdir(parents=True)
+    (paths.staged / "model.safetensors").write_text("x")
+    (paths.attempt / "checkpoint-000000000001.json").write_text("x")
+    paths.close()
+    return paths.job
 
 
 def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()} if directory.is_dir() else set()
 
 
-# --- what is left by the dead
+# --- leftovers of dead processes
 
 
-def test_checkpoints_of_a_job_outlive_it_for_the_time_to_live(settings: Settings) -> None:
-    """That of the newest file counts, two levels deep; published models are not touched."""
-    old, young, written = (a_dead_job(settings, name) for name in ("old", "young", "written"))
+def test_old_checkpoints_are_deleted(settings: Settings) -> None:
+    """The newest file counts, two levels deep; published models stay."""
+    old, young, written = (make_dead_job(settings, name) for name in ("old", "young", "written"))
     (settings.artifact_dir / "old").mkdir()
     age(old, 1100)
     age(young, 900)
     age(written, 1100)
     os.utime(written / "1" / "checkpoint-000000000001.json")
     age(settings.artifact_dir / "old", 10_000)
-    go_round(settings)
+    sweep(settings)
     assert names(old.parent) == {"young", "written"}
     assert names(settings.artifact_dir) == {STAGING, "old"}
 
 
-def test_they_go_without_a_restart(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A janitor goes round again and again."""
-    monkeypatch.setattr(module, "EVERY", 0.05)
-    janitor, job = Janitor(settings), a_dead_job(settings, "failed")
+def test_sweeps_repeat(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that expires after the first sweep is deleted by the second."""
+    monkeypatch.setattr(module, "SWEEP_INTERVAL", 0.05)
+    janitor, job = Janitor(settings), make_dead_job(settings, "failed")
     while janitor.due():
         janitor.step()
         assert job.exists()
-        if janitor._next:
+        if janitor._next_sweep:
             break
     age(job, 1100)
     wait_until(janitor.due)
@@ -93,22 +93,22 @@ def test_they_go_without_a_restart(settings: Settings, monkeypatch: pytest.Monke
     assert not job.exists()
 
 
-def test_staged_models_do_not_wait_for_the_time_to_live(tmp_path: Path) -> None:
-    """Nobody takes them up again: the next attempt stages its own."""
+def test_staged_models_expire_before_checkpoints(tmp_path: Path) -> None:
+    """The next attempt stages its own model."""
     settings = settings_in(tmp_path, state_ttl=int(7 * DAY))
-    job = a_dead_job(settings, "job")
-    age(job, 2 * ABANDONED)
-    age(settings.artifact_dir / STAGING / "job", 2 * ABANDONED)
-    go_round(settings)
+    job = make_dead_job(settings, "job")
+    age(job, 2 * MIN_AGE_SECONDS)
+    age(settings.artifact_dir / STAGING / "job", 2 * MIN_AGE_SECONDS)
+    sweep(settings)
     assert names(settings.artifact_dir / STAGING) == set()
     assert job.exists()
 
 
-def test_a_step_is_short_and_the_next_goes_on(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much there is, a worker takes its next job in between."""
-    jobs = [a_dead_job(settings, f"job-{number}") for number in range(10)]
+def test_a_step_is_short_and_the_next_continues(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker can take its next job between two steps."""
+    jobs = [make_dead_job(settings, f"job-{number}") for number in range(10)]
     age(settings.state_dir / "jobs", 1100)
-    monkeypatch.setattr(module, "STEP", 0.0)
+    monkeypatch.setattr(module, "STEP_SECONDS", 0.0)
     janitor = Janitor(settings)
     janitor.step()
     assert sum(job.exists() for job in jobs) == 9
@@ -117,19 +117,19 @@ def test_a_step_is_short_and_the_next_goes_on(settings: Settings, monkeypatch: p
     assert not any(job.exists() for job in jobs)
 
 
-def test_a_removal_that_was_cut_off_is_finished(settings: Settings) -> None:
-    """At once: its name says that it was unused."""
+def test_an_interrupted_deletion_is_finished(settings: Settings) -> None:
+    """At once: its name shows that it was unused."""
     half = settings.state_dir / "jobs" / f"{REMOVED}0"
     (half / "1").mkdir(parents=True)
     (half / "1" / "checkpoint-000000000001.safetensors").write_text("x")
-    go_round(settings)
+    sweep(settings)
     assert names(settings.state_dir / "jobs") == set()
 
 
-def test_nothing_stops_it_and_no_link_is_followed(settings: Settings, tmp_path: Path) -> None:
-    """Roots that are not there, links, files and pipes among the directories; links neither count nor are followed."""
-    go_round(settings)
-    job = a_dead_job(settings, "old")
+def test_odd_entries_are_skipped_and_links_not_followed(settings: Settings, tmp_path: Path) -> None:
+    """Missing roots; links, files and pipes among the directories."""
+    sweep(settings)
+    job = make_dead_job(settings, "old")
     young = tmp_path / "young"
     young.mkdir()
     (young / "file").write_text("x")
@@ -139,21 +139,21 @@ def test_nothing_stops_it_and_no_link_is_followed(settings: Settings, tmp_path: 
     (job.parent / "file").write_text("x")
     os.mkfifo(job.parent / "pipe")
     age(job.parent, 2000)
-    go_round(settings)
+    sweep(settings)
     assert names(job.parent) == {"elsewhere", "dangling", "file", "pipe"}
     assert (young / "file").exists()
 
 
-# --- what the living use
+# --- files of live processes
 
 
 ATTEMPT = """
 import sys, time
 from pathlib import Path
-from worker.jobs.paths import places
+from worker.jobs.paths import open_paths
 from worker.config.settings import Settings
 state, artifacts = map(Path, sys.argv[1:])
-where = places(Settings(state_dir=state, artifact_dir=artifacts), "job", 1)
+where = open_paths(Settings(state_dir=state, artifact_dir=artifacts), "job", 1)
 where.staged.mkdir()
 (where.staged / "model.safetensors").write_text("x")
 print("ready", flush=True)
@@ -176,28 +176,27 @@ import sys, time
 from pathlib import Path
 from training.data import dataset_store as store
 from training.data.prepare import prepare
-chunks = store._safetensors
+chunks = store.safetensors_chunks
 def slow_chunks(*arguments):
     yield from chunks(*arguments)
     print("ready", flush=True)
     time.sleep(600)
-store._safetensors = slow_chunks
+store.safetensors_chunks = slow_chunks
 prepare("digits", Path(sys.argv[1]), Path(sys.argv[2]))
 """
 DOWNLOAD = """
 import socket, sys, time
 from pathlib import Path
 from torchvision import datasets
-from training.data.datasets import MNIST
+from training.data.builtin.catalog import MNIST
 silent = socket.create_server(("127.0.0.1", 0))
 datasets.MNIST.mirrors = [f"http://127.0.0.1:{silent.getsockname()[1]}/"]
-import training.data.datasets
-training.data.datasets.NETWORK_TIMEOUT_S = 600
-download = training.data.datasets.IdxDataset._download
-def say_and_download(*arguments):
+from training.data.builtin import download, idx_dataset
+download.NETWORK_TIMEOUT = 600
+def announce_and_download(*arguments):
     print("ready", flush=True)
-    download(*arguments)
-training.data.datasets.IdxDataset._download = say_and_download
+    download.download(*arguments)
+idx_dataset.download = announce_and_download
 MNIST.load(Path(sys.argv[1]), download=True)
 """
 Start = Callable[..., psutil.Process]
@@ -205,7 +204,7 @@ Start = Callable[..., psutil.Process]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a program and wait until it is at work; whatever is left of it is killed."""
+    """Start a program and wait until it is ready; kill it after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(program: str, *arguments: Path) -> psutil.Process:
@@ -227,34 +226,34 @@ def start() -> Iterator[Start]:
 
 def kill(process: psutil.Process) -> None:
     process.kill()
-    process.wait()  # its last thread holds the lock, not its first
+    process.wait()  # the lock is held until its last thread ends
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["running", "frozen"])
-def test_a_live_neighbour_keeps_its_directories(tmp_path: Path, start: Start, frozen: bool) -> None:
-    """The time to live is the shortest and all looks years old; frozen is not dead. After SIGKILL they go."""
+def test_directories_of_a_live_process_stay(tmp_path: Path, start: Start, frozen: bool) -> None:
+    """Running or frozen, with the shortest `state_ttl` and old files; they are deleted after SIGKILL."""
     settings = settings_in(tmp_path, state_ttl=60)
-    neighbour = start(ATTEMPT, settings.state_dir, settings.artifact_dir)
+    other = start(ATTEMPT, settings.state_dir, settings.artifact_dir)
     if frozen:
-        neighbour.send_signal(signal.SIGSTOP)
+        other.send_signal(signal.SIGSTOP)
     roots = settings.state_dir / "jobs", settings.artifact_dir / STAGING
     for root in roots:
         age(root, 1000 * DAY)
-    go_round(settings)
+    sweep(settings)
     assert [names(root) for root in roots] == [{"job"}, {"job"}]
-    kill(neighbour)
+    kill(other)
     for root in roots:
         age(root, 1000 * DAY)
-    go_round(settings)
+    sweep(settings)
     assert [names(root) for root in roots] == [set(), set()]
 
 
-def test_staging_is_protected_where_only_the_models_are_shared(tmp_path: Path, start: Start) -> None:
-    """The neighbour has checkpoints on a disk of its own."""
+def test_staged_models_are_locked_where_only_artifacts_are_shared(tmp_path: Path, start: Start) -> None:
+    """The other worker has its checkpoints on another disk."""
     settings = settings_in(tmp_path)
     start(ATTEMPT, tmp_path / "another disk", settings.artifact_dir)
     age(settings.artifact_dir, 1000 * DAY)
-    go_round(settings)
+    sweep(settings)
     assert (settings.artifact_dir / STAGING / "job" / "1" / "model.safetensors").exists()
 
 
@@ -266,22 +265,22 @@ def test_staging_is_protected_where_only_the_models_are_shared(tmp_path: Path, s
         (STORE, ["data_dir", "cache_dir"], "cache_dir/datasets", ".digits.safetensors."),
         (DOWNLOAD, ["data_dir"], "data_dir", ".mnist-"),
     ],
-    ids=["plan", "presence", "data set", "download"],
+    ids=["plan", "worker lock", "data set", "download"],
 )
-def test_what_is_written_stays_and_what_was_killed_goes(
+def test_partial_files_go_when_their_writer_is_dead(
     settings: Settings, tmp_path: Path, start: Start, program: str, arguments: list[str], folder: str, begins: str
 ) -> None:
-    """However old it looks, while its writer lives; not while it is young, once that is dead."""
+    """And when they are old enough."""
     writer = start(program, *(tmp_path / argument for argument in arguments))
     (tmp_path / folder / "finished").write_text("x")
     age(tmp_path / folder, 1000 * DAY)
-    go_round(settings)
+    sweep(settings)
     (part,) = names(tmp_path / folder) - {"finished"}
     assert part.startswith(begins)
     kill(writer)
-    age(tmp_path / folder, ABANDONED / 2)
-    go_round(settings)
+    age(tmp_path / folder, MIN_AGE_SECONDS / 2)
+    sweep(settings)
     assert names(tmp_path / folder) == {part, "finished"}
-    age(tmp_path / folder, 2 * ABANDONED)
-    go_round(settings)
+    age(tmp_path / folder, 2 * MIN_AGE_SECONDS)
+    sweep(settings)
     assert names(tmp_path / folder) == {"finished"}

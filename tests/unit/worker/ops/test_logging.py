@@ -1,4 +1,4 @@
-"""Logs: one record is one line, whatever is in it, and no line shows a secret."""
+"""Logs: one line per record, without secrets."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from redis import Redis
 from redis.exceptions import RedisError
 
-from worker.ops import logging as logs
+from worker.ops.logging import configure
 
 NASTY = "a=b\n\x1b[31mred\r\u2028\u0085\x00\ud800 'quote\""
 STYLES: tuple[Literal["json", "text"], ...] = ("json", "text")
@@ -35,12 +35,12 @@ def _restore() -> Iterator[None]:
 
 def logged(style: Literal["auto", "json", "text"], message: str, **fields: object) -> str:
     stream = io.StringIO()
-    logs.configure(style, "info", stream, secrets=[HIDDEN])
+    configure(style, "info", stream, secrets=[HIDDEN])
     structlog.get_logger("preflight").info(message, **fields)
     return stream.getvalue()
 
 
-def see_that_it_is_one_line(text: str) -> None:
+def assert_one_line(text: str) -> None:
     assert text.count("\n") == 1
     assert text[:-1].isprintable()
     assert text.isascii()
@@ -53,13 +53,13 @@ def test_json_has_message_and_level() -> None:
     assert record["ts"].endswith("Z")
 
 
-def test_a_stream_that_is_no_terminal_gets_json() -> None:
-    """`auto` decides by the stream."""
+def test_a_stream_that_is_not_a_terminal_gets_json() -> None:
+    """The style `auto` depends on the stream."""
     assert logged("auto", "x").startswith("{")
 
 
 def test_a_terminal_gets_key_value() -> None:
-    """Plain values unquoted, the name first."""
+    """Plain values are unquoted; the message comes first."""
     line = logged("text", "epoch_done", epoch=1, loss=0.123456789, note="two words", job_id="j")
     assert 'message=epoch_done job_id=j epoch=1 loss=0.123457 note="two words"' in line
 
@@ -75,42 +75,42 @@ values = st.recursive(
 
 @given(name=st.text() | surrogates, value=values)
 def test_one_record_is_one_line(name: str, value: object) -> None:
-    """No name and no value, however nested, can break a line or fake a second pair; JSON stays JSON."""
+    """No name or value, however nested, breaks a line or fakes a pair; JSON stays valid."""
     for style in STYLES:
         text = logged(style, "event", **{f"x{name}": value, "nasty": NASTY, NASTY: "nasty"})
-        see_that_it_is_one_line(text)
+        assert_one_line(text)
         if style == "json":
             assert json.loads(text, parse_constant=pytest.fail)["nasty"] == NASTY
         else:
             assert text.count(" nasty=") == 1
 
 
-def test_a_long_value_is_cut() -> None:
-    """Its beginning and its end are kept."""
+def test_a_long_value_is_truncated() -> None:
+    """Its beginning and end are kept."""
     for style in STYLES:
         text = logged(style, "event", value="begin" + "x" * 1_000_000 + "end", raw=b"\xff" * 1_000_000)
-        see_that_it_is_one_line(text)
+        assert_one_line(text)
         assert len(text) < 100_000
         assert "begin" in text
         assert "end" in text
 
 
-def test_a_value_that_holds_itself_is_written() -> None:
-    """As far as it goes."""
+def test_a_recursive_value_is_written() -> None:
+    """Down to the maximum depth."""
     knot: list[object] = []
     knot.append(knot)
-    see_that_it_is_one_line(logged("json", "x", knot=knot))
+    assert_one_line(logged("json", "x", knot=knot))
 
 
-def test_json_survives_what_json_does_not_know() -> None:
-    """A path or an exception becomes a string."""
+def test_values_that_json_does_not_know_become_strings() -> None:
+    """Such as an exception."""
     assert json.loads(logged("json", "x", path=ValueError("no")))["path"] == "no"
 
 
-def test_other_libraries_take_the_same_way_out() -> None:
-    """RQ's records are JSON lines too, tracebacks included."""
+def test_records_of_other_libraries_have_the_same_format() -> None:
+    """With their tracebacks."""
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    configure("json", "info", stream)
     try:
         raise ValueError("first\nsecond")
     except ValueError:
@@ -121,18 +121,18 @@ def test_other_libraries_take_the_same_way_out() -> None:
 
 
 def test_the_level_is_a_threshold() -> None:
-    """What lies below it is not written."""
+    """Records below it are dropped."""
     stream = io.StringIO()
-    logs.configure("json", "warning", stream)
+    configure("json", "warning", stream)
     structlog.get_logger("preflight").info("quiet")
     assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_no_record_shows_a_secret(style: Literal["json", "text"]) -> None:
-    """Not in a name, a value, a nested value, an exception, bytes, or a traceback, whoever writes the record."""
+    """Not in a name, value, nested value, exception, bytes or traceback, of any library."""
     stream = io.StringIO()
-    logs.configure(style, "info", stream, secrets=[HIDDEN])
+    configure(style, "info", stream, secrets=[HIDDEN])
     log = structlog.get_logger("preflight")
     log.info(HIDDEN, **{HIDDEN: HIDDEN, "nested": {HIDDEN: [HIDDEN, {"x": (HIDDEN,)}]}, "raw": HIDDEN.encode()})
     log.info("quoted", quoted=repr(HIDDEN), error=ValueError(HIDDEN), ascii=ascii([HIDDEN]), path=Path(HIDDEN))
@@ -149,16 +149,16 @@ def test_no_record_shows_a_secret(style: Literal["json", "text"]) -> None:
 
 @given(password=st.text("abc%/@:", min_size=1))
 def test_no_record_shows_the_password_of_a_url(password: str) -> None:
-    """Even one that nobody has named a secret."""
+    """Also one that is not a configured secret."""
     for style in STYLES:
         text = logged(style, "x", url=f"redis://user:{password.replace('/', '%2F')}@host:1/0 answered")
         assert ":***@host" in text
 
 
-def test_what_redis_says_of_a_refused_password_does_not_show_it(redis_url: str) -> None:
-    """redis-py's exceptions and the records that carry them are scrubbed."""
+def test_errors_of_redis_do_not_show_the_password(redis_url: str) -> None:
+    """Exceptions of redis-py are redacted."""
     stream = io.StringIO()
-    logs.configure("json", "debug", stream, secrets=["hunter2"])
+    configure("json", "debug", stream, secrets=["hunter2"])
     url = redis_url.replace("unix://", "unix://user:hunter2@")
     try:
         Redis.from_url(url).ping()
@@ -168,10 +168,10 @@ def test_what_redis_says_of_a_refused_password_does_not_show_it(redis_url: str) 
     assert "hunter2" not in stream.getvalue()
 
 
-def test_a_record_that_cannot_be_formatted_is_told() -> None:
-    """By where it came from; neither its arguments nor a traceback are printed."""
+def test_a_record_that_cannot_be_formatted_is_reported() -> None:
+    """By its origin, without its arguments and a traceback."""
     stream = io.StringIO()
-    logs.configure("json", "info", stream, secrets=["hunter2"])
+    configure("json", "info", stream, secrets=["hunter2"])
     logging.getLogger("rq.worker").info("%d", "hunter2")
     structlog.get_logger("preflight").info("x", huge=10**5000)
     first, second = (json.loads(line)["message"] for line in stream.getvalue().splitlines())
@@ -183,8 +183,8 @@ def test_a_record_that_cannot_be_formatted_is_told() -> None:
 
 PROGRAM = """
 import sys, structlog
-from worker.ops import logging as logs
-logs.configure("json", "info", sys.stdout)
+from worker.ops.logging import configure
+configure("json", "info", sys.stdout)
 log = structlog.get_logger("preflight")
 for number in range(10_000):
     log.info("still here", number=number, text="x" * 100)
@@ -193,8 +193,8 @@ print("done", file=sys.stderr)
 
 
 @pytest.mark.parametrize("closed", ["reader", "stream", "descriptor", "before"])
-def test_a_worker_goes_on_when_nobody_reads_its_log(closed: str) -> None:
-    """Reader gone, stream or descriptor closed while it runs or before: no exception, no traceback, exit code 0."""
+def test_a_closed_stream_does_not_stop_the_process(closed: str) -> None:
+    """Reader, stream or descriptor closed, before or while it runs: no traceback, exit code 0."""
     program = PROGRAM
     if closed in ("stream", "descriptor"):
         closing = {"stream": "sys.stdout.close()", "descriptor": "import os; os.close(1)"}[closed]

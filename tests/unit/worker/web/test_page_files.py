@@ -4,14 +4,16 @@ import gzip
 import hashlib
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fastapi import Request
 
 from worker.web.static import StaticFile
+from worker.wire import STATUS_BY_EVENT, Status
 
 PAGE = Path(__file__).parents[4] / "worker" / "web" / "page"
-MOST_BYTES = 150_000
+MAX_BYTES = 150_000
 VENDOR = PAGE / "vendor"
 SUMS = [line.split() for line in (VENDOR / "uPlot.sha256").read_text().splitlines()]
 VENDORED = {name: digest for digest, name in SUMS}
@@ -38,23 +40,32 @@ def test_nothing_becomes_markup_and_nothing_is_styled_inline(path: Path) -> None
 def test_the_page_is_small_and_names_its_parts() -> None:
     """All files together are below the bound, and index.html asks for every module at once."""
     index = (PAGE / "index.html").read_text()
-    assert sum(path.stat().st_size for path in FILES) <= MOST_BYTES
+    assert sum(path.stat().st_size for path in FILES) <= MAX_BYTES
     assert set(re.findall(r'"/page/([\w./]+)"', index)) == {
         path.relative_to(PAGE).as_posix() for path in FILES if path.suffix in {".js", ".css", ".svg"}
     }
+
+
+def test_the_page_has_the_statuses_of_the_service() -> None:
+    """Its badges are those of `Status`, and it derives a status from the same events."""
+    badges = re.search(r"const ICONS = \{(.*?)\n\};", (PAGE / "lib" / "components.js").read_text(), re.DOTALL)
+    by_event = re.search(r"const STATUS_BY_EVENT = \{(.*?)\n\};", (PAGE / "views" / "job.js").read_text(), re.DOTALL)
+    assert badges is not None and by_event is not None
+    assert {*re.findall(r"^  (\w+):", badges[1], re.MULTILINE), "unknown"} == set(get_args(Status))
+    assert dict(re.findall(r'(\w+): "(\w+)"', by_event[1])) == STATUS_BY_EVENT
 
 
 def test_a_file_is_sent_compressed_and_only_once() -> None:
     """As the browser can take it; with the version that it has, nothing but the word that this is the newest."""
     path = PAGE / "views" / "app.js"
     file = StaticFile(path)
-    plain, packed = file.answer(asked()), file.answer(asked(accept_encoding="gzip, br"))
+    plain, packed = file.response(asked()), file.response(asked(accept_encoding="gzip, br"))
     assert plain.body == path.read_bytes() == gzip.decompress(bytes(packed.body))
     assert packed.headers["content-encoding"] == "gzip"
     assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
-    again = file.answer(asked(if_none_match=plain.headers["etag"]))
+    again = file.response(asked(if_none_match=plain.headers["etag"]))
     assert (again.status_code, again.body) == (304, b"")
-    assert file.answer(asked(if_none_match='"another"')).status_code == 200
+    assert file.response(asked(if_none_match='"another"')).status_code == 200
 
 
 def asked(**headers: str) -> Request:

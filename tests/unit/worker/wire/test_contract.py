@@ -1,4 +1,4 @@
-"""The contract for other languages: examples of everything on the wire, and the descriptions of the interfaces."""
+"""The contract for other languages: example messages and the published schemas."""
 
 import json
 import re
@@ -12,9 +12,9 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from worker.queue.untrusted_job import parse
-from worker.web.application import Problem
+from worker.web.models import Problem
 from worker.wire import EVENT, AnyEvent, JobState, TrainJob, TrainResult, flatten, parse_job, unflatten
-from worker.wire.json_schema import descriptions
+from worker.wire.json_schema import descriptions, schemas
 
 ROOT = Path(__file__).parents[4]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -25,7 +25,7 @@ MODELS: dict[str, tuple[type[BaseModel], str]] = {
     "state": (JobState, "state.v1.json"),
     "problem": (Problem, "openapi.json#/components/schemas/Problem"),
 }
-"""Beginning of an example's name -> what it is, and what describes it."""
+"""Prefix of an example's file name -> model, and published schema."""
 PARTS = [path for path in sorted(EXAMPLES.glob("*.json")) if path.name.partition(".")[0] in MODELS]
 EVENTS = sorted(EXAMPLES.glob("event.*.json"))
 RQ_JOBS = sorted(EXAMPLES.glob("rq_job*.json"))
@@ -39,7 +39,7 @@ FIELDS = TypeAdapter(dict[str, dict[str, JsonValue]])
 
 @pytest.fixture(scope="module")
 def published() -> Registry[JsonValue]:
-    """Everything in docs/schemas/, as whoever has copied it finds it."""
+    """All documents of docs/schemas/."""
     return Registry[JsonValue]().with_resources(
         (path.name, Resource.from_contents(_read(path), default_specification=DRAFT202012))
         for path in SCHEMAS.glob("*.json")
@@ -51,12 +51,12 @@ def _read(path: Path) -> dict[str, JsonValue]:
 
 
 def refusals(content: JsonValue, schema: str, published: Registry[JsonValue]) -> list[str]:
-    """Return what a published schema finds wrong with `content`."""
+    """Return the violations of a published schema in `content`."""
     return [error.message for error in Draft202012Validator({"$ref": schema}, registry=published).iter_errors(content)]
 
 
 def within(example: JsonValue, written: JsonValue) -> JsonValue:
-    """Return what is written of the example's fields: later versions have more."""
+    """Return `written` without the fields that the example lacks: later versions have more."""
     if isinstance(example, dict) and isinstance(written, dict):
         return {name: within(value, written.get(name)) for name, value in example.items()}
     return written
@@ -67,8 +67,8 @@ def as_text(content: JsonValue) -> str:
 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
-def test_an_example_is_read_and_written_as_it_is(path: Path, published: Registry[JsonValue]) -> None:
-    """A job, a result, a state, an error: by its model, and by the published schema."""
+def test_an_example_round_trips(path: Path, published: Registry[JsonValue]) -> None:
+    """Jobs, results, states and errors: through the model, and valid by the published schema."""
     model, schema = MODELS[path.name.partition(".")[0]]
     example = _read(path)
     written = model.model_validate_json(path.read_text()).model_dump(mode="json")
@@ -78,7 +78,7 @@ def test_an_example_is_read_and_written_as_it_is(path: Path, published: Registry
 
 @pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
 def test_an_event_is_the_same_as_record_and_as_json(path: Path, published: Registry[JsonValue]) -> None:
-    """Read from both, it is one event; it is written as both; both are as published."""
+    """Both forms read as the same event, are written unchanged, and are valid by the published schemas."""
     pair = PAIR.validate_json(path.read_text())
     record, said = TEXTS.validate_python(pair["record"]), pair["event"]
     event = unflatten(record)
@@ -91,7 +91,7 @@ def test_an_event_is_the_same_as_record_and_as_json(path: Path, published: Regis
 
 @pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
 def test_a_record_is_decoded_by_its_schema_alone(path: Path, published: Registry[JsonValue]) -> None:
-    """As a program does that knows nothing but the published schema: a text is one, or it is JSON."""
+    """A program needs only the published schema: each text is a string or JSON."""
     pair = PAIR.validate_json(path.read_text())
     record = TEXTS.validate_python(pair["record"])
     resolver = published.resolver("record.v1.json")
@@ -104,7 +104,7 @@ def test_a_record_is_decoded_by_its_schema_alone(path: Path, published: Registry
 
 
 def test_every_field_has_an_example() -> None:
-    """Of every event and every other model: whoever adds a field adds a file."""
+    """Every field of every event and model occurs in an example."""
     shown: dict[str, set[str]] = {}
     for path in EVENTS:
         record = PAIR.validate_json(path.read_text())["record"]
@@ -116,8 +116,8 @@ def test_every_field_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("path", RQ_JOBS, ids=lambda path: path.stem)
-def test_a_job_that_was_written_without_rq_is_taken(path: Path, published: Registry[JsonValue]) -> None:
-    """The hash is as published, so is the data in it, and the worker reads a job from it."""
+def test_a_job_written_without_rq_is_parsed(path: Path, published: Registry[JsonValue]) -> None:
+    """The hash and its data are valid by the published schema, and the worker parses them."""
     fields = TEXTS.validate_json(path.read_text())
     assert refusals(OBJECT.validate_python(fields), RQ_HASH, published) == []
     assert refusals(json.loads(fields["data"]), f"{RQ_HASH}/properties/data/contentSchema", published) == []
@@ -125,21 +125,21 @@ def test_a_job_that_was_written_without_rq_is_taken(path: Path, published: Regis
     assert (parse_job(job.args[0]).dataset, job.timeout, job.retries_left) == ("digits", 21_600, 2)
 
 
-def test_the_descriptions_on_file_are_those_of_the_code() -> None:
-    """docs/schemas/ does not drift; `make schemas` writes it."""
-    assert descriptions() == {name: (SCHEMAS / name).read_text() for name in ("openapi.json", "asyncapi.json")}
+def test_the_published_documents_are_up_to_date() -> None:
+    """`make schemas` writes them."""
+    assert {**schemas(), **descriptions()} == {path.name: path.read_text() for path in SCHEMAS.glob("*.json")}
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
 def test_every_reference_leads_somewhere(path: Path, published: Registry[JsonValue]) -> None:
-    """Within a file and from one to another."""
+    """Within a file and between files."""
     resolver = published.resolver(path.name)
     for reference in set(re.findall(r'"\$ref": "([^"]+)"', path.read_text())):
         assert resolver.lookup(reference).contents, reference
 
 
-def test_every_schema_of_the_service_is_one(published: Registry[JsonValue]) -> None:
-    """JSON Schema 2020-12, as OpenAPI 3.1 has it."""
+def test_every_openapi_schema_is_valid(published: Registry[JsonValue]) -> None:
+    """OpenAPI 3.1 uses JSON Schema 2020-12."""
     schemas = published.resolver("openapi.json").lookup("#/components/schemas").contents
     for schema in OBJECT.validate_python(schemas).values():
         Draft202012Validator.check_schema(schema)

@@ -1,6 +1,7 @@
-"""The wire format: what it accepts, what it refuses, and in which words."""
+"""The contract: accepted and refused jobs, error messages, events and schemas."""
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -12,23 +13,18 @@ from pydantic import JsonValue
 from calibration.result import Knob as TrialKnob
 from training.config.spec import DEFAULTS, TrainSpec
 from training.errors import InvalidConfig
-from worker.jobs.pipeline import COMPARED
+from worker.jobs.stages.payloads import PLAN_FIELDS
 from worker.wire import (
-    EVENT,
-    LARGEST_JOB,
-    CalibrationTrial,
-    CalibrationWinner,
+    MAX_JOB_BYTES,
+    STATUS_BY_EVENT,
+    TERMINAL_EVENTS,
     Event,
-    JobFailed,
     Knob,
     PlanFields,
-    Progress,
-    TrainingConfig,
+    Status,
     TrainJob,
-    flatten,
     is_job_id,
     parse_job,
-    unflatten,
 )
 from worker.wire.json_schema import schemas
 
@@ -111,37 +107,37 @@ def test_bad_values_are_named_with_their_bound(field: str, value: JsonValue, wor
 
 
 @pytest.mark.parametrize("job_id", ["../x", "..", ".", "a/b", "a\x00b", "a\n", "", "a" * 65, "a" * 300, "ä", "a b"])
-def test_ids_that_are_no_ids_are_refused(job_id: str) -> None:
-    """An id names a directory and a key: nothing can leave either, and it stays on one line."""
+def test_invalid_job_ids_are_refused(job_id: str) -> None:
+    """An id names a directory and a Redis key, so it has neither path separators nor line breaks."""
     error = refusal(job_id=job_id)
     assert error.field == "job_id"
     assert error.message.isprintable()
     assert not is_job_id(job_id)
 
 
-def test_what_is_not_an_object_is_refused() -> None:
-    """A list, a string or null is no job."""
+def test_a_payload_that_is_not_an_object_is_refused() -> None:
+    """A list, a string, null and a number."""
     payloads: list[JsonValue] = [[], "train", None, 3]
     for payload in payloads:
         with pytest.raises(InvalidConfig, match="must be an object"):
             parse_job(payload)
 
 
-def test_a_payload_over_64_kib_is_refused_before_it_is_looked_at() -> None:
+def test_a_payload_over_64_kib_is_refused_before_validation() -> None:
     """The size is named, with its bound."""
-    error = refusal(job_id="a" * LARGEST_JOB)
-    assert str(LARGEST_JOB) in error.message
+    error = refusal(job_id="a" * MAX_JOB_BYTES)
+    assert str(MAX_JOB_BYTES) in error.message
     assert error.field is None
 
 
 def test_several_findings_are_counted() -> None:
-    """The first is told, and how many more there are."""
+    """The message has the first and the number of the others."""
     assert refusal(epochs=0, batch_size=0).message.endswith("(and 1 more)")
 
 
 @given(st.dictionaries(st.sampled_from([*TrainJob.model_fields, "x"]), st.from_type(float) | st.text() | st.none()))
 def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) -> None:
-    """Whatever arrives is a job or a refusal in one sentence."""
+    """Every payload gives a job or `InvalidConfig` in one sentence."""
     try:
         job = parse_job({**LEAST, **fields})
     except InvalidConfig as error:
@@ -150,66 +146,29 @@ def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) 
         assert job.spec().dataset == job.dataset
 
 
-def test_events_survive_the_flat_form() -> None:
-    """What a stream record holds reads back as the same event, nulls included."""
-    head = {"seq": 3, "job_id": "j", "attempt": 1, "ts": 1.5}
-    plan = {"threads": 2, "interop": 1, "micro_batch": 8, "precision": "float32",
-            "memory_format": "contiguous", "allocator": "default"}  # fmt: skip
-    events = [
-        Progress.model_validate({**head, "epoch": 1, "epochs": 2, "step": 3, "steps": 4, "loss": 0.1,
-                                 "accuracy": 0.9, "samples_per_s": 1e4, "eta_s": 2}),
-        CalibrationTrial.model_validate({**head, **plan, "predicted_epoch_s": 1, "step_s": 0.1, "samples_per_s": 9,
-                                         "steps": 8, "won": True, "note": ""}),
-        CalibrationTrial.model_validate({**head, **plan, "compile": True, "knob": "compile", "verdict": "skipped",
-                                         "steps": 0, "won": False, "note": "no compiler"}),
-        CalibrationWinner.model_validate({**head, **plan, "source": "measured", "why": "w", "predicted_epoch_s": 4.3,
-                                          "predicted_low_s": 4.1, "predicted_high_s": 4.5, "confidence": "high",
-                                          "ratio": 2.0, "max_feasible": 128, "cache": "miss", "trials": 6,
-                                          "calibration_seconds": 9, "import_seconds": 1}),
-        JobFailed.model_validate({**head, "reason": "r", "message": "a=b\nc"}),
-    ]  # fmt: skip
-    for event in events:
-        record = flatten(event)
-        assert all(isinstance(value, str) for value in record.values())
-        assert unflatten(record) == event
-
-
-def test_records_of_the_previous_version_are_read() -> None:
-    """What version 0.2 said of a plan, a trial and a winner are events still."""
-    head = {"seq": "3", "job_id": "j", "attempt": "1", "ts": "1.5", "threads": "2", "interop": "1", "micro_batch": "8",
-            "precision": "float32", "memory_format": "contiguous", "allocator": "default"}  # fmt: skip
-    trial = unflatten({**head, "type": "calibration_trial", "predicted_epoch_s": "1", "step_s": "0.1", "steps": "8",
-                       "samples_per_s": "9", "won": "true", "note": ""})  # fmt: skip
-    assert isinstance(trial, CalibrationTrial)
-    assert (trial.loader_workers, trial.verdict) == (0, None)
-    winner = unflatten({**head, "type": "calibration_winner", "source": "cache", "why": "w", "calibration_seconds": "0",
-                        "import_seconds": "0", "trials": "0"})  # fmt: skip
-    assert isinstance(winner, CalibrationWinner)
-    assert winner.confidence is None
-    config = {"type": "training_config", "batch_size": "8", "eval_batch": "500", "compile": "false"}
-    assert isinstance(unflatten({**head, **config}), TrainingConfig)
-
-
-def test_a_job_may_name_every_knob_that_a_trial_turns() -> None:
-    """The list of the wire format is that of the findings, but for the user's own plan, which turns nothing."""
+def test_a_job_may_name_every_knob_of_a_trial() -> None:
+    """`own`, the user's plan, changes no knob."""
     assert {*get_args(Knob), "own"} == {*get_args(TrialKnob)}
 
 
-def test_a_trial_tells_the_knobs_that_events_show() -> None:
-    """The fields of a plan that are said are those that a plan has on the wire."""
-    assert set(PlanFields.model_fields) - set(Event.model_fields) == set(COMPARED)
+def test_events_show_every_plan_field_of_a_trial() -> None:
+    """`PlanFields` has the fields that the pipeline publishes."""
+    assert set(PlanFields.model_fields) - set(Event.model_fields) == set(PLAN_FIELDS)
 
 
-def test_every_event_has_a_literal_type_of_its_own() -> None:
-    """The union is discriminated by `type`."""
-    mapping = EVENT.json_schema()["discriminator"]["mapping"]
-    assert {"progress", "epoch_done", "training_done", "job_failed", "resource_limits"} <= set(mapping)
+def test_the_page_has_the_same_statuses() -> None:
+    """Its status map and its icons are of the contract's statuses."""
+    files = sorted((ROOT / "worker" / "web" / "page").rglob("*.js"))
+    page = "".join(path.read_text() for path in files if "uPlot" not in path.name)
+    (status_map,) = re.findall(r'{([^{}]*training_done: "finished"[^{}]*)}', page)
+    assert dict(re.findall(r'(\w+): "(\w+)"', status_map)) == STATUS_BY_EVENT
+    (icons,) = re.findall(r"const ICONS = {(.*?)\n};", page, re.DOTALL)
+    assert {*re.findall(r"^  (\w+):", icons, re.MULTILINE), "unknown"} == {*get_args(Status)}
 
 
-@pytest.mark.parametrize("name", list(schemas()))
-def test_the_schemas_on_file_are_those_of_the_code(name: str) -> None:
-    """docs/schemas/ does not drift; `make schemas` writes it."""
-    assert (ROOT / "docs" / "schemas" / name).read_text() == schemas()[name]
+def test_an_attempt_ends_with_a_terminal_event() -> None:
+    """`job_interrupted` ends a process, but the job is queued again."""
+    assert set(TERMINAL_EVENTS) == {"training_done", "job_failed", "job_cancelled"}
 
 
 def test_every_number_and_text_on_the_wire_is_bounded() -> None:

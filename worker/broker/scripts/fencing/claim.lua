@@ -1,7 +1,7 @@
--- Begin an attempt of a job, unless it is done, runs already, has killed its worker too often, or is another's.
+-- Begin an attempt of a job, unless it is done, running, poisoned by deaths, or belongs to another request.
 -- KEYS: fence, lease, result, RQ's job hash
--- ARGV: owner, lease in ms, deaths allowed, ttl in s, least number of a new attempt, digest of the request, rounds allowed
--- Returns {word, number}: claimed/attempt, done/0, busy/0, poisoned/deaths, looping/rounds, mismatch/0, over/0.
+-- ARGV: owner, lease in ms, deaths allowed, ttl in s, least attempt, digest of the request, rounds allowed
+-- Returns {status, number}: claimed/attempt, done/0, busy/0, poisoned/deaths, looping/rounds, mismatch/0, over/0.
 local fence, lease, result, job = unpack(KEYS)
 local owner, request = ARGV[1], ARGV[6]
 local bound = redis.call('HGET', fence, 'request')
@@ -19,7 +19,7 @@ if redis.call('EXISTS', result) == 1 then
 end
 local holder, left = redis.call('GET', lease), redis.call('PTTL', lease)
 if left < 0 or left > tonumber(ARGV[2]) then
-  holder = nil -- no attempt writes a lease that stays: without this one that somebody else wrote would hold the job for ever
+  holder = nil -- attempts write leases that expire; any other would hold the job for ever
 end
 if holder and string.sub(holder, 1, #owner + 1) == owner .. ' ' then
   return {'claimed', whole(redis.call('HGET', fence, 'attempt'))} -- the answer to the first call was lost
@@ -29,7 +29,7 @@ if holder then
 end
 local status = redis.call('TYPE', job).ok == 'hash' and redis.call('HGET', job, 'status')
 if status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
-  return {'over', 0} -- it ended between being taken from the queue and this claim
+  return {'over', 0} -- it ended between take and claim
 end
 local deaths = whole(redis.call('HGET', fence, 'deaths'))
 if deaths >= tonumber(ARGV[3]) then

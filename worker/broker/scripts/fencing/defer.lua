@@ -1,4 +1,4 @@
--- Give up an execution of a job that another attempt is running; the job comes round again.
+-- Give up an execution of a job that another attempt is running; the job goes to the end of the queue.
 -- KEYS: RQ's queue, intermediate queue and started registry   ARGV: job id, execution
 local queue, intermediate, started = unpack(KEYS)
 local id = ARGV[1]

@@ -1,8 +1,8 @@
--- Append events to their job's streams and fold them into its state; each once, in order.
+-- Append events to their job's streams and apply them to its state; each once, in order.
 -- KEYS: fence, events, lifecycle, state, result, RQ's job hash, totals
--- ARGV: owner, attempt, JSON object of the last event of each attempt that was taken before, ttl in s, records kept,
+-- ARGV: owner, attempt, JSON object of the last event published by each attempt, ttl in s, records kept,
 -- then one JSON object an event: attempt, seq, fields, state, lifecycle, first, result, failure, meta, totals
--- Returns {word, number}: superseded/0, gap/last event known here, ok/last event taken.
+-- Returns {status, number}: superseded/0, gap/last event known here, ok/last event published.
 local fence, events, lifecycle, state, result, job, totals = unpack(KEYS)
 local attempt, ttl = tonumber(ARGV[2]), ARGV[4]
 if superseded(fence, ARGV[1], attempt) then
@@ -24,7 +24,7 @@ for number = 6, #ARGV do
       redis.call('XADD', lifecycle, '*', unpack(event.fields))
     end
     if event.first then
-      redis.call('DEL', state) -- nothing of an earlier attempt shall look like this one's
+      redis.call('DEL', state) -- values of an earlier attempt
     end
     redis.call('HSET', state, unpack(event.state))
     redis.call('HSET', fence, 'seq:' .. event.attempt, event.seq)
@@ -40,7 +40,7 @@ for number = 6, #ARGV do
       redis.call('HSET', job, 'meta', event.meta)
     end
     for name, amount in pairs(event.totals) do
-      redis.pcall('HINCRBYFLOAT', totals, name, amount) -- a count that fails harms no job
+      redis.pcall('HINCRBYFLOAT', totals, name, amount) -- a failing counter must not fail the job
     end
   end
 end

@@ -1,7 +1,7 @@
--- End an attempt whose job is settled.
+-- End the attempt of a job that has ended.
 -- KEYS: fence, lease, cancel
--- ARGV: owner, attempt, ttl in s, whether another request may have this id from now on, because this one failed (0/1)
--- What removes comes first, so that a full Redis takes the rest, too.
+-- ARGV: owner, attempt, ttl in s, failed (0/1): another request may use the id
+-- Deletes come first, so that a full Redis accepts the rest.
 if not superseded(KEYS[1], ARGV[1], tonumber(ARGV[2])) then
   redis.call('DEL', KEYS[2], KEYS[3])
   redis.call('HDEL', KEYS[1], 'lost', 'low_memory', 'spared', 'rounds', 'failure')

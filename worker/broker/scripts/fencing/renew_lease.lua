@@ -1,13 +1,13 @@
--- Show that the attempt lives, and hear whether it shall go on.
+-- Renew the lease of an attempt.
 -- KEYS: fence, lease, cancel
--- ARGV: owner, attempt, beat, lease in ms, ttl in s, whether it has come further (0/1), digest of the request,
--- whether memory is low (0/1)
--- Returns superseded, or ok; then whether it is cancelled and whether RQ's records were lost (0/1).
+-- ARGV: owner, attempt, number of the renewal, lease in ms, ttl in s, progressed (0/1), digest of the request,
+-- low memory (0/1)
+-- Returns {superseded or ok, cancelled (0/1), RQ's records lost (0/1)}.
 local fence, lease, cancel = KEYS[1], KEYS[2], KEYS[3]
 if superseded(fence, ARGV[1], tonumber(ARGV[2])) then
   return {'superseded', 0, 0}
 end
-redis.call('EXPIRE', fence, ARGV[5]) -- first: after a write that takes no memory a full Redis takes the others, too
+redis.call('EXPIRE', fence, ARGV[5]) -- first: after a write that needs no memory, a full Redis accepts the others
 redis.call('SET', lease, ARGV[1] .. ' ' .. ARGV[3], 'PX', ARGV[4])
 if ARGV[6] == '1' then
   redis.call('HSET', fence, 'deaths', 0, 'spared', 0)

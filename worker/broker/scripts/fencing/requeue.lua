@@ -1,14 +1,14 @@
 -- Put a job that no longer runs back into its queue.
 -- KEYS: fence, lease, RQ's queue, intermediate queue, started registry and job hash
--- ARGV: job id, who asks, a word, end of the queue (front/back), retries left or '', execution or '', ttl in s, how many
--- deaths of whole workers that were short of memory are not the job's
--- Who asks is the owner of an attempt, its number being the word; or '' with the lease that was seen dead as the word.
--- Returns superseded, alive, gone (RQ's records have to be restored first), over or queued. What removes comes first, so
--- that a full Redis takes the rest, too.
+-- ARGV: job id, owner, token, end of the queue (front/back), retries left or '', execution or '', ttl in s, deaths short
+-- of memory that do not count
+-- The token of an owner is the attempt's number; a reaper has no owner (''), and its token is the lease that it saw.
+-- Returns superseded, alive, gone (RQ's records have to be restored first), over or queued.
+-- Deletes come first, so that a full Redis accepts the rest.
 local fence, lease, queue, intermediate, started, job = unpack(KEYS)
-local id, owner, word, side, retries, execution, ttl, spared = unpack(ARGV)
+local id, owner, token, side, retries, execution, ttl, spared = unpack(ARGV)
 if owner ~= '' then
-  if superseded(fence, owner, tonumber(word)) then
+  if superseded(fence, owner, tonumber(token)) then
     return 'superseded'
   end
   if redis.call('TYPE', job).ok ~= 'hash' and redis.call('HEXISTS', fence, 'lost') == 1 then
@@ -19,10 +19,10 @@ if owner ~= '' then
   redis.call('HSET', fence, 'deaths', 0)
   redis.call('HDEL', fence, 'lost', 'low_memory')
   if retries ~= '' then
-    redis.call('HDEL', fence, 'failure') -- the next attempt is meant
+    redis.call('HDEL', fence, 'failure') -- a retry follows
   end
   redis.call('EXPIRE', fence, ttl)
-elseif (redis.call('GET', lease) or '') ~= word then
+elseif (redis.call('GET', lease) or '') ~= token then
   return 'alive'
 end
 redis.call('DEL', lease)

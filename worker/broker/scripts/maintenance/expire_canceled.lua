@@ -1,4 +1,4 @@
--- Let the hash of a job expire that is still canceled; RQ itself keeps it for ever.
+-- Let the hash of a canceled job expire; RQ keeps it for ever.
 -- KEYS: RQ's hash of the job   ARGV: ttl in s
 if redis.call('TTL', KEYS[1]) == -1 and redis.call('HGET', KEYS[1], 'status') == 'canceled' then
   redis.call('EXPIRE', KEYS[1], ARGV[1])

@@ -1,6 +1,6 @@
--- Take an id out of a queue and remember it. A key that all jobs share and that has another type is left alone.
--- KEYS: intermediate queue, queue, started registry, job hash, quarantine   ARGV: id, its name here, entry, ttl in s
--- Returns the number of entries. What removes comes first, so that a full Redis takes the rest, too.
+-- Move an id from a queue to quarantine. Shared keys of another type are left alone.
+-- KEYS: intermediate queue, queue, started registry, job hash, quarantine   ARGV: id, its name there, entry, ttl in s
+-- Returns the number of entries. Deletes come first, so that a full Redis accepts the rest.
 local function is(key, kind)
   return redis.call('TYPE', key).ok == kind
 end

@@ -1,7 +1,7 @@
--- Take entries out of one of RQ's registries whose time has come or whose job is gone; what is left of a job expires.
+-- Remove expired entries and those of deleted jobs from one of RQ's registries; the rest of such jobs expires.
 -- KEYS: registry, then for each entry: RQ's hash of the job, RQ's results of it, cancel
--- ARGV: now in s, or '' where the scores are no times at which jobs expire; ttl in s; then the entries
--- Returns the entries of jobs that are kept for ever. Scores of -1 and inf are RQ's way to say that.
+-- ARGV: now in s, or '' where scores are not expiry times; ttl in s; then the entries
+-- Returns the entries of jobs without a time to live, which have scores of -1 or inf.
 local registry, now, ttl = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local kept = {}
 for number = 3, #ARGV do

@@ -1,9 +1,9 @@
--- Take workers out of RQ's sets whose hash has expired.
--- KEYS: workers of a queue, all workers, then hashes of workers   ARGV: entries that are no worker's
+-- Remove workers whose hash has expired from RQ's sets.
+-- KEYS: workers of a queue, all workers, then hashes of workers   ARGV: entries that name no worker
 local of_queue, all = KEYS[1], KEYS[2]
 local function remove(entry)
   redis.call('SREM', of_queue, entry)
-  redis.pcall('SREM', all, entry) -- of another type it is somebody else's
+  redis.pcall('SREM', all, entry) -- may be of another type
 end
 for number = 3, #KEYS do
   if redis.call('EXISTS', KEYS[number]) == 0 then

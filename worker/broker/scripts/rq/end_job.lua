@@ -1,15 +1,15 @@
 -- Record the end of a job with RQ, in one step and once.
 -- KEYS: fence, started registry, intermediate queue, job hash, registry of the outcome, results, worker hash,
--- record of the signed message that the job was accepted from
+-- acceptance record of the job's signed message
 -- ARGV: owner or '', attempt, RQ's id, execution or '', status, now in s, now as RQ writes it, ttl in s (-1: for ever),
--- counter of the worker, seconds worked, ttl of a message that is used up in s, then the fields of the result
+-- counter of the worker, seconds worked, ttl of the acceptance record in s, then the fields of the result
 -- Returns superseded, gone (RQ's records have to be restored first), over (it was recorded before) or ok.
 local fence, started, intermediate, job, registry, results, worker, accepted = unpack(KEYS)
 local owner, attempt, id, execution, status, now, date, ttl, counter, seconds, accepted_ttl = unpack(ARGV)
 if owner ~= '' and superseded(fence, owner, tonumber(attempt)) then
   return 'superseded'
 end
-redis.call('ZCARD', registry) -- where it is none, nothing has changed yet
+redis.call('ZCARD', registry) -- fails on a wrong type before anything has changed
 redis.call('LREM', intermediate, 0, id)
 remove_execution(started, id, execution)
 of_type(job, 'hash')
@@ -37,7 +37,7 @@ elseif there then
   end
 end
 if redis.call('TYPE', worker).ok == 'hash' then
-  redis.pcall('HINCRBY', worker, counter, 1) -- statistics harm no job
+  redis.pcall('HINCRBY', worker, counter, 1) -- failing statistics must not fail the job
   redis.pcall('HINCRBYFLOAT', worker, 'total_working_time', seconds)
 end
 return 'ok'

@@ -1,4 +1,4 @@
--- Renew an execution that RQ still knows: a heartbeat that comes late must not bring back what has ended.
+-- Renew an execution, unless it has ended: a late heartbeat must not bring it back.
 -- KEYS: started registry, job hash   ARGV: RQ's id, execution, worker, now in s, ttl in s, now as RQ writes it
 local id, execution = ARGV[1], ARGV[2]
 if redis.call('ZSCORE', KEYS[1], id .. ':' .. execution) then

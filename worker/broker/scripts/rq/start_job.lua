@@ -1,7 +1,7 @@
--- Mark a job as started for RQ, or as still running where Redis lost its data. Called by the attempt that holds the fence.
+-- Mark a job as started for RQ, or as still running where Redis lost its data.
 -- KEYS: fence, started registry, intermediate queue, job hash
 -- ARGV: owner, attempt, RQ's id, execution, worker, now in s, ttl in s, now as RQ writes it, then the job's fields
--- Without fields a hash that is gone is answered by `gone`. Returns superseded, gone or ok.
+-- Returns superseded, gone (the hash is lost, and no fields were given) or ok.
 local fence, started, intermediate, job = unpack(KEYS)
 local owner, attempt, id, execution, worker, now, ttl, date = unpack(ARGV)
 if superseded(fence, owner, tonumber(attempt)) then
@@ -9,7 +9,7 @@ if superseded(fence, owner, tonumber(attempt)) then
 end
 if redis.call('TYPE', job).ok ~= 'hash' then
   if redis.call('HEXISTS', fence, 'lost') == 0 then
-    return 'ok' -- somebody deleted the job while it runs
+    return 'ok' -- the job was deleted while it runs
   end
   if #ARGV == 8 then
     return 'gone'

@@ -1,4 +1,4 @@
--- Mark the messages that an RQ id carried as used up: its job has ended.
+-- Mark the messages that an RQ id carried as used up, because its job has ended.
 local function end_accepted(record, rq_id, ttl)
   if redis.call('TYPE', record).ok ~= 'hash' then
     return
@@ -13,6 +13,6 @@ local function end_accepted(record, rq_id, ttl)
     end
   end
   if redis.call('TTL', record) < tonumber(ttl) then
-    redis.call('EXPIRE', record, ttl) -- never sooner: another message of the job may go on
+    redis.call('EXPIRE', record, ttl) -- never sooner: another message of the job may be open
   end
 end

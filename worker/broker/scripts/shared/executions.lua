@@ -1,4 +1,4 @@
--- RQ's records of an execution. A key of one job that has another type than RQ's holds nothing of RQ's, and is deleted.
+-- RQ's records of an execution. A key of one job that has another type than RQ's is deleted.
 local function of_type(key, kind)
   local found = redis.call('TYPE', key).ok
   if found ~= kind and found ~= 'none' then

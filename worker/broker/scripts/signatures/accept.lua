@@ -1,11 +1,11 @@
--- Accept a signed message for its job, once: it comes again only under the RQ id that carried it first.
+-- Accept a signed message once, then again only under the RQ id that carried it first.
 -- KEYS: acceptance record, result, state
 -- ARGV: signature, RQ id, signed_at, oldest and newest signed_at of a first acceptance, ttl in s
 -- Returns accepted, elsewhere, ended, older, stale, ahead or cancelled.
 local record, result, state = unpack(KEYS)
 local signature, rq_id, signed_at = ARGV[1], ARGV[2], tonumber(ARGV[3])
 if redis.call('EXISTS', result) == 1 then
-  return 'accepted' -- it is given the stored result, and is not trained
+  return 'accepted' -- the stored result is returned
 end
 local carrier = redis.call('HGET', record, 'carrier:' .. signature)
 if carrier then
@@ -27,7 +27,7 @@ end
 if signed_at > tonumber(ARGV[5]) then
   return 'ahead'
 end
-local last = redis.pcall('HMGET', state, 'status', 'updated_at') -- cancelled in the queue: there is no record
+local last = redis.pcall('HMGET', state, 'status', 'updated_at') -- cancelled in the queue: no record exists
 if last[1] == 'cancelled' and signed_at <= (tonumber(last[2]) or 0) then
   return 'cancelled'
 end

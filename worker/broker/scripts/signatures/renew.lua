@@ -1,4 +1,4 @@
--- Keep the acceptance record of a job that runs; put it up again where Redis lost it.
+-- Renew the acceptance record of a running job; restore it where Redis lost it.
 -- KEYS: acceptance record   ARGV: signature, RQ id, signed_at, ttl in s
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' or kind == 'hash' then

@@ -1,33 +1,33 @@
-// Asking the service: with the token where it wants one, and in one sentence where it refuses.
+// HTTP requests and server-sent events, with the token where the service needs one.
 
-import { ask, h } from "./dom.js";
+import { sentence } from "./format.js";
+import { requestToken, token } from "./token.js";
 
-const TOKEN = "preflight token"; // of this tab alone; an address or a cookie would be kept elsewhere
-/** Milliseconds without a sign of life after which a stream counts as broken; the service gives one every 10 s. */
-const SILENCE = 25_000;
+/** Milliseconds without data after which a stream counts as broken; the service sends a comment every 10 s. */
+const STREAM_TIMEOUT = 25_000;
 
-/** Why something could not be had. */
+/** Why a request failed; status 0 means that the service did not answer. */
 export class Problem extends Error {
   constructor(status, reason, message) {
     super(message);
-    this.status = status; // 0: nobody answered
+    this.status = status;
     this.reason = reason;
   }
 
-  /** Whether it is worth asking again later. */
-  get passes() {
+  /** Whether a retry may succeed. */
+  get isTransient() {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
 
-/** Return what the service answers, as JSON, to GET or, with a body, to POST; raises Problem. */
+/** Return the JSON response to GET or, with a body, to POST; raises Problem. */
 export async function request(path, { body, signal } = {}) {
-  const posted = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const response = await reach(path, { ...(body === undefined ? {} : posted), signal });
+  const post = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const response = await authorizedFetch(path, { ...(body === undefined ? {} : post), signal });
   try {
     return await response.json();
   } catch (error) {
-    throw interrupted(error, signal);
+    throw asProblem(error, signal);
   }
 }
 
@@ -36,40 +36,40 @@ export async function request(path, { body, signal } = {}) {
  *
  * fetch() and not EventSource, which cannot send a token in a header.
  *
- * @param {{lastId: string}} place - where to go on; moved with every event.
- * @param {function(object)} heard - takes the events that have come together, oldest first.
- * @param {function(string)} remark - takes a comment, by which the service shows that it is there.
+ * @param {{lastId: string}} cursor - id of the last event; updated with every event.
+ * @param {function(object[])} onEvents - takes the events of one chunk, oldest first.
+ * @param {function(string)} onComment - takes a comment, which the service sends as keep-alive.
  */
-export async function follow(path, place, { signal, heard, remark }) {
+export async function follow(path, cursor, { signal, onEvents, onComment }) {
   const stopped = new AbortController();
   const stop = () => stopped.abort();
   signal.addEventListener("abort", stop);
-  let alarm = setTimeout(stop, SILENCE);
+  let timeout = setTimeout(stop, STREAM_TIMEOUT);
   try {
-    const headers = place.lastId ? { "last-event-id": place.lastId } : {};
-    const response = await reach(path, { headers, signal: stopped.signal });
+    const headers = cursor.lastId ? { "last-event-id": cursor.lastId } : {};
+    const response = await authorizedFetch(path, { headers, signal: stopped.signal });
     let rest = "";
     for await (const text of chunks(response.body.pipeThrough(new TextDecoderStream()))) {
-      clearTimeout(alarm);
-      alarm = setTimeout(stop, SILENCE);
-      const records = (rest + text).split("\n\n");
-      rest = records.pop();
-      const read = records.map(parse);
-      read.filter((record) => record.comment).forEach((record) => remark(record.comment));
-      const refused = read.find((record) => record.event === "problem");
-      const events = read.filter((record) => record.data && record.event !== "end" && record !== refused);
+      clearTimeout(timeout);
+      timeout = setTimeout(stop, STREAM_TIMEOUT);
+      const blocks = (rest + text).split("\n\n");
+      rest = blocks.pop();
+      const records = blocks.map(parse);
+      records.filter((record) => record.comment).forEach((record) => onComment(record.comment));
+      const problem = records.find((record) => record.event === "problem");
+      const events = records.filter((record) => record.data && record.event !== "end" && record !== problem);
       if (events.length) {
-        heard(events.map((record) => JSON.parse(record.data)));
-        place.lastId = events.at(-1).id ?? place.lastId;
+        onEvents(events.map((record) => JSON.parse(record.data)));
+        cursor.lastId = events.at(-1).id ?? cursor.lastId;
       }
-      if (refused) throw problemFrom(409, JSON.parse(refused.data));
-      if (read.some((record) => record.event === "end")) return;
+      if (problem) throw problemFrom(409, JSON.parse(problem.data));
+      if (records.some((record) => record.event === "end")) return;
     }
-    throw new Problem(0, "broken_off", "The service broke off.");
+    throw new Problem(0, "stream_broken", "The event stream broke off.");
   } catch (error) {
-    throw interrupted(error, signal);
+    throw asProblem(error, signal);
   } finally {
-    clearTimeout(alarm);
+    clearTimeout(timeout);
     signal.removeEventListener("abort", stop);
     stop();
   }
@@ -77,94 +77,59 @@ export async function follow(path, place, { signal, heard, remark }) {
 
 async function* chunks(stream) {
   const reader = stream.getReader();
-  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) yield piece.value;
+  for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) yield chunk.value;
 }
 
-function parse(record) {
-  const found = {};
-  for (const line of record.split("\n")) {
+function parse(block) {
+  const record = {};
+  for (const line of block.split("\n")) {
     const [, name, value] = line.match(/^(\w*): ?(.*)$/) ?? [];
-    if (name !== undefined) found[name || "comment"] = value;
+    if (name !== undefined) record[name || "comment"] = value;
   }
-  return found;
+  return record;
 }
 
-/** Return a response that is no refusal; asks for a token where one is missing. */
-async function reach(path, { method = "GET", headers = {}, body, signal }) {
+/** Return a successful response; asks for a token where one is missing. */
+async function authorizedFetch(path, { method = "GET", headers = {}, body, signal }) {
   for (;;) {
-    const token = sessionStorage.getItem(TOKEN);
-    const sent = token ? { ...headers, authorization: `Bearer ${token}` } : headers;
+    const sent = token();
+    const authorization = sent ? { authorization: `Bearer ${sent}` } : {};
     let response;
     try {
-      response = await fetch(path, { method, headers: sent, body, signal, cache: "no-store" });
+      response = await fetch(path, {
+        method,
+        headers: { ...headers, ...authorization },
+        body,
+        signal,
+        cache: "no-store",
+      });
     } catch (error) {
-      throw interrupted(error, signal);
+      throw asProblem(error, signal);
     }
     if (response.ok) return response;
     const problem = await problemOf(response);
     if (response.status !== 401) throw problem;
-    // Another request may have been given a new one meanwhile.
-    if (token === sessionStorage.getItem(TOKEN) && !(await asked(problem, token))) throw problem;
+    // Another request may have received a new token meanwhile.
+    if (sent === token() && !(await requestToken(sent))) throw problem;
     signal?.throwIfAborted();
   }
 }
 
 async function problemOf(response) {
+  const { status } = response;
   try {
-    return problemFrom(response.status, await response.json());
+    return problemFrom(status, await response.json());
   } catch {
-    return new Problem(
-      response.status,
-      "failed",
-      `The service failed with status ${response.status}; its log says why.`,
-    );
+    return new Problem(status, "failed", `The service failed with status ${status}; its log says why.`);
   }
 }
 
-function problemFrom(status, { reason, message }) {
-  return new Problem(status, reason, sentence(message));
+function problemFrom(status, { reason, message, field }) {
+  return new Problem(status, reason, sentence(message, field));
 }
 
-/** Return what an interrupted request is to raise: nothing new where it was us who ended it. */
-function interrupted(error, signal) {
+/** Return the Problem of an interrupted request; the error itself where the caller aborted. */
+function asProblem(error, signal) {
   if (error instanceof Problem || signal?.aborted) return error;
   return new Problem(0, "unreachable", "The service does not answer.");
-}
-
-/** Return a clause of the service as a sentence. */
-export function sentence(clause) {
-  const text = String(clause);
-  return text && text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
-}
-
-let asking = null; // one dialog, however many requests are refused
-
-function asked(problem, refused) {
-  asking ??= askForToken(problem, refused).finally(() => (asking = null));
-  return asking;
-}
-
-async function askForToken(problem, refused) {
-  const input = h("input", { type: "password", id: "token", required: true, pattern: "[!-~]+", autocomplete: "off" });
-  const parts = [
-    h(
-      "p",
-      {},
-      refused ? "This token was not accepted. " : "This service lets in whoever has its token. ",
-      "It is the value of ",
-      h("code", {}, "PREFLIGHT_API_TOKEN"),
-      "; this tab forgets it when it is closed.",
-    ),
-    h("label", { for: "token" }, "Token"),
-    input,
-  ];
-  const given = await ask("A token is needed", parts, { yes: "Enter", no: "Not now" });
-  if (!given) return false;
-  sessionStorage.setItem(TOKEN, input.value.trim());
-  return true;
-}
-
-/** Whether this tab has a token. */
-export function hasToken() {
-  return sessionStorage.getItem(TOKEN) !== null;
 }

@@ -1,105 +1,102 @@
-// Keeping in touch with the service: asking again by itself, ever more patiently, and saying so.
+// Polling with exponential backoff, and the bar that reports an outage.
 
 import { Problem } from "./api.js";
 import { fill, h } from "./dom.js";
 
-const FIRST_WAIT = 500;
-const LONGEST_WAIT = 8_000;
+const MIN_RETRY_MS = 500;
+const MAX_RETRY_MS = 8_000;
 
-/** What is wrong between page and service, shown in `bar` while it is so. */
+/** The problems between page and service; the first is shown in `bar`. */
 export class Connection extends EventTarget {
   #bar;
-  #troubles = new Map(); // who is in trouble -> the problem
+  #problems = new Map(); // source -> problem
 
   constructor(bar) {
     super();
     this.#bar = bar;
-    addEventListener("online", () => this.hurry());
-    document.addEventListener("visibilitychange", () => document.hidden || this.hurry());
+    addEventListener("online", () => this.retryNow());
+    document.addEventListener("visibilitychange", () => document.hidden || this.retryNow());
   }
 
-  /** Note that `who` is in trouble, or, with null, that all is well again. */
-  report(who, problem) {
-    const before = this.#shown();
-    if (problem) this.#troubles.set(who, problem);
-    else this.#troubles.delete(who);
-    const now = this.#shown();
+  /** Set the problem of `source`, or clear it with null. */
+  report(source, problem) {
+    const before = this.#first();
+    if (problem) this.#problems.set(source, problem);
+    else this.#problems.delete(source);
+    const now = this.#first();
     if (now !== before) this.#show(now);
   }
 
-  /** Forget all troubles: another view has others. */
+  /** Forget all problems: another view has others. */
   clear() {
-    this.#troubles.clear();
+    this.#problems.clear();
     this.#show(undefined);
   }
 
-  /** Wait so many milliseconds, or until there is reason to hope; rejects when `signal` is aborted. */
+  /** End every wait. */
+  retryNow() {
+    this.dispatchEvent(new Event("retry"));
+  }
+
+  /** Wait for so many milliseconds or for retryNow(); rejects when `signal` is aborted. */
   wait(milliseconds, signal) {
     return new Promise((resolve, reject) => {
       const done = () => {
         clearTimeout(timer);
-        this.removeEventListener("hurry", done);
+        this.removeEventListener("retry", done);
         signal.removeEventListener("abort", done);
         if (signal.aborted) reject(signal.reason);
         else resolve();
       };
       const timer = setTimeout(done, milliseconds);
-      this.addEventListener("hurry", done);
+      this.addEventListener("retry", done);
       signal.addEventListener("abort", done);
     });
   }
 
   /**
-   * Do `work` again and again: every so many milliseconds, and less and less often while the service is away.
+   * Repeat `task` every `every` milliseconds, with exponential backoff while the service is away.
    *
-   * Work that takes long calls the function that it is given as soon as it is answered.
-   * Ends when work returns true, when it raises what does not pass, or when `signal` is aborted, which raises nothing.
+   * A long task calls the function that it is given as soon as the service has answered.
+   * Ends when `task` returns true, raises a permanent error, or `signal` is aborted, which raises nothing.
    */
-  async keepAt(who, work, { every, signal }) {
-    let patience = FIRST_WAIT;
-    const answered = () => {
-      patience = FIRST_WAIT;
-      this.report(who, null);
+  async poll(source, task, { every, signal }) {
+    let delay = MIN_RETRY_MS;
+    const onAnswer = () => {
+      delay = MIN_RETRY_MS;
+      this.report(source, null);
     };
     try {
       for (;;) {
         try {
-          const over = await work(answered);
-          answered();
-          if (over) return;
+          const isDone = await task(onAnswer);
+          onAnswer();
+          if (isDone) return;
           await this.wait(every, signal);
         } catch (error) {
-          if (!(error instanceof Problem && error.passes)) throw error;
-          this.report(who, error);
-          await this.wait(patience * (0.75 + Math.random() / 2), signal);
-          patience = Math.min(2 * patience, LONGEST_WAIT);
+          if (!(error instanceof Problem && error.isTransient)) throw error;
+          this.report(source, error);
+          await this.wait(delay * (0.75 + Math.random() / 2), signal);
+          delay = Math.min(2 * delay, MAX_RETRY_MS);
         }
       }
     } catch (error) {
       if (signal.aborted) return;
-      this.report(who, null);
+      this.report(source, null);
       throw error;
     }
   }
 
-  #shown() {
-    return this.#troubles.values().next().value;
+  #first() {
+    return this.#problems.values().next().value;
   }
 
   #show(problem) {
     document.documentElement.classList.toggle("away", Boolean(problem));
     this.#bar.hidden = !problem;
     if (!problem) return fill(this.#bar);
-    const retry = h("button", { type: "button", class: "quiet", click: () => this.hurry() }, "Try now");
-    fill(
-      this.#bar,
-      h("p", {}, h("strong", {}, problem.message), " Asking again by itself; what is shown may be out of date."),
-      retry,
-    );
-  }
-
-  /** Ask again at once. */
-  hurry() {
-    this.dispatchEvent(new Event("hurry"));
+    const retry = h("button.quiet", { type: "button", click: () => this.retryNow() }, "Retry now");
+    const text = h("p", h("strong", problem.message), " Retrying automatically; this page may be out of date.");
+    fill(this.#bar, text, retry);
   }
 }

@@ -1,43 +1,47 @@
-// Elements out of plain text: a string becomes a text node, so that nothing from outside can become a tag.
+// DOM elements from plain text: a string becomes a text node, so that input never becomes markup.
 
-const SVG = "http://www.w3.org/2000/svg";
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
-/** Return an HTML element; a function among the attributes listens to the event of its name. */
-export function h(name, attributes, ...children) {
-  return filled(document.createElement(name), attributes, children);
+/** Return an HTML element: h("p.note", { id: "a", click: listener }, ...children). */
+export function h(name, ...content) {
+  const [tag, ...classes] = name.split(".");
+  return build(document.createElement(tag), classes, content);
 }
 
-/** Return an SVG element. */
-export function svg(name, attributes, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+/** Return an SVG element, as `h` does. */
+export function svg(name, ...content) {
+  const [tag, ...classes] = name.split(".");
+  return build(document.createElementNS(SVG_NAMESPACE, tag), classes, content);
 }
 
-function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) {
+function build(element, classes, content) {
+  const attributes = content[0]?.constructor === Object ? content.shift() : {};
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...shown(children));
+  element.append(...flatten(content));
   return element;
 }
 
-/** Put other children into an element. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
-  element.replaceChildren(...shown(children));
+  element.replaceChildren(...flatten(children));
 }
 
-function shown(children) {
+function flatten(children) {
   return children.flat().filter((child) => child !== null && child !== undefined && child !== false);
 }
 
-/** Set an element's text, where it is another one: what is selected or read aloud stays as it is. */
-export function say(element, text) {
+/** Set an element's text only where it changed: a selection and a screen reader are not disturbed. */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Put `elements` into `parent` in this order; whoever has the focus keeps it. */
-export function arrange(parent, elements) {
+/** Put `elements` into `parent` in this order, without moving the focus. */
+export function reorder(parent, elements) {
   const focused = document.activeElement;
   elements.forEach((element, index) => {
     if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
@@ -46,10 +50,10 @@ export function arrange(parent, elements) {
   if (focused !== document.activeElement && focused.isConnected) focused.focus();
 }
 
-/** Return a button that puts `text` on the clipboard, or selects it in `source` where there is no clipboard. */
+/** Return a button that copies `text`; without a clipboard it selects `source` instead. */
 export function copyButton(text, source) {
   const label = "Copy";
-  const button = h("button", { type: "button", class: "quiet", click: copy }, label);
+  const button = h("button.quiet", { type: "button", click: copy }, label);
   async function copy() {
     try {
       await navigator.clipboard.writeText(text);
@@ -63,18 +67,13 @@ export function copyButton(text, source) {
   return button;
 }
 
-/** Ask in a dialog; `parts` are shown in it. Resolves to whether it was agreed to, after `agreed` was called. */
-export function ask(title, parts, { yes, no, danger = false }) {
-  const accept = h("button", { type: "submit", class: danger ? "danger" : "primary" }, yes);
-  const decline = h("button", { type: "button", class: "quiet", click: () => dialog.close() }, no);
-  const form = h(
-    "form",
-    { submit },
-    h("h2", { id: "asked" }, title),
-    ...parts,
-    h("p", { class: "buttons" }, decline, accept),
-  );
-  const dialog = h("dialog", { "aria-labelledby": "asked" }, form);
+/** Show a modal dialog; resolves to whether it was accepted. */
+export function confirmDialog(title, parts, { yes, no, danger = false }) {
+  const accept = h(danger ? "button.danger" : "button.primary", { type: "submit" }, yes);
+  const decline = h("button.quiet", { type: "button", click: () => dialog.close() }, no);
+  const heading = h("h2", { id: "dialog-title" }, title);
+  const form = h("form", { submit }, heading, ...parts, h("div.buttons", decline, accept));
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
   function submit(event) {
     event.preventDefault();
     dialog.close("yes");

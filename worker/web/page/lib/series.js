@@ -1,60 +1,59 @@
-// A figure over the course of a training, in a bounded number of points however long it takes.
+// Time series with a bounded number of points, however long a training takes.
 
-/** Most points of one curve. */
-const MOST = 2000;
+const MAX_POINTS = 2000;
 
 /**
  * Points (x, values...); when there are too many, two neighbours become their mean.
- * What was trained again after a kill is kept apart, as lost.
+ * Points that were trained again after a kill are kept apart, as discarded.
  */
-export class Curve {
+export class Series {
   #points = [];
-  #each = 1; // added points that make up one kept point
+  #perPoint = 1; // added points that make up one kept point
 
-  /** Add a point; `values` has one number, or null, for each figure of the curve. */
+  /** Add a point; `values` has one number, or null, for each figure of the series. */
   add(x, values) {
     const last = this.#points.at(-1);
-    if (last && !last.lost && x <= last.x) this.goBack(x, { inclusive: true });
-    if (last && !last.lost && last.count < this.#each) merge(last, { x, values, count: 1 });
-    else this.#points.push({ x, values: [...values], count: 1, lost: false });
-    if (this.#points.length > MOST) this.#thin();
+    if (last && !last.discarded && x <= last.x) this.rewind(x, { inclusive: true });
+    if (last && !last.discarded && last.count < this.#perPoint) merge(last, { x, values, count: 1 });
+    else this.#points.push({ x, values: [...values], count: 1, discarded: false });
+    if (this.#points.length > MAX_POINTS) this.#thin();
   }
 
-  /** Note that the training has gone back to `x`: what was drawn behind it is trained again. */
-  goBack(x, { inclusive = false } = {}) {
-    const behind = this.#points.filter((point) => !point.lost && (inclusive ? point.x >= x : point.x > x));
-    if (!behind.length) return;
-    for (const point of behind) point.lost = true;
-    // A gap keeps this lost piece apart from the next one.
-    const gap = { x: behind.at(-1).x + 1e-9, values: behind[0].values.map(() => null), count: Infinity, lost: true };
-    this.#points.push(gap);
+  /** Discard the points after `x`: the training restarts there. */
+  rewind(x, { inclusive = false } = {}) {
+    const after = this.#points.filter((point) => !point.discarded && (inclusive ? point.x >= x : point.x > x));
+    if (!after.length) return;
+    for (const point of after) point.discarded = true;
+    // A gap separates this discarded piece from the next one.
+    const values = after[0].values.map(() => null);
+    this.#points.push({ x: after.at(-1).x + 1e-9, values, count: Infinity, discarded: true });
   }
 
-  /** Return [xs, ys] of one figure, ascending; of the pieces that count, or of the lost ones. */
-  line(figure, { lost = false } = {}) {
-    const points = this.#points.filter((point) => point.lost === lost).sort((a, b) => a.x - b.x);
+  /** Return [xs, ys] of one figure, ascending; of the current points, or of the discarded ones. */
+  line(figure, { discarded = false } = {}) {
+    const points = this.#points.filter((point) => point.discarded === discarded).sort((a, b) => a.x - b.x);
     return [points.map((point) => point.x), points.map((point) => point.values[figure])];
   }
 
   /** The newest point, with x and values; undefined when there is none. */
   get last() {
-    return this.#points.findLast((point) => !point.lost);
+    return this.#points.findLast((point) => !point.discarded);
   }
 
   #thin() {
     const kept = [];
     for (const point of this.#points) {
       const before = kept.at(-1);
-      const fits = before && before.lost === point.lost && before.count + point.count <= 2 * this.#each;
+      const fits = before && before.discarded === point.discarded && before.count + point.count <= 2 * this.#perPoint;
       if (fits) merge(before, point);
       else kept.push(point);
     }
     this.#points = kept;
-    this.#each *= 2;
+    this.#perPoint *= 2;
   }
 }
 
-/** Make `point` the mean of itself and the one behind it. */
+/** Make `point` the mean of itself and the next one. */
 function merge(point, next) {
   const count = point.count + next.count;
   point.values = point.values.map((value, index) => {

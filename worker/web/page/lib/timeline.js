@@ -1,14 +1,14 @@
-// What is known of a job: its events, each taken once and in order.
+// The state of a job from its events, each applied once and in order.
 
-import { Curve } from "./series.js";
-import { planOf } from "./format.js";
+import { planOf } from "./plan_text.js";
+import { Series } from "./series.js";
 
-/** Newest comparisons of a prediction that are kept. */
-const CHECKS = 6;
-/** Newest turning points that are kept. */
-const MOMENTS = 300;
-/** Events that a person wants to read; of the others the newest says it all. */
-const TELLING = new Set([
+/** Newest predictions that are kept. */
+const MAX_CHECKS = 6;
+/** Newest events that are kept for the list. */
+const MAX_LISTED = 300;
+/** Events that are listed; of the others only the newest is shown. */
+const LISTED = new Set([
   "job_started",
   "resource_limits",
   "dataset_ready",
@@ -22,52 +22,52 @@ const TELLING = new Set([
   "job_failed",
   "job_cancelled",
 ]);
-/** Events that are no news to a later attempt. */
-const OF_AN_ATTEMPT = ["progress", "epoch_done", "checkpoint_saved", "training_done", "job_failed", "job_cancelled"];
+/** Events that say nothing about a later attempt. */
+const PER_ATTEMPT = ["progress", "epoch_done", "checkpoint_saved", "training_done", "job_failed", "job_cancelled"];
 
-export class Story {
+export class JobTimeline {
   attempt = 0;
   /** The newest event of each type. */
   latest = {};
   /** The newest event of all. */
   newest = null;
-  /** The plan that the training runs under now. */
+  /** The current plan of the training. */
   plan = null;
   trials = [];
   checks = [];
-  moments = [];
-  /** Most MiB that were seen in use in the container. */
+  listed = [];
+  /** Peak memory use of the container in MiB. */
   memoryPeak = 0;
   /** Loss, accuracy and samples/s of the training steps, by epochs trained. */
-  training = new Curve();
+  training = new Series();
   /** Loss and accuracy on the validation samples, by epoch. */
-  validation = new Curve();
-  /** Where the training went on after an interruption: {x, words}. */
-  marks = [];
-  #taken = new Map(); // attempt -> the last of its events that was taken
-  #goesOn = null; // the mark of the place where the next steps begin
+  validation = new Series();
+  /** Where the training resumed after an interruption: {x, label}. */
+  resumes = [];
+  #applied = new Map(); // attempt -> its last applied event
+  #resume = null; // the place where the next steps begin
   #steps = 0; // of an epoch
 
-  /** Take an event; returns whether it was new: after a reconnection, or when Redis lost its data, some come twice. */
-  take(event) {
-    const last = this.#taken.get(event.attempt);
+  /** Apply an event; returns false for a duplicate, which a reconnection or a data loss of Redis may cause. */
+  apply(event) {
+    const last = this.#applied.get(event.attempt);
     if (last && event.seq <= last.seq && event.ts <= last.ts) return false;
-    this.#taken.set(event.attempt, event);
-    if (event.attempt > this.attempt) this.#begin(event.attempt);
+    this.#applied.set(event.attempt, event);
+    if (event.attempt > this.attempt) this.#beginAttempt(event.attempt);
     this.latest[event.type] = this.newest = event;
-    this.#fold(event);
-    if (TELLING.has(event.type)) this.moments.push(event);
-    if (this.moments.length > MOMENTS) this.moments.shift();
+    this.#update(event);
+    if (LISTED.has(event.type)) this.listed.push(event);
+    if (this.listed.length > MAX_LISTED) this.listed.shift();
     return true;
   }
 
-  #begin(attempt) {
-    if (this.attempt > 0) this.#goesOn = { x: 0, words: `attempt ${attempt}` };
+  #beginAttempt(attempt) {
+    if (this.attempt > 0) this.#resume = { x: 0, label: `attempt ${attempt}` };
     this.attempt = attempt;
-    for (const type of OF_AN_ATTEMPT) delete this.latest[type];
+    for (const type of PER_ATTEMPT) delete this.latest[type];
   }
 
-  #fold(event) {
+  #update(event) {
     switch (event.type) {
       case "calibration_trial":
         this.trials = [...this.trials.filter((trial) => trial.attempt === event.attempt), event];
@@ -80,15 +80,15 @@ export class Story {
         this.plan = { ...this.plan, [event.field]: event.after };
         break;
       case "prediction_checked":
-        this.checks = [...this.checks, event].slice(-CHECKS);
+        this.checks = [...this.checks, event].slice(-MAX_CHECKS);
         break;
       case "job_resumed": {
         const x = event.epochs_done + (this.#steps ? event.steps_done / this.#steps : 0);
-        this.#goesOn = { x, words: this.#goesOn?.words ?? "resumed" };
+        this.#resume = { x, label: this.#resume?.label ?? "resumed" };
         break;
       }
       case "progress":
-        this.#progress(event);
+        this.#addProgress(event);
         break;
       case "epoch_done":
         this.validation.add(event.epoch, [event.val_loss ?? null, event.val_acc ?? null]);
@@ -96,12 +96,12 @@ export class Story {
     }
   }
 
-  #progress(event) {
-    if (this.#goesOn) {
-      this.training.goBack(this.#goesOn.x);
-      this.validation.goBack(this.#goesOn.x);
-      this.marks.push(this.#goesOn);
-      this.#goesOn = null;
+  #addProgress(event) {
+    if (this.#resume) {
+      this.training.rewind(this.#resume.x);
+      this.validation.rewind(this.#resume.x);
+      this.resumes.push(this.#resume);
+      this.#resume = null;
     }
     this.#steps = event.steps;
     const x = event.epoch - 1 + event.step / Math.max(1, event.steps);

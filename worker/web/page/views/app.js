@@ -1,41 +1,40 @@
-// The page: which view the address names, and what happens when it cannot be shown.
+// The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job.
 
 import { Problem } from "../lib/api.js";
+import { STATUSES, errorMessage } from "../lib/components.js";
 import { Connection } from "../lib/connection.js";
 import { fill, h } from "../lib/dom.js";
-import { showJob, showNoJob } from "./job.js";
-import { STATUSES, showJobs } from "./jobs.js";
-import { trouble } from "../lib/components.js";
+import { showJob, showJobError } from "./job.js";
+import { showJobs } from "./jobs.js";
 
 const main = document.querySelector("main");
 const connection = new Connection(document.querySelector("#connection"));
-let leave = new AbortController();
+let current = new AbortController();
 
-/** Show what the address names: #/ or #/?status=failed or #/jobs/<id>. */
-async function enter(moved) {
-  leave.abort();
-  leave = new AbortController();
-  const { signal } = leave;
+async function route(moveFocus) {
+  current.abort();
+  current = new AbortController();
+  const { signal } = current;
   connection.clear();
   const [path, query] = location.hash.slice(1).split("?");
-  const id = jobIn(path);
-  const asked = new URLSearchParams(query).get("status");
-  const status = STATUSES.includes(asked) ? asked : null;
+  const id = jobIdOf(path);
+  const given = new URLSearchParams(query).get("status");
+  const status = STATUSES.includes(given) ? given : null;
   try {
-    const shown =
+    const view =
       id === null ? showJobs(main, status, { connection, signal }) : showJob(main, id, { connection, signal });
-    if (moved) main.querySelector("h1")?.focus();
-    await shown;
+    if (moveFocus) main.querySelector("h1")?.focus();
+    await view;
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof Problem)) throw error;
     if (error.status === 401) showLocked();
-    else if (id === null) fill(main, trouble("The jobs cannot be shown", error.message));
-    else showNoJob(main, error);
+    else if (id === null) fill(main, errorMessage("The jobs cannot be shown", error.message));
+    else showJobError(main, id, error);
   }
 }
 
-function jobIn(path) {
+function jobIdOf(path) {
   const [, id] = path.match(/^\/jobs\/([^/]+)$/) ?? [];
   if (id === undefined) return null;
   try {
@@ -46,9 +45,9 @@ function jobIn(path) {
 }
 
 function showLocked() {
-  const button = h("button", { type: "button", class: "primary", click: () => enter(false) }, "Enter the token");
-  fill(main, trouble("This service is locked", "Its jobs are shown to whoever has its token.", h("p", {}, button)));
+  const button = h("button.primary", { type: "button", click: () => route(false) }, "Enter the token");
+  fill(main, errorMessage("This service is locked", "Its jobs are shown once the token is entered.", h("p", button)));
 }
 
-addEventListener("hashchange", () => enter(true));
-enter(false);
+addEventListener("hashchange", () => route(true));
+route(false);

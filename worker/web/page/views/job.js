@@ -1,14 +1,14 @@
-// Following one job: its state every few seconds, its events as they come.
+// One job: polls its state and follows its events.
 
 import { Problem, follow, request } from "../lib/api.js";
+import { backToJobs, errorMessage, isActive, loading } from "../lib/components.js";
 import { fill, h } from "../lib/dom.js";
-import { backToJobs, goesOn, trouble } from "../lib/components.js";
-import { Story } from "../lib/timeline.js";
-import { View } from "./job_view.js";
+import { JobTimeline } from "../lib/timeline.js";
+import { JobView } from "./job_view.js";
 
-const EVERY = 5000;
-/** Event type -> status that it brings about. */
-const STATUS = {
+const POLL_INTERVAL_MS = 5000;
+/** Event type -> the status that it sets; the same as `STATUS_BY_EVENT` of the service. */
+const STATUS_BY_EVENT = {
   job_started: "running",
   training_done: "finished",
   job_failed: "failed",
@@ -19,81 +19,73 @@ const STATUS = {
 /** Show the job `id` in `place` until `signal` is aborted. */
 export async function showJob(place, id, { connection, signal }) {
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
-  const story = new Story();
-  const reached = { lastId: "" };
+  const timeline = new JobTimeline();
+  const cursor = { lastId: "" };
   let view = null;
-  let following = false;
+  let isFollowing = false;
   document.title = `${id} - preflight`;
-  fill(
-    place,
-    backToJobs(),
-    h("header", { class: "job-head" }, h("h1", { tabindex: "-1" }, id)),
-    h("p", { class: "loading", role: "status" }, "Asking for the job…"),
-  );
+  fill(place, backToJobs(), h("header.job-head", h("h1", { tabindex: "-1" }, id)), loading("Loading job…"));
+
+  function onEvents(events) {
+    const applied = events.filter((event) => timeline.apply(event));
+    const change = applied.findLast((event) => event.type in STATUS_BY_EVENT);
+    if (change) {
+      view.state = { ...view.state, ...change, status: STATUS_BY_EVENT[change.type] };
+      connection.retryNow(); // the service knows more about the job
+    }
+    view.draw();
+  }
+
+  async function followOnce(onAnswer) {
+    const onComment = (text) => {
+      if (text !== "redis is away") onAnswer();
+      else connection.report("events", new Problem(503, "redis_unreachable", "The service cannot reach Redis."));
+    };
+    const onAnswered = (events) => {
+      onAnswer();
+      onEvents(events);
+    };
+    await follow(`${path}/events`, cursor, { signal, onComment, onEvents: onAnswered });
+    return true;
+  }
 
   async function followEvents() {
-    following = true;
-    const heard = (events) => {
-      const fresh = events.filter((event) => story.take(event));
-      const turn = fresh.findLast((event) => event.type in STATUS);
-      if (turn) {
-        view.state = { ...view.state, ...turn, status: STATUS[turn.type] };
-        connection.hurry(); // the service knows more of it
-      }
-      view.draw();
-    };
-    await connection.keepAt(
-      "events",
-      async (answered) => {
-        const remark = (text) => {
-          if (text !== "redis is away") answered();
-          else connection.report("events", new Problem(503, "redis_unreachable", "The service cannot reach Redis."));
-        };
-        await follow(`${path}/events`, reached, {
-          signal,
-          remark,
-          heard: (events) => {
-            answered();
-            heard(events);
-          },
-        });
-        return true;
-      },
-      { every: 0, signal },
-    );
-    following = false;
-    connection.hurry(); // the state has the result
+    isFollowing = true;
+    try {
+      await connection.poll("events", followOnce, { every: 0, signal });
+      connection.retryNow(); // the state now has the result
+    } catch (problem) {
+      // Every other permanent error of the stream is raised by the next request for the state, too.
+      if (problem.reason === "unreadable_events") connection.report("events", problem);
+    }
+    isFollowing = false;
   }
 
-  function refused(problem) {
-    following = false;
-    // Whatever else is refused to followEvents() for good is refused to the next request here as well.
-    if (problem.reason === "unreadable_events") connection.report("events", problem);
+  async function refresh() {
+    const state = await request(path, { signal });
+    const isFirst = !view;
+    if (isFirst) {
+      const hadFocus = place.contains(document.activeElement);
+      view = new JobView(id, timeline, path);
+      fill(place, view.element);
+      if (hadFocus) place.querySelector("h1").focus();
+    }
+    view.state = state;
+    view.draw();
+    if (!isFollowing && (isFirst || isActive(state))) followEvents();
   }
 
-  signal.addEventListener("abort", () => view?.end());
-  await connection.keepAt(
-    "job",
-    async () => {
-      const state = await request(path, { signal });
-      const first = !view;
-      if (first) {
-        const focused = place.contains(document.activeElement);
-        view = new View(id, story, path);
-        fill(place, view.element);
-        if (focused) place.querySelector("h1").focus();
-      }
-      view.state = state;
-      view.draw();
-      if (!following && (first || goesOn(state))) followEvents().catch(refused);
-    },
-    { every: EVERY, signal },
-  );
+  signal.addEventListener("abort", () => view?.close());
+  await connection.poll("job", refresh, { every: POLL_INTERVAL_MS, signal });
 }
 
 /** Show why a job cannot be shown. */
-export function showNoJob(place, problem) {
+export function showJobError(place, id, problem) {
   document.title = "preflight";
-  const title = problem.status === 404 ? "There is no such job" : "This job cannot be shown";
-  fill(place, backToJobs(), trouble(title, problem.message));
+  const missing = [h("code", id), " is not in this queue; finished jobs are kept for a week."];
+  const message =
+    problem.status === 404
+      ? errorMessage("There is no such job", missing)
+      : errorMessage("This job cannot be shown", problem.message);
+  fill(place, backToJobs(), message);
 }

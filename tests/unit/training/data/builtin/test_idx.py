@@ -19,7 +19,6 @@ from training.errors import DatasetError
 
 
 def arrays_of(dtype: str) -> st.SearchStrategy[npt.NDArray[np.generic]]:
-    """Return a strategy for small arrays of a stored type."""
     shapes = hnp.array_shapes(max_dims=idx.MAX_DIMENSIONS, max_side=6)
     return hnp.arrays(np.dtype(dtype), shapes)
 
@@ -29,7 +28,6 @@ PACKED = gzip.compress(THREE_LABELS, mtime=0)
 
 
 def encoded(array: npt.NDArray[np.generic]) -> bytes:
-    """Return `array`, of one of the stored types, as an IDX file."""
     codes = {np.dtype(name): code for code, name in idx.TYPES.items()}
     magic = bytes([0, 0, codes[array.dtype], array.ndim])
     return magic + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
@@ -123,14 +121,7 @@ def test_each_defect_of_a_raw_file_is_named(tmp_path: Path, data: bytes, says: s
 
 @pytest.mark.parametrize(
     "data",
-    [
-        THREE_LABELS,
-        PACKED[:-1],
-        PACKED[:-9],
-        PACKED[:5],
-        PACKED[:-8] + bytes(8),
-        PACKED + b"garbage",
-    ],
+    [THREE_LABELS, PACKED[:-1], PACKED[:-9], PACKED[:5], PACKED[:-8] + bytes(8), PACKED + b"garbage"],
     ids=["not gzip", "end cut", "checksum cut", "header cut", "checksum zeroed", "garbage after"],
 )
 def test_each_defect_of_a_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:

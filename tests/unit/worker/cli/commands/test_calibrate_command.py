@@ -1,7 +1,4 @@
-"""`preflight calibrate` and `preflight cache`: what they print of a finding that the cache holds, and what they refuse.
-
-Nothing is measured here: a finding made by hand lies in the cache for the job that is asked for.
-"""
+"""`preflight calibrate` and `preflight cache` on a cached result; nothing is measured here."""
 
 import json
 import subprocess
@@ -10,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import assert_one_sentence, run
 from findings import FINDING, doubtful
 from pydantic import JsonValue, TypeAdapter
 
@@ -20,10 +17,10 @@ from calibration.result import Trial
 from training.config.spec import DEFAULTS
 from training.data.prepare import prepare
 from training.system.resources import detect
-from worker.cli import main
-from worker.cli.formatting.choices import ago, describe
+from worker.cli.formatting.events import format_event
 from worker.config.settings import load
-from worker.jobs.pipeline import told
+from worker.jobs.stages.payloads import trial_payload
+from worker.report.numbers import format_age, plural
 from worker.wire import EVENT, JOB_TYPE, CalibrationTrial, parse_job
 
 JOB: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "digits", "model": "cnn"}
@@ -33,18 +30,12 @@ ELSEWHERE = Signature(
     hardware={}, limits={"cores": 4, "memory_bytes": 1 << 30}, software={},
     workload={"dataset": "mnist\x1b[2J", "model": "resnet18", "batch_size": 64}, search={},
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has directories of its own."""
-    for name in ("DATA", "ARTIFACT", "CACHE", "STATE"):
-        monkeypatch.setenv(f"PREFLIGHT_{name}_DIR", str(tmp_path / name.lower()))
+pytestmark = pytest.mark.usefixtures("command_environment")
 
 
 @pytest.fixture
-def cache() -> PlanCache:
-    """The cache of the commands, with a finding for the default job on digits, in this container."""
+def cache(command_environment: None) -> PlanCache:  # noqa: ARG001 - it sets the directories
+    """The cache of the commands, with a result for the default job on digits, in this container."""
     settings = load()
     store = prepare("digits", settings.data_dir, settings.cache_dir, download=False)
     job, resources = parse_job(JOB), detect()
@@ -54,21 +45,9 @@ def cache() -> PlanCache:
     return cache
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
-
-
-def refused(*arguments: str) -> str:
-    """Return the one sentence on stderr with which a command ends as bad input, having printed nothing."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
-
-
 @pytest.mark.usefixtures("cache")
 def test_json_is_one_object_with_everything() -> None:
-    """Also on a hit: the trials are those that the cache kept."""
+    """On a hit it has the cached trials."""
     result = run(*CALIBRATE, "--json")
     assert result.exit_code == 0, result.stderr
     (line,) = result.stdout.splitlines()
@@ -85,8 +64,8 @@ def test_json_is_one_object_with_everything() -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_log_tells_what_is_known_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event of the winner has interval, confidence and memory of the finding in the cache."""
+def test_the_log_has_the_cached_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event `calibration_winner` has interval, confidence and memory of the cached result."""
     monkeypatch.setenv("PREFLIGHT_LOG_FORMAT", "json")
     records = [json.loads(line) for line in run(*CALIBRATE, "--json").stderr.splitlines()]
     (winner,) = [record for record in records if record["message"] == "calibration_winner"]
@@ -95,10 +74,12 @@ def test_the_log_tells_what_is_known_of_the_plan(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_trial_becomes_an_event() -> None:
-    """Each trial of a finding, as the search tells it: what the wire format has no field for is left out."""
+    """Fields of a trial that the wire format does not have are left out."""
     spec = parse_job(JOB).spec()
     head = {"type": "calibration_trial", "seq": 1, "job_id": "j", "attempt": 1, "ts": 1.0}
-    events = [EVENT.validate_python({**head, **told(spec, TRIAL.dump_python(trial))}) for trial in FINDING.trials]
+    events = [
+        EVENT.validate_python({**head, **trial_payload(spec, TRIAL.dump_python(trial))}) for trial in FINDING.trials
+    ]
     own, won, *_, skipped = events
     assert isinstance(own, CalibrationTrial)
     assert (own.won, own.verdict, own.samples_per_s) == (False, "own", spec.batch_size / 0.02)
@@ -106,7 +87,7 @@ def test_a_trial_becomes_an_event() -> None:
     assert (won.won, won.ratio, won.low, won.peak_bytes, won.allocator) == (True, 1.6, 1.55, 420 << 20, "tuned")
     assert isinstance(skipped, CalibrationTrial)
     assert (skipped.knob, skipped.samples_per_s, skipped.compile) == ("compile", None, True)
-    assert [describe(event) for event in (won, skipped)] == [
+    assert [format_event(event) for event in (won, skipped)] == [
         "trial       10,240 samples/s 1.60x  won      2 threads float32 contiguous tuned malloc micro-batch 128",
         "trial                               skipped  2 threads bfloat16 channels_last tuned malloc micro-batch 128 "
         "compiled no compiler is installed",
@@ -114,16 +95,16 @@ def test_a_trial_becomes_an_event() -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_explain_tells_how_it_came_to_that() -> None:
-    """The container, the user's plan, each trial with its reason, memory, confirmation, prediction, cache."""
+def test_explain_prints_everything() -> None:
+    """Container, baseline, each trial with its reason, memory, confirmation, prediction, cache."""
     text = run(*CALIBRATE, "--explain").stdout
     for words in (
-        "processors   ", "memory limit ", f"cnn on digits, {DEFAULTS.epochs} epoch(s)", "hit, measured ",
+        "cpu          ", "memory limit ", f"cnn on digits, {plural(DEFAULTS.epochs, 'epoch')}", "hit, measured ",
         "your plan    2 threads float32 contiguous default malloc micro-batch 128", "tuned malloc", "1.60x  1.55-1.66",
-        "bfloat16, channels_last", "surely slower, given up early (3 steps)", "no compiler is installed",
-        "disturbed, measured by an earlier calibration", "230 MiB + 1.250 MiB a sample",
-        "predicted 390 MiB, measured 380 MiB, fits", "max_feasible micro-batch 128, the whole effective batch",
-        "2.02x (1.93-2.11) against your plan", "4.30 s an epoch (4.10-4.50)", "confidence   high",
+        "bfloat16, channels_last", "slower (95 %), stopped early (3 steps)", "no compiler is installed",
+        "disturbed, measured by an earlier calibration", "230 MiB + 1.250 MiB per sample",
+        "predicted 390 MiB, measured 380 MiB, within the limit", "max_feasible micro-batch 128, the whole batch",
+        "2.02x (1.93-2.11) against your plan", "4.30 s per epoch (4.10-4.50)", "confidence   high",
         "14.2 s of 45 s allowed",
     ):  # fmt: skip
         assert words in text, words
@@ -132,17 +113,17 @@ def test_explain_tells_how_it_came_to_that() -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_the_short_text_has_trials_plan_and_prediction() -> None:
-    """Without an option."""
+    """The default output."""
     text = run(*CALIBRATE).stdout
     assert "won        5.38 s/epoch  1.60x  2 threads float32 contiguous tuned malloc micro-batch 128" in text
     assert "plan       2 threads bfloat16 channels_last tuned malloc micro-batch 128" in text
-    assert "4.30 s an epoch (4.10-4.50)" in text
+    assert "4.30 s per epoch (4.10-4.50)" in text
 
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("form", ["--explain", "--json", None])
 def test_without_a_measurement_there_is_still_a_plan(form: str | None) -> None:
-    """Calibration is off: the user's own plan, and why."""
+    """Calibration is off: the job's own plan and the reason."""
     result = run(*CALIBRATE, "--no-calibrate", *([form] if form else []))
     assert result.exit_code == 0
     assert "calibration is off" in result.stdout
@@ -151,8 +132,8 @@ def test_without_a_measurement_there_is_still_a_plan(form: str | None) -> None:
         assert (found["trials"], found["confidence"], found["max_feasible"], found["cache"]) == ([], None, None, "off")
 
 
-def test_a_doubtful_finding_is_explained_too(cache: PlanCache) -> None:
-    """Neither memory nor confirmation: said, and null in JSON."""
+def test_a_result_without_memory_and_confirmation_is_explained(cache: PlanCache) -> None:
+    """Both are null in JSON."""
     (entry,) = cache.entries()
     path = entry.path
     kept = json.loads(path.read_text())
@@ -160,7 +141,7 @@ def test_a_doubtful_finding_is_explained_too(cache: PlanCache) -> None:
     other.put(ELSEWHERE, doubtful())
     path.write_text(json.dumps({**kept, "finding": json.loads(other.entries()[0].path.read_text())["finding"]}))
     text = run(*CALIBRATE, "--explain").stdout
-    assert "memory       not looked at" in text
+    assert "memory       not measured" in text
     assert "confirmed    nothing" in text
     assert json.loads(run(*CALIBRATE, "--json").stdout)["max_feasible"] is None
 
@@ -168,34 +149,20 @@ def test_a_doubtful_finding_is_explained_too(cache: PlanCache) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--knobs", "threads,precison"], "did you mean 'precision'"),
-        (["--knobs", "gpu"], "one of 'allocator', 'precision', 'threads'"),
-        (["--knobs", ""], "calibration_knobs.0 is ''"),
-        (["--knobs", "own"], "calibration_knobs.0 is 'own'"),
-        (["--calibration-samples", "0"], "calibration_samples is 0, but must be at least 1"),
-        (["--calibration-seconds", "0"], "calibration_seconds is 0, but must be more than 0"),
-        (["--calibration-seconds", "-3"], "calibration_seconds is -3, but must be more than 0"),
-        (["--calibration-seconds", "long"], "calibration_seconds is 'long', but must be a number"),
         (["--report", "nowhere/page.html"], "--report nowhere/page.html cannot be written"),
         (["--report", "x" * 300], "cannot be written"),
         (["--report", "."], "--report . cannot be written"),
         (["--report", "page.html", "--no-calibrate"], "calibration is off"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_2(arguments: list[str], words: str) -> None:
-    """Before anything is looked at or measured."""
-    assert words in refused("calibrate", *arguments)
-
-
-@pytest.mark.parametrize("command", ["train", "enqueue"])
-def test_every_command_that_takes_a_job_takes_the_knobs(command: str) -> None:
-    """They are fields of the job."""
-    assert "did you mean 'threads'" in refused(command, "--knobs", "thread")
+def test_an_impossible_report_exits_with_2(arguments: list[str], words: str) -> None:
+    """Before anything is measured."""
+    assert words in assert_one_sentence(run("calibrate", *arguments), 2)
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_report_is_written_whole(tmp_path: Path) -> None:
-    """Beside what is printed; and over an older one."""
+def test_the_report_replaces_an_older_one(tmp_path: Path) -> None:
+    """Atomically, beside the printed result."""
     page = tmp_path / "page.html"
     page.write_text("older")
     result = run(*CALIBRATE, "--json", "--report", str(page))
@@ -208,16 +175,16 @@ def test_the_report_is_written_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_report_that_cannot_be_written_in_the_end_is_bad_input(tmp_path: Path) -> None:
-    """The plan is printed all the same; no name is left for the file that is written first."""
+def test_an_unwritable_report_exits_with_2(tmp_path: Path) -> None:
+    """The plan is printed; the temporary file's name is too long."""
     result = run(*CALIBRATE, "--json", "--report", str(tmp_path / ("x" * 250)))
     assert result.exit_code == 2
     assert json.loads(result.stdout)["cache"] == "hit"
     assert "cannot be written (File name too long); name another file" in result.stderr
 
 
-def test_the_list_shows_what_is_kept(cache: PlanCache) -> None:
-    """Aligned, the newest first, with what cannot serve at the end; nothing that a terminal would act on."""
+def test_the_list_shows_the_entries(cache: PlanCache) -> None:
+    """Newest first, unusable entries last, control characters escaped."""
     cache.put(ELSEWHERE, doubtful())
     (load().cache_dir / "plans" / "feedbeef.json").write_text("{")
     head, first, second, last = run("cache", "list").stdout.splitlines()
@@ -232,7 +199,7 @@ def test_the_list_shows_what_is_kept(cache: PlanCache) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_the_list_as_json() -> None:
-    """One object a line, the whole key in each."""
+    """One object per line with the whole key."""
     (load().cache_dir / "plans" / "feedbeef.json").write_text("{")
     kept, damaged = map(json.loads, run("cache", "list", "--json").stdout.splitlines())
     assert (kept["dataset"], kept["model"], kept["predicted_epoch_s"]) == ("digits", "cnn", 4.3)
@@ -242,7 +209,7 @@ def test_the_list_as_json() -> None:
 
 
 def test_an_expired_entry_is_listed_as_such(cache: PlanCache) -> None:
-    """It serves no more, but it is there."""
+    """It is not used any more."""
     (entry,) = cache.entries()
     old = {**json.loads(entry.path.read_text()), "created": time.time() - 8 * 86_400}
     entry.path.write_text(json.dumps(old))
@@ -252,14 +219,14 @@ def test_an_expired_entry_is_listed_as_such(cache: PlanCache) -> None:
 
 
 def test_an_empty_cache_is_no_error() -> None:
-    """Nothing to list, nothing to clear."""
+    """It lists and clears nothing."""
     assert run("cache", "list").stdout == "no plans\n"
     assert run("cache", "list", "--json").stdout == ""
     assert run("cache", "clear").stdout == "0 cleared\n"
 
 
-def test_clear_takes_keys_or_everything(cache: PlanCache) -> None:
-    """By the key's beginning; the data sets beside the plans stay."""
+def test_clear_deletes_keys_or_everything(cache: PlanCache) -> None:
+    """By prefix; the cached data sets stay."""
     cache.put(ELSEWHERE, doubtful())
     assert run("cache", "clear", ELSEWHERE.key[:12]).stdout == "1 cleared\n"
     assert [entry.key for entry in cache.entries() if entry.key == ELSEWHERE.key] == []
@@ -270,29 +237,28 @@ def test_clear_takes_keys_or_everything(cache: PlanCache) -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_clear_refuses_what_it_does_not_know() -> None:
-    """An unknown key, none, or the beginning of several: exit 2, and nothing is deleted, not even what was known."""
+def test_clear_rejects_unknown_and_ambiguous_keys() -> None:
+    """Exit code 2, and nothing is deleted, not even the known keys."""
     plans = load().cache_dir / "plans"
     for name in ("feedbeef", "feedface"):
         (plans / f"{name}.json").touch()
-    assert "key 'nope' is not in the cache" in refused("cache", "clear", "feedbeef", "nope")
-    assert "key '' is not in the cache" in refused("cache", "clear", "")
-    assert "key 'feed' begins 2 keys of the cache" in refused("cache", "clear", "feed")
+    assert "key 'nope' is not in the cache" in assert_one_sentence(run("cache", "clear", "feedbeef", "nope"), 2)
+    assert "key '' is not in the cache" in assert_one_sentence(run("cache", "clear", ""), 2)
+    assert "key 'feed' matches 2 keys of the cache" in assert_one_sentence(run("cache", "clear", "feed"), 2)
     assert len(list(plans.iterdir())) == 3
 
 
-def test_what_cannot_be_deleted_is_one_sentence_and_exit_1() -> None:
-    """A directory under the name of an entry is listed, and not cleared."""
+def test_an_undeletable_entry_exits_with_1() -> None:
+    """A directory with the name of an entry is listed and not cleared."""
     (load().cache_dir / "plans" / "feedbeef.json").mkdir(parents=True)
     assert "not a regular file" in run("cache", "list").stdout
-    result = run("cache", "clear")
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
-    assert f"the plan cache in {load().cache_dir} cannot be read or cleared" in result.stderr
+    error = assert_one_sentence(run("cache", "clear"), 1)
+    assert f"the plan cache in {load().cache_dir} cannot be read or cleared" in error
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_hit_loads_no_torch() -> None:
-    """In the process that asks: neither for the plan nor for what is printed of it."""
+    """In the process of the command."""
     program = (
         "import sys; from click.testing import CliRunner; from worker.cli import main;"
         f"done = CliRunner().invoke(main, {[*CALIBRATE, '--explain']!r});"
@@ -308,4 +274,4 @@ def test_a_hit_loads_no_torch() -> None:
 )
 def test_ages_are_short(seconds: float, words: str) -> None:
     """In the largest unit of which there are two."""
-    assert ago(seconds) == words
+    assert format_age(seconds) == words

@@ -1,132 +1,112 @@
-"""The live view: what it shows of a job at each stage, in terminals narrow and wide."""
+"""The live view at each stage of a job, in narrow and wide terminals."""
 
 import io
 import sys
 
 import pytest
+from job_events import START, done, event, progress, started
 from pydantic import JsonValue
 from rich.console import Console
 
-from worker.cli.app import _terminal
-from worker.cli.watch.braille import MOST, Curve, draw
-from worker.cli.watch.live import picture
-from worker.cli.watch.timeline import Story
+from worker.cli.watch import live_view
+from worker.cli.watch.braille import MAX_POINTS, Curve, draw
+from worker.cli.watch.layout import render
+from worker.cli.watch.timeline import JobTimeline
 from worker.client import Silence
-from worker.wire import EVENT, AnyEvent
+from worker.wire import AnyEvent
 
 PLAN: dict[str, JsonValue] = {
     "threads": 2, "interop": 1, "micro_batch": 64, "precision": "bfloat16", "memory_format": "channels_last",
     "allocator": "tuned",
 }  # fmt: skip
-NOW = 1_000_100.0
-
-
-def event(kind: str, attempt: int = 1, seq: int = 1, ts: float = 1_000_000.0, **fields: JsonValue) -> AnyEvent:
-    header = {"type": kind, "job_id": "job", "attempt": attempt, "seq": seq, "ts": ts}
-    plan = PLAN if kind.startswith("calibration") else {}
-    return EVENT.validate_python({**header, **plan, **fields})
-
-
-def started(worker: str = "host.7", attempt: int = 1) -> AnyEvent:
-    return event("job_started", attempt, dataset="digits", model="cnn", epochs=4, batch_size=128, worker=worker)
-
-
-def progress(epoch: int, step: int, loss: float = 0.5, accuracy: float = 0.9) -> AnyEvent:
-    return event("progress", epoch=epoch, epochs=4, step=step, steps=100, loss=loss, accuracy=accuracy,
-                 samples_per_s=12_345.6, eta_s=75.0)  # fmt: skip
-
-
 BEGINNING = [
     started(),
     event("resource_limits", cpu_cores=2, quota=1.5, memory_mb=1024, source="cgroup"),
     event("dataset_ready", dataset="digits", train_samples=1500, test_samples=297, seconds=0.1),
 ]
 CALIBRATED = [
-    event("calibration_trial", knob="precision", steps=8, ratio=1.9, won=True, note="", peak_bytes=400 << 20),
-    event("calibration_winner", source="measured", why="1.92x as fast as your own plan", predicted_epoch_s=4.16,
+    event("calibration_trial", **PLAN, knob="precision", steps=8, ratio=1.9, won=True, note="", peak_bytes=400 << 20),
+    event("calibration_winner", **PLAN, source="measured", why="1.92x as fast as your own plan", predicted_epoch_s=4.16,
           predicted_low_s=4.08, predicted_high_s=4.2, calibration_seconds=5, import_seconds=2, trials=9),
 ]  # fmt: skip
 CHECKED = event("prediction_checked", epoch=1, steps=100, whole=True, predicted_s=4.16, low_s=4.08, high_s=4.2,
                 measured_s=4.2, predicted_batch_s=0.04, measured_batch_s=0.04, deviation=0.01)  # fmt: skip
-DONE = event("training_done", ts=1_000_060.0, test_accuracy=0.9876, test_loss=0.1, epochs=4, best_epoch=4,
-             stopped_early=False, train_seconds=55, samples_per_s=12_345, measured_epoch_s=4.2, artifact="/models/job",
-             model_sha256="0" * 64)  # fmt: skip
 
 
-def shown(*events: AnyEvent | Silence, width: int = 80, height: int = 50, story: Story | None = None) -> str:
-    """Return the picture after these events, as the lines of a terminal."""
-    told = story or Story("job")
+def shown(*events: AnyEvent | Silence, width: int = 80, height: int = 50, timeline: JobTimeline | None = None) -> str:
+    """Return the drawing after these events."""
+    shown = timeline or JobTimeline("job")
     for one in events:
-        told.hear(one)
+        shown.apply(one)
     console = Console(file=io.StringIO(), width=width, force_terminal=True, markup=False, emoji=False, highlight=False)
-    return picture(told, console, height, now=NOW).plain
+    return render(shown, console, height, now=START + 100).plain
 
 
-def test_a_waiting_job_says_how_many_are_before_it() -> None:
-    """Where that is known."""
-    assert "waits in the queue, 3 before it" in shown(story=Story("job", before=3))
-    assert "it is the next" in shown(story=Story("job", before=0))
-    assert shown().splitlines()[1] == "waits in the queue"
+def test_a_queued_job_shows_its_position() -> None:
+    """Where it is known."""
+    assert "queued, 3 jobs ahead" in shown(timeline=JobTimeline("job", jobs_ahead=3))
+    assert "queued, 1 job ahead" in shown(timeline=JobTimeline("job", jobs_ahead=1))
+    assert "queued, next in line" in shown(timeline=JobTimeline("job", jobs_ahead=0))
+    assert shown().splitlines()[1] == "queued"
 
 
-def test_each_stage_is_told() -> None:
-    """From the data set to the last test."""
-    assert "the data set is being prepared" in shown(BEGINNING[0])
-    assert "a plan is being chosen" in shown(*BEGINNING)
-    assert "1 tried, the best 1.90x as fast as the job's own" in shown(*BEGINNING, CALIBRATED[0])
-    assert "the training process starts" in shown(*BEGINNING, *CALIBRATED)
+def test_each_stage_is_shown() -> None:
+    """From the data set to the final test."""
+    assert "preparing the data set" in shown(BEGINNING[0])
+    assert "choosing a plan" in shown(*BEGINNING)
+    assert "1 plan tried, best 1.90x as fast as the job's own plan" in shown(*BEGINNING, CALIBRATED[0])
+    assert "starting the training process" in shown(*BEGINNING, *CALIBRATED)
     running = shown(*BEGINNING, *CALIBRATED, progress(2, 50), CHECKED)
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running
     assert " 38%" in running
     assert "2 threads bfloat16 channels_last tuned malloc micro-batch 64" in running
-    assert "4.16 s an epoch predicted (4.08-4.20); epoch 1 took 4.20 s, +1.0% beside" in running
+    assert "4.16 s per epoch predicted (4.08-4.20); epoch 1 took 4.20 s, +1.0% from" in running
     assert "400 MiB measured under this plan, 1,024 MiB allowed" in running
     assert "running 1:40" in running
     assert "testing and saving" in shown(*BEGINNING, *CALIBRATED, progress(4, 100))
 
 
-def test_the_end_is_told() -> None:
-    """With accuracy and the place of the model, or with the reason."""
-    done = shown(*BEGINNING, *CALIBRATED, progress(4, 100), DONE)
-    assert "finished 1:00" in done
-    assert "test accuracy 98.76%" in done
-    assert "/models/job/model.safetensors" in done
+def test_the_outcome_is_shown() -> None:
+    """Accuracy and path of the model, or the reason of the failure."""
+    finished = shown(*BEGINNING, *CALIBRATED, progress(4, 100), done())
+    assert "finished 1:00" in finished
+    assert "test accuracy 98.76%" in finished
+    assert "/models/job/model.safetensors" in finished
     failed = shown(*BEGINNING, event("job_failed", reason="diverged", message="the loss is nan"))
     assert "diverged: the loss is nan" in failed
     assert "cancelled" in shown(event("job_cancelled", attempt=0, seq=0, message="cancelled in the queue"))
 
 
-def test_another_worker_goes_on() -> None:
-    """A job that was interrupted waits again, and then shows its new attempt; the curve is drawn on."""
-    story = Story("job")
+def test_an_interrupted_job_is_queued_and_resumed() -> None:
+    """The new attempt is shown, and its curve replaces the old one from its first step."""
+    timeline = JobTimeline("job")
     stopped = event("job_interrupted", message="worker host.7 was told to stop")
-    assert "waits in the queue" in shown(
-        *BEGINNING, *CALIBRATED, progress(1, 50), progress(2, 50), stopped, story=story
-    )
-    again = shown(started("other.9", attempt=2), event("job_resumed", attempt=2, epochs_done=1, steps_done=0),
-                  progress(2, 10), story=story)  # fmt: skip
+    running = [*BEGINNING, *CALIBRATED, progress(1, 50), progress(2, 50)]
+    assert shown(*running, stopped, timeline=timeline).splitlines()[3] == "queued"
+    again = shown(started(attempt=2, worker="other.9"), event("job_resumed", attempt=2, epochs_done=1, steps_done=0),
+                  progress(2, 10), timeline=timeline)  # fmt: skip
     assert "attempt 2 on other.9" in again
-    assert "resumed   after epoch 1" in again
-    assert [x for x, _ in story.loss.points] == [50, 110]
+    assert "resumed   from the checkpoint after 1 epoch and 0 steps" in again
+    assert [x for x, _ in timeline.loss.points] == [50, 110]
 
 
-def test_a_job_whose_first_events_are_gone_is_shown_all_the_same() -> None:
-    """The stream is capped, and a long job says two events a second."""
+def test_a_job_is_shown_without_its_first_events() -> None:
+    """A capped stream drops them."""
     text = shown(progress(3, 50))
     assert "epoch 3/4, step 50/100" in text
     assert " 62%" in text
 
 
-def test_redis_away_is_told_and_goes() -> None:
-    """With what is the matter with it."""
+def test_an_outage_of_redis_is_shown_until_it_ends() -> None:
+    """With its cause."""
     away = Silence("cannot be reached")
     assert "waiting for Redis, which cannot be reached" in shown(*BEGINNING, away)
     assert "waiting for Redis" not in shown(*BEGINNING, away, Silence())
 
 
 @pytest.mark.parametrize("size", [(20, 6), (40, 20), (80, 24), (200, 50)])
-def test_it_fits(size: tuple[int, int]) -> None:
-    """No line is wider and no picture higher than the terminal, whatever the job says."""
+def test_the_view_fits_the_terminal(size: tuple[int, int]) -> None:
+    """In width and height, whatever the events contain."""
     width, height = size
     warnings = [event("warning", message=f"{number} " + "as slow as ever " * 40) for number in range(20)]
     text = shown(*BEGINNING, *CALIBRATED, *(progress(1, step) for step in range(1, 100)), CHECKED, *warnings,
@@ -139,8 +119,8 @@ def test_it_fits(size: tuple[int, int]) -> None:
         assert "warning   19" in text
 
 
-def test_what_terminals_act_on_is_escaped() -> None:
-    """Neither markup nor control characters of an event get through."""
+def test_control_characters_and_markup_are_escaped() -> None:
+    """In every text of an event."""
     evil = "\x1b[2J[bold]x[/bold]\u202e\r\n"
     text = shown(*BEGINNING, event("warning", message=evil), event("job_failed", reason=evil, message=evil))
     assert not set("\x1b\u202e\r") & set(text)
@@ -148,7 +128,7 @@ def test_what_terminals_act_on_is_escaped() -> None:
 
 
 class Stdout(io.StringIO):
-    """A standard output that claims to be a terminal."""
+    """A stdout that is a terminal."""
 
     encoding = "utf-8"
 
@@ -158,7 +138,7 @@ class Stdout(io.StringIO):
 
 @pytest.mark.parametrize("lacks", ["", "rich", "utf-8", "a cursor"])
 def test_a_terminal_that_cannot_show_it_gets_lines(monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
-    """Because rich is not installed, braille cannot be written, or nothing can be drawn over."""
+    """Without rich, UTF-8 or cursor control there is no live view."""
     stdout = Stdout()
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setenv("TERM", "dumb" if lacks == "a cursor" else "xterm")
@@ -167,20 +147,20 @@ def test_a_terminal_that_cannot_show_it_gets_lines(monkeypatch: pytest.MonkeyPat
         monkeypatch.delitem(sys.modules, "worker.cli.watch.live")
     if lacks == "utf-8":
         monkeypatch.setattr(Stdout, "encoding", "iso-8859-1")
-    assert (_terminal() is None) == bool(lacks)
+    assert (live_view() is None) == bool(lacks)
 
 
-def test_a_curve_stays_small() -> None:
-    """Of a long job every other point goes, and its first and last stay near the ends."""
+def test_a_curve_has_a_maximum_number_of_points() -> None:
+    """Every other point is dropped; the last one stays."""
     curve = Curve()
-    for x in range(10 * MOST):
+    for x in range(10 * MAX_POINTS):
         curve.add(x, x)
-    assert MOST // 3 < len(curve.points) <= MOST
-    assert curve.points[-1] == (10 * MOST - 1, 10 * MOST - 1)
+    assert MAX_POINTS // 3 < len(curve.points) <= MAX_POINTS
+    assert curve.points[-1] == (10 * MAX_POINTS - 1, 10 * MAX_POINTS - 1)
 
 
 def test_a_falling_line_falls() -> None:
-    """From the upper left to the lower right corner; the half that is to come is empty."""
+    """From the upper left down; the part after the last point is empty."""
     lines = draw([(0, 2.0), (50, 1.0)], end=100, width=8, height=2)
     assert lines[0][0] != "\u2800"
     assert lines[1][3:5] != "\u2800" * 2

@@ -1,0 +1,108 @@
+"""This version beside an earlier one: whole commands in turns, each version on its own code, caches and entry points.
+
+    python -m bench.versions REVISION
+
+Prints Markdown tables: medians and ranges of wall seconds, from the start of the process to its end (the worker: to its
+record `worker_started`), and of their ratios, pair by pair. A pair takes turns A B, B A.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bench.record import samples, start
+from worker.broker.embedded_redis import redis_server
+
+ROOT: Final = Path(__file__).parents[1]
+MAX_SLOWDOWN: Final = 1.05
+"""Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
+TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
+COMMANDS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
+    "worker start": (7, ("worker",)),
+    "recipe `fast`": (5, (*TRAIN, "fast")),
+    "calibration of `cnn`": (5, ("calibrate", "--force-calibration")),
+    "recipe `balanced`": (3, (*TRAIN, "balanced")),
+}
+"""Name -> pairs and arguments."""
+
+
+def main(revision: str) -> None:
+    """Print and write the comparison."""
+    record = start("versions", f"python -m bench.versions {revision}")
+    with checked_out(revision) as tree, checked_out("HEAD") as here, redis_server() as url:
+        was, now = (version_of(each) for each in (tree, here))
+        record.version = now
+        record.head("command", f"{was}, seconds", f"{now}, seconds", f"{now} / {was}", f"at most {MAX_SLOWDOWN:g}")
+        for name, (pairs, arguments) in COMMANDS.items():
+            measure = partial(seconds, arguments, url)
+            for each in (tree, here):
+                measure(each)  # data sets are prepared, bytecode is written
+            turns = [(tree, here) if number % 2 == 0 else (here, tree) for number in range(pairs)]
+            taken = [{root: measure(root) for root in turn} for turn in turns]
+            before, after = ([each[root] for each in taken] for root in (tree, here))
+            ratios = [new / old for old, new in zip(before, after, strict=True)]
+            reached = sorted(ratios)[len(ratios) // 2] <= MAX_SLOWDOWN
+            cells = (samples(before, ".2f"), samples(after, ".2f"), samples(ratios, ".3f"))
+            record.row(name, *cells, "reached" if reached else "missed")
+    record.write()
+
+
+@contextmanager
+def checked_out(revision: str) -> Iterator[Path]:
+    """Check a revision out to a temporary directory, with its entry points beside it."""
+    with tempfile.TemporaryDirectory(prefix="versions-") as scratch:
+        tree = Path(scratch)
+        archive = subprocess.Popen(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE)  # noqa: S607 - git on PATH
+        subprocess.run(["tar", "-x", "-C", scratch], stdin=archive.stdout, check=True)  # noqa: S607 - tar on PATH
+        project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+        info = tree / f"preflight_worker-{project['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        groups = ((group, points) for group, points in project["entry-points"].items())
+        (info / "entry_points.txt").write_text(
+            "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups)
+        )
+        yield tree
+
+
+def version_of(tree: Path) -> str:
+    """Return the version of a checkout."""
+    return str(tomllib.loads((tree / "pyproject.toml").read_text())["project"]["version"])
+
+
+def seconds(arguments: tuple[str, ...], url: str, tree: Path) -> float:
+    """Run a command of a checkout and return its wall seconds; the worker is stopped once it says that it started."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(tree), "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",
+        **{f"PREFLIGHT_{name}_DIR": str(tree / "bench-out" / name) for name in ("CACHE", "STATE", "ARTIFACT")},
+    }  # fmt: skip
+    command = [sys.executable, "-P", "-m", "worker.cli", *arguments]
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        last = ""
+        for last in process.stdout or ():
+            if '"worker_started"' in last:
+                taken = time.perf_counter() - began
+                process.terminate()
+                return taken
+    if process.returncode:
+        raise SystemExit(f"{' '.join(arguments)} of {version_of(tree)} exited with code {process.returncode}: {last}")
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m bench.versions REVISION")
+    main(sys.argv[1])

@@ -1,0 +1,62 @@
+"""Backend: the interface of the search to measuring processes."""
+
+from typing import Protocol
+
+from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
+from training.config.plan import Plan
+
+
+class WorkerLost(Exception):
+    """The process that measured is gone."""
+
+    def __init__(self, message: str, *, memory: bool = False) -> None:
+        super().__init__(message)
+        self.memory = memory
+        """Whether it was killed for memory, or could not get any."""
+
+
+class PlanFailed(Exception):
+    """A plan does not run; its process continues."""
+
+
+class Backend(Protocol):
+    """Where plans are measured. Every method that asks raises `WorkerLost` or `PlanFailed`."""
+
+    import_seconds: float
+    """Spent starting processes and importing torch."""
+
+    def now(self) -> float:
+        """Return the seconds since the calibration began, the starting of processes apart."""
+        ...
+
+    def limit(self, deadline: float) -> None:
+        """Have whatever is still asked for at `deadline` (as `now` counts) lose its process."""
+        ...
+
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
+        """Time steps of `samples` samples under a plan; None: whole ones."""
+        ...
+
+    def probe(self, plan: Plan) -> Probed:
+        """Look at the memory of a micro-batch."""
+        ...
+
+    def validate(self, plan: Plan, samples: int) -> Validated:
+        """Time an evaluation."""
+        ...
+
+    def check(self, plan: Plan, reference: Plan) -> Checked:
+        """Compare gradients."""
+        ...
+
+    def gauge(self, plan: Plan) -> Gauged:
+        """Time a piece of work that is the same on any machine and under any plan."""
+        ...
+
+    def isolate(self, plan: Plan) -> None:
+        """Forget what is warm beside this plan, and end the processes of other settings."""
+        ...
+
+    def restart(self, plan: Plan) -> None:
+        """End the process of the plan's setting, so that its next measurement is made in a new one."""
+        ...

@@ -1,0 +1,75 @@
+"""Candidate: a plan with its own model, trained step by step on real batches."""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.batches import Batches
+from training.data.dataset_store import PreparedDataset
+from training.loop.train_step import TrainStep
+
+
+class Candidate:
+    """A plan in training."""
+
+    def __init__(self, spec: TrainSpec, plan: Plan, store: PreparedDataset) -> None:
+        self.plan = plan
+        self.spec = spec
+        self.step = TrainStep(spec, plan, store.info.shape, store.info.classes)
+        # The generator must not know this object: a cycle would keep the model in memory until it is collected.
+        self._source = _forever(Batches(store, spec, plan))
+        self.trained = 0
+        self.fetch_s = 0.0
+        """Seconds spent waiting for batches, in the steps of the last call of `run`."""
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Return the next effective batch, as training would get it."""
+        return next(self._source)
+
+    def run(self, steps: int) -> list[float]:
+        """Run `steps` steps and return their seconds, fetching included."""
+        torch.set_num_threads(self.plan.threads)
+        self.fetch_s, seconds = 0.0, []
+        for _ in range(steps):
+            began = time.perf_counter()
+            images, labels = self.next_batch()
+            fetched = time.perf_counter()
+            self.step.run(images, labels, self.spec.learning_rate)
+            seconds.append(time.perf_counter() - began)
+            self.fetch_s += fetched - began
+        self.trained += steps
+        return seconds
+
+
+def _forever(batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    for epoch in itertools.count():
+        yield from batches.of(epoch)
+
+
+def gradient_cosine(reference: Candidate, plan: Plan, store: PreparedDataset, steps: int) -> float:
+    """Return the cosine between the gradients of one real batch under `plan` and under the plan of `reference`.
+
+    Both are taken at the weights that `reference` has after at least `steps` steps. A second model and its gradients
+    are all that this takes of memory beside a training.
+    """
+    reference.run(max(0, steps - reference.trained))
+    images, labels = reference.next_batch()
+    other = TrainStep(reference.spec, plan, store.info.shape, store.info.classes)
+    other.model.load_state_dict(reference.step.model.state_dict())
+    gradients = []
+    for step in (other, reference.step):
+        step.model.train()
+        step.gradients(images, labels)
+        gradients.append([p.grad for p in step.model.parameters() if p.grad is not None])
+    one, two = gradients
+    return float(_dot(one, two) / (_dot(one, one) * _dot(two, two)).sqrt())
+
+
+def _dot(one: Sequence[Tensor], two: Sequence[Tensor]) -> Tensor:
+    """Return the inner product of two vectors that lie in pieces, a float64 scalar."""
+    return torch.stack([(a * b).sum(dtype=torch.float64) for a, b in zip(one, two, strict=True)]).sum()

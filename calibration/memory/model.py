@@ -1,0 +1,73 @@
+"""Linear model of memory: bytes = base + slope * samples of a micro-batch."""
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from calibration.result import MemoryFit
+from training.config.plan import Plan
+
+SAFE: Final = 0.85
+"""Share of the budget above which a size is not run."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """What is known of the memory that the user's plan takes."""
+
+    plan: Plan
+    """The user's plan, in smaller pieces where it would not fit."""
+    note: str
+    """What had to be changed; empty where nothing had."""
+    step_s: float
+    """Estimated seconds of a step of the effective batch."""
+    batch_statistics: bool
+    most_samples: int
+    """Samples that fit at once, by the line: with no gradients to be kept, an evaluation takes less."""
+    fit: MemoryFit
+
+    def verified(self, peak_bytes: int) -> None:
+        """Take the peak that was measured under the plan in place of its prediction."""
+        probes = tuple(
+            replace(probe, peak_bytes=peak_bytes, outcome="fits" if peak_bytes <= self.fit.budget_bytes else "over")
+            if probe.phase == "1A" and probe.micro_batch == self.plan.micro_batch and probe.outcome == "fits"
+            else probe
+            for probe in self.fit.probes
+        )
+        self.fit = replace(self.fit, probes=probes)
+
+
+@dataclass(slots=True, kw_only=True)
+class MemoryModel:
+    """The line through the smallest and the largest micro-batch that ran."""
+
+    batch_size: int
+    """Effective: no larger micro-batch is of use."""
+    budget_bytes: int
+    peaks: dict[int, int] = field(default_factory=dict)
+    """Micro-batch -> bytes, of those that ran."""
+
+    def line(self) -> tuple[float, float]:
+        """Return base and slope of bytes = base + slope * samples, through the smallest and the largest that ran."""
+        smallest, largest = min(self.peaks), max(self.peaks)
+        if smallest == largest:  # nothing is known of the slope: all of it could be
+            return 0.0, self.peaks[smallest] / smallest
+        slope = max(0.0, (self.peaks[largest] - self.peaks[smallest]) / (largest - smallest))
+        return self.peaks[smallest] - slope * smallest, slope
+
+    def safe_samples(self) -> int:
+        """Return the largest size that the line predicts to be safe; 0 where it predicts nothing."""
+        base, slope = self.line()
+        return int((SAFE * self.budget_bytes - base) / slope) if slope > 0 else 0
+
+    def predict(self, size: int) -> int | None:
+        """Return the predicted bytes of a micro-batch; None before there is a line."""
+        if not self.peaks or (len(self.peaks) < 2 and self.batch_size > 1):
+            return None
+        base, slope = self.line()
+        return max(0, round(base + slope * size))
+
+
+def equal_piece(batch_size: int, most: int) -> int:
+    """Return the size of equal pieces of a batch, at most `most`; unequal ones where those were much smaller."""
+    divisor = next(size for size in range(most, 0, -1) if batch_size % size == 0)
+    return divisor if 2 * divisor >= most else most

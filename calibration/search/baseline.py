@@ -1,0 +1,101 @@
+"""Baseline: the user's own plan, measured first, in smaller pieces where memory demands it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from calibration.measure.backend import PlanFailed, WorkerLost
+from calibration.memory.model import Memory
+from calibration.memory.prober import ENOUGH
+from calibration.search.budget import budget_seconds, steps_of_race
+from calibration.search.progress import make_trial, record_trial
+from calibration.search.run import NothingMeasured, SearchRun
+from calibration.search.timing import measure, time_reference, validate
+from training.config.plan import Plan
+
+SLOW: Final = 0.5
+"""Seconds of a step above which plans are compared on steps of fewer samples: several pairs of
+short steps tell them apart better than one pair of long ones."""
+MIN_SAMPLES: Final = 32
+"""Of such a step: with fewer, what every layer costs by itself counts for too much."""
+RESTARTS: Final = 2
+"""Processes that may be lost before the search ends with what it has."""
+OVERDUE: Final = 10.0
+"""Seconds beyond the budget, where the longest time allows them, after which a measurement is taken for hung."""
+
+
+def probe_memory(run: SearchRun, explore: Callable[[], Memory]) -> Memory:
+    """Return the memory of the user's plan; a lost process is replaced by another."""
+    while True:
+        try:
+            memory = explore()
+        except WorkerLost as error:
+            _count_loss(run, error)
+        except PlanFailed as error:
+            raise NothingMeasured(str(error), run.own) from error
+        else:
+            run.batch_statistics = memory.batch_statistics
+            run.own = memory.plan
+            return memory
+
+
+def _count_loss(run: SearchRun, error: WorkerLost) -> None:
+    """Count a process that was lost before any measurement; raises `NothingMeasured` at the last one."""
+    run.failures += 1
+    if run.failures > RESTARTS or run.backend.now() >= run.task.seconds:
+        raise NothingMeasured(str(error), run.own) from error
+
+
+def measure_baseline(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
+    """Measure the user's own plan, in smaller pieces after an out-of-memory kill; return it and its memory."""
+    began = run.backend.now()
+    while True:
+        run.budget = budget_seconds(run, memory.step_s)
+        run.cut = _comparison_samples(run, memory)
+        run.records.attempt(run.own)
+        try:
+            measure(run, run.own, steps_of_race(run, memory.step_s), like_s=memory.step_s)
+            validate(run, run.own)
+            time_reference(run, run.own)
+            break
+        except WorkerLost as error:
+            run.records.mark_ok(run.own)
+            _count_loss(run, error)
+            if error.memory:
+                if run.own.micro_batch == 1:
+                    raise NothingMeasured(str(error), run.own) from error
+                memory = probe_memory(run, partial(run.prober.killed, run.own.micro_batch))
+        except PlanFailed as error:
+            raise NothingMeasured(str(error), run.own) from error
+    _end_baseline(run, memory, began)
+    return run.own, memory
+
+
+def _end_baseline(run: SearchRun, memory: Memory, began: float) -> None:
+    """Set the budget by the measured step and record the trial."""
+    plan = run.own
+    run.noise = run.evidence[plan].disturbed
+    run.budget = budget_seconds(run, run.evidence[plan].step_s)
+    run.backend.limit(max(1.2 * run.budget, min(run.task.seconds, run.budget + OVERDUE)))
+    notes = [memory.note] if memory.note else []
+    if run.cut < run.task.batch_size:
+        notes.append(f"plans are compared on steps of {run.cut} samples, as whole ones take {memory.step_s:.1f} s")
+    record_trial(run, make_trial(run, "own", plan, "own", "; ".join(notes), began), None)
+    record_peak(run, plan, memory)
+
+
+def _comparison_samples(run: SearchRun, memory: Memory) -> int:
+    """Return the samples of a comparison: the whole batch, unless its step is slow and its memory safe."""
+    fit, cut = memory.fit, run.task.batch_size
+    needed = fit.base_bytes + fit.sample_bytes * memory.plan.micro_batch
+    if needed > ENOUGH * fit.budget_bytes:
+        return cut
+    while cut // 2 >= MIN_SAMPLES and memory.step_s * cut / run.task.batch_size > SLOW:
+        cut //= 2
+    return cut
+
+
+def record_peak(run: SearchRun, plan: Plan, memory: Memory) -> None:
+    """Replace the predicted peak of the user's plan by the measured one, where whole batches were measured."""
+    if run.cut == run.task.batch_size and plan == run.own:
+        memory.verified(run.evidence[plan].peak_bytes)

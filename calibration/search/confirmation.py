@@ -1,0 +1,90 @@
+"""Confirmation of the winner in a fresh process, and the final measurement of the plan that stays."""
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from calibration.measure.backend import PlanFailed, WorkerLost
+from calibration.memory.model import Memory
+from calibration.result import Confirmation
+from calibration.search.baseline import record_peak
+from calibration.search.budget import CONFIRMING
+from calibration.search.evaluation import GAIN
+from calibration.search.racing import in_epochs, measure_pairs
+from calibration.search.run import PlanStats, SearchRun
+from calibration.search.timing import measure, split_steps, time_reference, validate
+from calibration.statistics import compare, typical
+from training.config.plan import Plan
+
+CONFIRMING_PAIRS: Final = 7
+"""With six, a single pair that was hit decides how low the gain may be."""
+STEADY_SECONDS: Final = 0.4
+"""For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
+STEADY_STEPS: Final = 2
+"""Least steps of that, of a slow model."""
+MARGIN: Final = 0.04
+"""Share of the budget that is left then: asking and answering take time, too."""
+STEADY_BLOCKS: Final = 4
+"""Blocks that they are told in, so that a disturbance within them does not outweigh the blocks of the confirmation."""
+AGREEING: Final = 0.10
+"""By how much more than this both may not differ, or the machine was another one in one of them."""
+
+
+def confirm(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
+    """Measure the winner in a fresh process against the user's own plan; return which of them stays."""
+    if best == run.own:
+        return None, best
+    crashed_before = run.evidence[best]
+    try:
+        run.backend.restart(best)
+        run.evidence[best] = PlanStats(crashed_before.step_s, [])  # the best of many was lucky, too
+        taken = measure_pairs(run, run.own, best, CONFIRMING_PAIRS, CONFIRMING)
+        comparison, noise = compare(taken), run.noise
+        left = min(CONFIRMING, 1 - MARGIN - run.backend.now() / run.budget)
+        if comparison.low <= GAIN < comparison.ratio and left > 0:
+            taken += measure_pairs(run, run.own, best, CONFIRMING_PAIRS, left)  # it is probable, and not proven
+            comparison, noise = compare(taken), noise or run.noise
+        time_reference(run, best)
+        validate(run, best)
+        if best.eval_batch != run.own.eval_batch:
+            validate(run, run.own)
+            comparison = in_epochs(run, run.own, best, comparison)
+        run.disturbed = bool(noise)
+    except (WorkerLost, PlanFailed) as error:
+        run.complete = False
+        run.unconfirmed = f"the winner could not be confirmed: {error}"
+        run.evidence[best] = crashed_before
+        return None, run.own
+    proven = comparison.low > GAIN
+    confirmation = Confirmation(
+        ratio=comparison.ratio, low=comparison.low, high=comparison.high, pairs=comparison.pairs, proven=proven
+    )
+    return confirmation, best if proven else run.own
+
+
+def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
+    """Time the plan that is kept as it will train: by itself, on whole batches, for longer than a block.
+
+    Left out where there is no time for it. What goes wrong costs nothing but confidence.
+    """
+    known, whole = run.evidence[plan], run.cut == run.task.batch_size
+    step_s, blocks = known.step_s, len(known.blocks)
+    left_s = (1 - MARGIN) * run.budget - run.backend.now()
+    affordable = int(left_s / step_s) - (not whole)  # a step that warms up
+    steps = min(affordable, max(STEADY_STEPS, int(STEADY_SECONDS / step_s)))
+    if steps < STEADY_STEPS:
+        run.complete &= whole
+        return
+    run.cut = run.task.batch_size
+    try:
+        if not whole:
+            run.backend.isolate(plan)
+            run.evidence[plan] = replace(known, blocks=[])
+        for count in split_steps(steps, STEADY_BLOCKS):
+            measure(run, plan, count, like_s=step_s)
+    except (WorkerLost, PlanFailed):
+        run.complete, run.evidence[plan] = False, known
+        return
+    record_peak(run, plan, memory)
+    if whole and abs(math.log(typical(run.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
+        run.disturbed = True

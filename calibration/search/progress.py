@@ -1,0 +1,66 @@
+"""Trials: each is recorded on disk and reported as it ends."""
+
+from calibration.result import Knob, Trial, Verdict
+from calibration.search.run import SearchRun
+from calibration.search.search_space import MAIN
+from calibration.search.timing import epoch_seconds
+from calibration.statistics import Comparison, slowest
+from training.config.plan import Plan
+
+
+def make_trial(
+    run: SearchRun,
+    knob: Knob,
+    plan: Plan,
+    verdict: Verdict,
+    note: str,
+    began: float,
+    comparison: Comparison | None = None,
+) -> Trial:
+    """Return the trial of a plan with its measurements."""
+    known = run.evidence.get(plan)
+    steps = [step for block in known.blocks for step in block] if known else []
+    return Trial(
+        knob=knob, plan=plan, verdict=verdict, note=note, at=began, seconds=max(0.0, run.backend.now() - began),
+        steps=len(steps), step_s=known.step_s if known else None,
+        predicted_epoch_s=epoch_seconds(run, plan) if known else None,
+        slowest_s=slowest(steps) if steps else None,
+        ratio=comparison.ratio if comparison else None, low=comparison.low if comparison else None,
+        high=comparison.high if comparison else None,
+        fetch_share=known.fetch_share if known else None, peak_bytes=known.peak_bytes if known else None,
+        disturbed=bool(run.noise),
+    )  # fmt: skip
+
+
+def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: str, began: float, best: Plan,
+    comparison: Comparison | None = None,
+) -> bool:  # fmt: skip
+    """Record the verdict on a plan; return whether it won."""
+    won = verdict == "won"
+    if won and comparison:
+        run.gained[plan] = comparison.ratio
+    record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
+    return won
+
+
+def record_trial(run: SearchRun, trial: Trial, best: Plan | None) -> None:
+    """Record a trial on disk and report it."""
+    run.records.record(trial, best)
+    note_trial(run, trial)
+
+
+def note_trial(run: SearchRun, trial: Trial) -> None:
+    """Report a trial that is not to be recorded."""
+    run.trials.append(trial)
+    run.tell(trial)
+
+
+def skip(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:
+    """Report a plan that is not worth a measurement."""
+    note_trial(run, Trial(knob=knob, plan=plan, verdict="skipped", note=why, at=run.backend.now(), seconds=0.0))
+
+
+def skip_for_time(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:
+    """Skip a plan that is worth a measurement; without a main knob the search is not complete."""
+    run.complete &= knob not in MAIN
+    skip(run, knob, plan, why)

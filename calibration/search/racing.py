@@ -1,0 +1,96 @@
+"""Race: two plans are measured in turns and compared pair by pair."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from calibration.search.budget import PAIRS, SLICES, SURE, steps_of_race
+from calibration.search.run import SearchRun
+from calibration.search.timing import EVAL_SECONDS, epoch_seconds, measure, split_steps, validate
+from calibration.statistics import Comparison, compare
+from training.config.plan import Plan
+
+MIN_PAIRS: Final = 3
+"""Pairs before a plan may be dropped."""
+SETTLING: Final = 0.05
+"""Seconds of a step below which the first one of a block does not count: another plan has filled the caches."""
+DROP_BELOW: Final = 0.85
+"""A challenger whose interval lies below this ratio is dropped."""
+AGAIN: Final = 2
+"""Disturbed pairs of a race that are measured again."""
+Pair = tuple[Sequence[float], Sequence[float]]
+"""Seconds of steps of the best plan, and of the challenger right before or after."""
+
+
+def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
+    """Compare both pair by pair; in whole epochs where the allocator differs.
+
+    glibc's default may return and fault in again the memory of a validation, which then takes several times as long.
+    """
+    steps = compare(measure_pairs(run, best, plan, PAIRS, 1 / SLICES))
+    if plan.allocator == best.allocator or steps.high < DROP_BELOW:
+        return steps
+    for one in (best, plan):
+        if run.evidence[one].sample_s is None:
+            validate(run, one, EVAL_SECONDS / 3)
+    return in_epochs(run, best, plan, steps)
+
+
+def race_validation(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
+    """Compare two evaluation batches by what a whole epoch gains."""
+    validate(run, plan, like=best)
+    mine, theirs = epoch_seconds(run, plan), epoch_seconds(run, best)
+    return Comparison(theirs / mine, theirs / mine, theirs / mine, 1)
+
+
+def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float) -> list[Pair]:
+    """Measure both in turns (A B, B A, ...) within a share of the budget; return the seconds pair by pair.
+
+    A pair during which something else used the processors is measured again, `AGAIN` times at most; then the trial
+    counts as disturbed. Plans that do not fit side by side are measured one after the other.
+    """
+    run.noise = ""
+    step_s = run.evidence[best].step_s
+    steps = steps_of_race(run, step_s, share)
+    if not fit_side_by_side(run, best, plan):
+        if not run.evidence[best].blocks:  # its trial was kept
+            run.backend.isolate(best)
+            measure(run, best, steps, like_s=step_s)
+        run.backend.isolate(plan)
+        return [(run.evidence[best].blocks[-1], measure(run, plan, steps, like_s=step_s))]
+    settle = 1 if step_s * run.part < SETTLING else 0
+    taken: list[Pair] = []
+    again = 0
+    counts = split_steps(steps, pairs)
+    while len(taken) < len(counts):
+        order = (plan, best) if len(taken) % 2 else (best, plan)
+        blocks = {one: measure(run, one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
+        noise = run.evidence[best].disturbed or run.evidence[plan].disturbed
+        if noise and again < AGAIN and run.backend.now() < run.budget:
+            again += 1
+            for one in order:
+                run.evidence[one].forget_last()
+            continue
+        run.noise = run.noise or noise
+        taken.append((blocks[best], blocks[plan]))
+        if len(taken) >= MIN_PAIRS and compare(taken).high < DROP_BELOW:
+            break
+        if len(taken) >= PAIRS < pairs and compare(taken).low > SURE:
+            break
+    return taken
+
+
+def fit_side_by_side(run: SearchRun, best: Plan, plan: Plan) -> bool:
+    """Whether both models fit into memory, and no loader of one works while the other is timed."""
+    idle = best.loader_workers == plan.loader_workers == 0
+    return idle and 2 * run.evidence[best].peak_bytes <= run.task.memory_bytes
+
+
+def in_epochs(run: SearchRun, one: Plan, other: Plan, steps: Comparison) -> Comparison:
+    """Return what a comparison of the steps of two plans means for whole epochs, validation included."""
+    steps_s = run.task.steps_per_epoch * run.evidence[one].step_s
+    mine_s, others_s = (run.task.validation * (run.evidence[plan].sample_s or 0.0) for plan in (one, other))
+
+    def of_epochs(ratio: float) -> float:
+        return (steps_s + mine_s) / (steps_s / ratio + others_s)
+
+    return Comparison(of_epochs(steps.ratio), of_epochs(steps.low), of_epochs(steps.high), steps.pairs)

@@ -1,0 +1,116 @@
+"""State of one search: measurements of plans, trials, budget."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from calibration.measure.backend import Backend
+from calibration.measure.protocol import Measured
+from calibration.memory.model import MemoryModel
+from calibration.memory.prober import CrashHistory, MemoryProber
+from calibration.result import Trial
+from calibration.task import Task
+from training.config.plan import Plan
+
+
+class Records(CrashHistory, Protocol):
+    """Trials of earlier calibrations of the same workload in the same container."""
+
+    def lookup(self, best: Plan, plan: Plan) -> Trial | None:
+        """Return the recorded trial of `plan` against `best`."""
+        ...
+
+    def record(self, trial: Trial, best: Plan | None) -> None:
+        """Record a finished trial."""
+        ...
+
+
+@dataclass(slots=True)
+class PlanStats:
+    """What is known of the speed of a plan."""
+
+    step_s: float
+    blocks: list[Sequence[float]]
+    """Seconds of its steps, as they were measured together."""
+    warm_s: float = 0.0
+    """What its first steps took beyond the others."""
+    fetch_share: float = 0.0
+    peak_bytes: int = 0
+    sample_s: float | None = None
+    """Seconds of validating a sample."""
+    gauges: list[float] = field(default_factory=list)
+    """Seconds of the fixed piece of work, right before and after its steps."""
+    disturbed: str = ""
+    """What else used the processors while it was last measured."""
+
+    def forget_last(self) -> None:
+        """Leave out the last block, unless there is no other."""
+        if len(self.blocks) > 1:
+            self.blocks.pop()
+            self._settle()
+
+    def _settle(self) -> None:
+        self.step_s = statistics.median([step for block in self.blocks for step in block])
+
+    def add(self, measured: Measured) -> None:
+        """Take what was measured."""
+        self.blocks.append(measured.seconds)
+        self._settle()
+        self.fetch_share = min(1.0, measured.fetch_s / max(1e-9, sum(measured.seconds)))
+        self.peak_bytes = max(self.peak_bytes, measured.peak_bytes)
+        self.disturbed = measured.disturbed
+        if measured.warm:
+            self.warm_s = max(0.0, sum(measured.warm) - len(measured.warm) * self.step_s)
+
+
+class NothingMeasured(Exception):
+    """There is no figure at all; the sentence says why."""
+
+    def __init__(self, message: str, plan: Plan) -> None:
+        super().__init__(message)
+        self.plan = plan
+        """The user's own plan, in smaller pieces where memory is known to demand it."""
+
+
+@dataclass(slots=True)
+class SearchRun:
+    """State of one search."""
+
+    task: Task
+    backend: Backend
+    records: Records
+    tell: Callable[[Trial], None]
+    own: Plan
+    """The user's plan, in smaller pieces where memory demands it."""
+    cut: int
+    """Samples of a step on which plans are compared. All seconds of steps are those of whole batches."""
+    prober: MemoryProber
+    budget: float
+    trials: list[Trial] = field(default_factory=list)
+    evidence: dict[Plan, PlanStats] = field(default_factory=dict)
+    gained: dict[Plan, float] = field(default_factory=dict)
+    """Plans that won: how much faster each was than the one before it."""
+    failures: int = 0
+    """Lost processes."""
+    complete: bool = True
+    disturbed: bool = False
+    noise: str = ""
+    """What disturbed the last race; empty where nothing did."""
+    batch_statistics: bool = False
+    paid: float = 1.0
+    """What smaller micro-batches have cost: speed against the fastest of them."""
+    unconfirmed: str = ""
+    """Why the winner could not be confirmed; empty where it could."""
+
+    @classmethod
+    def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial], None]) -> Self:
+        """Return the state before anything was measured."""
+        model = MemoryModel(batch_size=task.batch_size, budget_bytes=task.memory_bytes)
+        prober = MemoryProber(own=task.own, model=model, backend=backend, records=records)
+        return cls(task, backend, records, tell, task.own, task.batch_size, prober, task.seconds)
+
+    @property
+    def part(self) -> float:
+        """Return the share of a whole batch in a measured step."""
+        return self.cut / self.task.batch_size

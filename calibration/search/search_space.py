@@ -1,0 +1,75 @@
+"""Search space: knobs, and options of a container."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from calibration.result import Knob
+from training.config.plan import Plan
+from training.system.resources import Resources
+
+DEFAULT_SECONDS: Final = 45.0
+"""Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
+COMPILE_SECONDS: Final = 20.0
+"""What torch.compile takes for a training step; 8 to 21 s were measured."""
+
+MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
+"""Without these a search is not complete."""
+KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "eval_batch", "affinity", "interop", "compile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What this container offers to choose from."""
+
+    threads: tuple[int, ...]
+    """Counts worth trying, whole cores first."""
+    processors: int
+    """That the process may run on."""
+    bfloat16: bool
+    """Whether the processor has instructions for it; measurement decides whether they pay."""
+    tcmalloc: bool
+    compiler: bool
+    """Whether there is a C++ compiler, without which torch.compile cannot work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchState:
+    """What is known of the best plan when a knob is turned."""
+
+    batch_size: int
+    batch_statistics: bool
+    """Whether the model has batch norms."""
+    fetch_share: float
+    validation_share: float
+    """Of an epoch."""
+    training_s: float
+    """Predicted for the whole training."""
+    room_bytes: float
+    """Memory left beside the training process."""
+    process_bytes: float
+    """What a process takes that has torch loaded."""
+    most_samples: int
+    """Samples that are sure to fit at once."""
+    gained: Mapping[Plan, float]
+    """Plans that won: how much faster each was than the best one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A plan that is not worth a measurement, and why."""
+
+    plan: Plan
+    why: str
+
+
+Turned = list[Plan | Skipped]
+
+
+def thread_counts(resources: Resources) -> tuple[int, ...]:
+    """Return the thread counts worth trying: whole cores, the quota rounded up, half the cores, one."""
+    available = max(1, len(resources.affinity))
+    ceiling = available if resources.quota is None else min(available, math.ceil(resources.quota))
+    counts = (resources.cores, ceiling, resources.cores // 2, 1)
+    return tuple(dict.fromkeys(count for count in counts if count >= 1))

@@ -1,0 +1,102 @@
+"""Task of a calibration: the workload, its limits, the container."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from calibration.cache.plan_cache import PlanCache
+from calibration.cache.signature import has_bfloat16
+from calibration.result import Knob
+from calibration.search.search_space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_info import DatasetInfo
+from training.data.split import split
+from training.process.launch import find_tcmalloc
+from training.process.oom import reserve
+from training.system.resources import Resources
+
+TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
+"""Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MAX_SAMPLES`."""
+MAX_SAMPLES: Final = 32
+COMPILERS: Final = ("g++", "clang++", "c++")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Workload and limits of one calibration."""
+
+    own: Plan
+    """The user's own configuration."""
+    batch_size: int
+    """Effective."""
+    steps_per_epoch: int
+    validation: int
+    """Samples of a validation; 0: none."""
+    epochs: int
+    space: Space
+    memory_bytes: int
+    """What a training process may have."""
+    samples: int
+    """Steps measured of each plan."""
+    exact: bool
+    """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
+    seconds: float
+    """Longest time, the starting of processes apart."""
+    knobs: frozenset[Knob] = frozenset(KNOBS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of a calibration."""
+
+    calibrate: bool = True
+    """False: the user's own plan, unmeasured."""
+    force: bool = False
+    """Measure again, whatever is cached."""
+    samples: int | None = None
+    """Steps measured of each plan; None: by memory tier."""
+    seconds: float = DEFAULT_SECONDS
+    knobs: tuple[Knob, ...] | None = None
+    """Knobs that may change; None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationContext:
+    """Container, data set and cache of a calibration."""
+
+    resources: Resources
+    store: DatasetInfo
+    cache: PlanCache
+    directory: Path
+    """An existing directory for the child's files."""
+    environment: Mapping[str, str]
+    """The child's environment variables."""
+
+
+def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> Task:
+    """Return the task of a job in this container."""
+    parts = split(spec, context.store)
+    resources, path = context.resources, context.environment.get("PATH", "")
+    return Task(
+        own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
+        epochs=spec.epochs, memory_bytes=memory_for_training(resources),
+        samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
+        seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
+        space=Space(
+            threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
+            tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),
+        ),
+    )  # fmt: skip
+
+
+def memory_for_training(resources: Resources) -> int:
+    """Return the bytes that a training process may have: what is not in use, less what its supervisor keeps."""
+    return max(1, resources.headroom_bytes - reserve(resources.memory_bytes))
+
+
+def samples_for(memory_bytes: int) -> int:
+    """Return the steps to measure of each plan in a container with this memory budget."""
+    return next((samples for below, samples in TIERS if memory_bytes < below), MAX_SAMPLES)

@@ -1,0 +1,47 @@
+"""Job contexts without Redis, and a sink that keeps their events."""
+
+from pathlib import Path
+from typing import Literal
+
+from worker.config.settings import Settings
+from worker.events.sink import Sink
+from worker.jobs.context import JobContext
+from worker.jobs.control import JobControl
+from worker.jobs.paths import open_paths
+from worker.wire import AnyEvent, JobWarning, TrainResult
+
+
+class ListSink:
+    """Keeps events in a list."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
+        assert result is None or event.type == "training_done"
+        self.events.append(event)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [event.message for event in self.events if isinstance(event, JobWarning)]
+
+    @property
+    def only_warnings(self) -> list[str]:
+        assert all(isinstance(event, JobWarning) for event in self.events)
+        return self.warnings
+
+
+def context_of(
+    directory: Path, *sinks: Sink, report: Literal["auto", "off"] = "auto", control: JobControl | None = None
+) -> JobContext:
+    """Return the context of the first attempt of job `j`."""
+    settings = Settings(
+        artifact_dir=directory / "artifacts",
+        cache_dir=directory / "cache",
+        state_dir=directory / "state",
+        report=report,
+    )
+    return JobContext(
+        settings=settings, worker="w", job_id="j", attempt=1, sinks=sinks, paths=open_paths(settings, "j", 1),
+        control=control or JobControl(),
+    )  # fmt: skip

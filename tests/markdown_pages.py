@@ -1,0 +1,16 @@
+"""Anchors of Markdown pages."""
+
+import re
+from pathlib import Path
+
+ANCHOR = re.compile(r'<a id="([^"]+)">')
+
+
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link may name behind `#`: explicit anchors, and headings as GitHub spells them."""
+    text = page.read_text()
+    headings = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+    return headings | set(ANCHOR.findall(text))

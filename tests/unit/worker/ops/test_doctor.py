@@ -1,0 +1,45 @@
+"""`preflight doctor`: which checks it runs and how they fail."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+pytestmark = pytest.mark.usefixtures("command_environment")
+
+
+def test_an_absent_redis_fails() -> None:
+    """Exit code 1; the other checks run all the same, and no line shows the password."""
+    result = run("doctor", "--json")
+    checks = {line["name"]: line["status"] for line in map(json.loads, result.stdout.splitlines())}
+    assert result.exit_code == 1
+    assert (checks["redis"], checks["torch"], checks["cpu"]) == ("fail", "ok", "ok")
+    assert "hunter2" not in result.output
+    assert {"bytecode", "memory", "data_dir", "artifact_dir", "cache_dir", "data", "torchvision"} <= set(checks)
+    assert "fail  redis" in run("doctor").stdout
+
+
+def test_the_exit_code_is_0_where_no_check_fails(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
+    """With a Redis."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
+    result = run("doctor")
+    assert result.exit_code == 0, result.stdout
+
+
+def test_missing_bytecode_is_a_warning(tmp_path: Path) -> None:
+    """With an empty bytecode cache that Python may not write; in a new process, as torch may be imported here."""
+    no_bytecode = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-P", "-m", "worker.cli", "doctor"]
+    done = subprocess.run(command, env={**os.environ, **no_bytecode}, capture_output=True, text=True)
+    assert "warn  bytecode            there is no bytecode of torch" in done.stdout
+
+
+def test_an_unwritable_directory_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Artifacts below a regular file."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PREFLIGHT_ARTIFACT_DIR", str(tmp_path / "file" / "artifacts"))
+    assert "fail  artifact_dir" in run("doctor").stdout

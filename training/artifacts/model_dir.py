@@ -1,0 +1,102 @@
+"""The trained model on disk: `model.safetensors` and, last, the `manifest.json` that vouches for it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from training.errors import ArtifactError
+from training.system.atomic_files import read_text, sha256_of, silent, staged
+
+MODEL: Final = "model.safetensors"
+MANIFEST: Final = "manifest.json"
+MANIFEST_VERSION: Final = 1
+ATTEMPTS: Final = 1_000_000_000
+"""Numbers of attempts are below this: more digits are none, see `worker.jobs.paths.NUMBER`."""
+
+_OBJECT = TypeAdapter(dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A model that is wholly on disk."""
+
+    directory: Path
+    model_sha256: str
+
+
+def save(
+    directory: Path, model: bytes, facts: Mapping[str, JsonValue], beside: Mapping[str, bytes] | None = None
+) -> Artifact:
+    """Write serialized weights, the files `beside` them, and a manifest of `facts` plus each sha256 into `directory`.
+
+    The manifest comes last: where it is, the files it names are whole.
+
+    Raises:
+        ArtifactError: the directory cannot be written.
+    """
+    files = {MODEL: model, **(beside or {})}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = encode_manifest({"v": MANIFEST_VERSION, **facts, "sha256": {**digests}})
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        vouching = directory / MANIFEST
+        with ExitStack() as stack:
+            put = [stack.enter_context(staged(directory / name, (content,))) for name, content in files.items()]
+            vouch = stack.enter_context(staged(vouching, (manifest,)))
+            # All are on disk; an earlier model's manifest must not be seen beside the new model.
+            vouching.unlink(missing_ok=True)
+            for commit in put:
+                commit()
+            vouch()
+    except OSError as error:
+        raise ArtifactError(
+            f"the model could not be written to {directory}: {error.strerror}; "
+            "free space there or set PREFLIGHT_ARTIFACT_DIR to a writable directory"
+        ) from error
+    return Artifact(directory=directory, model_sha256=digests[MODEL])
+
+
+def encode_manifest(manifest: Mapping[str, JsonValue]) -> bytes:
+    """Return the content of `manifest.json`."""
+    return json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def read_manifest(directory: Path, alive: Callable[[], None] = silent) -> dict[str, JsonValue] | None:
+    """Return the manifest in `directory` if the model beside it is whole, else None. No content raises.
+
+    Symbolic links are not followed. `alive` is called after every block of the model that is hashed.
+    """
+    manifest = manifest_in(directory)
+    match manifest:
+        case {"v": 1, "sha256": {"model.safetensors": str(digest)}} if digest == _model_sha256(directory, alive):
+            return manifest
+    return None
+
+
+def manifest_in(directory: Path) -> dict[str, JsonValue] | None:
+    """Return the manifest in `directory`, whatever lies beside it; None where there is none. No content raises."""
+    try:
+        return None if directory.is_symlink() else _OBJECT.validate_json(read_text(directory / MANIFEST))
+    except (OSError, ValidationError, RecursionError):
+        return None
+
+
+def attempt_of(directory: Path) -> int:
+    """Return the number of the attempt that vouches for the artifact in `directory`; 0 where none does."""
+    match manifest_in(directory):
+        case {"attempt": int(attempt)} if 0 < attempt < ATTEMPTS:
+            return attempt
+    return 0
+
+
+def _model_sha256(directory: Path, alive: Callable[[], None]) -> str | None:
+    try:
+        return sha256_of(directory / MODEL, alive)
+    except OSError:
+        return None

@@ -1,0 +1,35 @@
+"""Checkpoint schedule: when one is due, from the time since the last one and from its cost."""
+
+import time
+from typing import Final
+
+SECONDS: Final = (15.0, 60.0)
+"""Between two checkpoints by time, at least and at most, where nothing else is asked for."""
+COST: Final = 0.01
+"""Share of the time that checkpoints may take: those at the ends of epochs are left out beyond it, and those by time,
+where nothing else is asked for, made more seldom."""
+
+
+class CheckpointSchedule:
+    """Decides by time and cost whether to make a checkpoint."""
+
+    def __init__(self, seconds: float | None) -> None:
+        """Make one every `seconds`; None: as often as `SECONDS` and `COST` allow."""
+        self._least, self._most = SECONDS if seconds is None else (seconds, seconds)
+        self.last = time.perf_counter()
+        self.cost = 0.0
+        """Training seconds lost by the last checkpoint."""
+
+    def restart(self) -> float:
+        """Count from now, and return this moment."""
+        self.last = time.perf_counter()
+        return self.last
+
+    def due(self) -> bool:
+        """Whether the time for a checkpoint has come."""
+        elapsed = time.perf_counter() - self.last
+        return elapsed >= self._least and (self.cost <= COST * elapsed or elapsed >= self._most)
+
+    def affordable(self) -> bool:
+        """Whether a checkpoint at the end of an epoch would cost no more than its share."""
+        return self.cost <= COST * (time.perf_counter() - self.last)

@@ -1,0 +1,154 @@
+"""Description of a prepared data set, read from the header of its file alone; torch-free."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from training.config.spec import STRICT
+from training.errors import DatasetError
+
+FORMAT: Final = 1
+"""Raised when the content of the file changes; files of another format are prepared again."""
+
+MAX_HEADER_BYTES: Final = 1 << 20
+"""A header is about a kilobyte; a longer one is not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Fingerprint:
+    """State of a source file; a file with the same state counts as unchanged."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> Fingerprint:
+        """Return the fingerprint of the file at `path`.
+
+        Raises:
+            OSError: it is not there or may not be looked at.
+        """
+        stat = path.stat()
+        return cls(path=path.resolve(), size=stat.st_size, mtime_ns=stat.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class DatasetInfo:
+    """Content of a prepared data set."""
+
+    name: str
+    path: Path
+    shape: tuple[int, int, int]
+    """Channels, height and width of an image."""
+    classes: int
+    train_count: int
+    test_count: int
+    mean: float
+    """Of all training pixels, on the scale 0..255."""
+    std: float
+    """Population standard deviation of all training pixels, on the scale 0..255."""
+    sources: tuple[Fingerprint, ...]
+    """The files it was made from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Description:
+    """What the metadata of the file say."""
+
+    format: Literal[1]
+    package: str
+    """Version of preflight-worker that wrote it; for people, decides nothing."""
+    info: DatasetInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Metadata:
+    preflight: str
+    """A `_Description` as JSON: safetensors allows strings only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Tensor:
+    dtype: Literal["U8"]
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Header:
+    """The JSON header of the file."""
+
+    metadata: Annotated[_Metadata, Field(alias="__metadata__")]
+    train_images: _Tensor
+    train_labels: _Tensor
+    test_images: _Tensor
+    test_labels: _Tensor
+
+    @property
+    def tensors(self) -> tuple[_Tensor, ...]:
+        return self.train_images, self.train_labels, self.test_images, self.test_labels
+
+
+def to_metadata(info: DatasetInfo) -> dict[str, str]:
+    """Return the metadata of the file that holds a data set."""
+    description = _Description(format=FORMAT, package=version("preflight-worker"), info=info)
+    return {"preflight": TypeAdapter(_Description).dump_json(description).decode()}
+
+
+def read_info(path: Path) -> DatasetInfo:
+    """Return what the store at `path` holds, from its header alone.
+
+    Raises:
+        DatasetError: there is no such file, it is of another format, or it is not whole.
+    """
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            encoded = file.read(min(length, MAX_HEADER_BYTES))
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise DatasetError(
+            f"the prepared data set {path} cannot be read ({error.strerror}); prepare it again", field=str(path)
+        ) from error
+    try:
+        header = TypeAdapter(_Header).validate_json(encoded)
+        info = TypeAdapter(_Description).validate_json(header.metadata.preflight).info
+    except ValidationError as error:
+        raise damaged(path, "its header is not that of a store of this version") from error
+    if size != 8 + length + _body_bytes(header):
+        raise damaged(path, f"its {size:,} bytes are not what its header describes")
+    if [tensor.shape for tensor in header.tensors] != _shapes(info):
+        raise damaged(path, "its tensors are not shaped as its description says")
+    return dataclasses.replace(info, path=path)
+
+
+def damaged(path: Path, what: str) -> DatasetError:
+    """Return the error for a prepared data set that cannot be used because of `what`."""
+    return DatasetError(
+        f"the prepared data set {path} is damaged: {what}; delete it so that it is prepared again", field=str(path)
+    )
+
+
+def _body_bytes(header: _Header) -> int:
+    """Return the length of the tensors, or -1 unless they lie end to end."""
+    end = 0
+    for tensor in sorted(header.tensors, key=lambda tensor: tensor.data_offsets):
+        if tensor.data_offsets != (end, end + math.prod(tensor.shape)):
+            return -1
+        end = tensor.data_offsets[1]
+    return end
+
+
+def _shapes(info: DatasetInfo) -> list[tuple[int, ...]]:
+    train, test = info.train_count, info.test_count
+    return [(train, *info.shape), (train,), (test, *info.shape), (test,)]

@@ -1,0 +1,51 @@
+"""Progress of a training: each window is reported, compared with the prediction, and used to tune the plan."""
+
+from training.loop.prediction import Prediction
+from training.loop.prediction_monitor import PredictionMonitor
+from training.loop.train_state import EpochDone, TrainState
+from training.loop.train_step import TrainStep
+from training.loop.tuning.micro_batches import AMPLE
+from training.loop.tuning.plan_tuner import PlanTuner
+from training.loop.window import Window
+from training.process.journal import RecordWriter
+from training.system.reference_workload import time_reference_workload
+from training.system.resources import MemoryUse
+from training.system.system_counters import SystemCounters
+
+
+class ProgressObserver:
+    """Records `progress` and has prediction monitor and plan tuner see each window."""
+
+    def __init__(self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None) -> None:
+        self._step = step
+        self._state = state
+        self._report = report
+        counters = SystemCounters()
+        self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
+        self._memory = MemoryUse()
+        self._used: int | None = None
+        self._tuner = PlanTuner(step, report, prediction, counters)
+
+    def begin_epoch(self) -> None:
+        """Observe that an epoch begins or continues."""
+        self._monitor.begin_epoch(self._state.step)
+
+    def observe_window(self, window: Window) -> None:
+        """Close `window`; report it when a report is due."""
+        window.close()
+        reporting, limit = window.report_due(), self._memory.limit
+        if reporting or self._used is None or self._used >= AMPLE * limit:  # else reading the files can wait
+            self._used = self._memory.bytes()
+        used = self._used
+        if reporting:
+            figures = window.report(self._step.pop_correct())
+            self._report.write("progress", {**figures, "used_memory_mb": None if used is None else used >> 20})
+        self._monitor.observe_window(self._state.epoch + 1, window.seconds, window.step_seconds)
+        share = None if used is None else used / limit
+        changed = self._tuner.observe_window(len(window.step_seconds), window.seconds, share)
+        if changed is not None:
+            self._monitor.apply_plan(changed)
+
+    def observe_epoch(self, done: EpochDone) -> None:
+        """Compare a whole epoch with its prediction."""
+        self._monitor.observe_epoch(done, self._state.steps)

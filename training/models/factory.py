@@ -1,0 +1,26 @@
+"""Model factory: a registered name becomes an `nn.Module`.
+
+Models are registered under the entry-point group `preflight.models`, those of a user's package as well. A registered
+function takes (image shape, classes) and returns a fresh module, which maps float32 [B, C, H, W] to logits
+[B, classes].
+"""
+
+from torch import nn
+
+from training.config.registry import MODELS, load
+from training.errors import InvalidConfig
+
+
+def build(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Return a fresh model by its registered name, initialised from torch's global random state.
+
+    Raises:
+        InvalidConfig: the name is unknown, it names no model factory, or the shape does not suit the model.
+    """
+    factory = load(MODELS, "model", name)
+    model = factory(shape, classes) if callable(factory) else None
+    if not isinstance(model, nn.Module):
+        raise InvalidConfig(
+            f"model {name!r} is registered as {factory!r}, which does not return a torch.nn.Module", field="model"
+        )
+    return model

@@ -1,0 +1,90 @@
+"""Main function of a child process: read the request, run the task, record its failure."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn, TypeVar
+
+from pydantic import TypeAdapter
+
+from training.errors import OutOfMemory, PreflightError
+from training.process.journal import JournalWriter
+from training.process.request import CHILD_REQUEST
+
+PR_SET_PDEATHSIG: Final = 1
+"""From <linux/prctl.h>: the signal for a process whose parent dies."""
+NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
+"""Messages of torch's `RuntimeError` (c10/core/impl/alloc_cpu.cpp)."""
+
+Body = TypeVar("Body")
+
+
+class StopFlag:
+    """Becomes true at the first SIGTERM."""
+
+    def __init__(self) -> None:
+        self._stopped = False
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def __call__(self) -> bool:
+        """Whether SIGTERM was received."""
+        return self._stopped
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal handler's signature
+        self._stopped = True
+
+
+def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, StopFlag], None]) -> NoReturn:
+    """Run `task` on the request named on the command line; exit with 0, or with 1 after a recorded failure."""
+    should_stop = StopFlag()
+    request = CHILD_REQUEST.validate_json(Path(sys.argv[1]).read_bytes())
+    die_with_parent(request.parent)
+    join_cgroup(request.procs)
+    if request.notify_fd is not None:
+        os.set_inheritable(request.notify_fd, False)
+    with JournalWriter(request.journal, request.run, request.notify_fd) as journal:
+        try:
+            task(body.validate_json(request.body), journal, should_stop)
+        except (PreflightError, MemoryError, RuntimeError) as error:
+            failure = error if isinstance(error, PreflightError) else out_of_memory(error)
+            if failure is None:
+                raise
+            payload = {"reason": failure.reason, "message": failure.message, "field": failure.field}
+            journal.write("fail", {**payload}, durable=True)
+            raise SystemExit(1) from error
+        finally:
+            # At exit Python restores default handlers: a late SIGTERM would make a finished child look killed.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(0)
+
+
+def out_of_memory(error: Exception) -> OutOfMemory | None:
+    """Return `OutOfMemory` for Python's and torch's errors of a failed allocation, None for any other error."""
+    text = str(error)
+    if not isinstance(error, MemoryError) and not any(words in text for words in NO_MEMORY):
+        return None
+    first_line = text.strip().partition("\n")[0] or type(error).__name__
+    return OutOfMemory(
+        f"memory allocation failed ({first_line}); use a smaller batch_size or give the container more memory"
+    )
+
+
+def join_cgroup(procs: Path | None) -> None:
+    """Become the out-of-memory killer's first choice, in the cgroup of `procs` if there is one; best effort."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if procs is not None:
+        with suppress(OSError):
+            procs.write_text(str(os.getpid()))
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies; exit at once where it is dead already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,25 @@
+"""Child request: the file that a child process reads at its start."""
+
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class ChildRequest:
+    """Request to a child."""
+
+    run: str
+    journal: Path
+    parent: int
+    """Process id."""
+    body: str
+    """Request of the task, as JSON."""
+    procs: Path | None = None
+    """`cgroup.procs` of the cgroup that the child joins."""
+    notify_fd: int | None = None
+    """Pipe that gets a byte after each record."""
+
+
+CHILD_REQUEST = TypeAdapter(ChildRequest)

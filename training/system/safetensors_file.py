@@ -1,0 +1,41 @@
+"""Writer of safetensors files (github.com/huggingface/safetensors, "Format"), in chunks and without a copy.
+
+The library's own `save_file` chooses the temporary name itself, takes no lock and does not sync.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """A tensor as safetensors stores it."""
+
+    dtype: str
+    """Such as `F32`, as safetensors names it."""
+    shape: tuple[int, ...]
+    data: memoryview
+    """The numbers row by row, as bytes."""
+    width: int
+    """Bytes of one number."""
+
+
+def safetensors_chunks(
+    tensors: Mapping[str, TensorView], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """Yield the file piece by piece."""
+    # The widest numbers first: then each tensor begins at a multiple of its width.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].width, item[0]))
+    header: dict[str, JsonValue] = {} if metadata is None else {"__metadata__": {**metadata}}
+    end = 0
+    for name, view in ordered:
+        begin, end = end, end + view.data.nbytes
+        header[name] = {"dtype": view.dtype, "shape": list(view.shape), "data_offsets": [begin, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    yield len(encoded).to_bytes(8, "little") + encoded
+    for _, view in ordered:
+        yield view.data

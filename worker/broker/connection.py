@@ -1,0 +1,100 @@
+"""Connecting to Redis: wait until it answers, then check its version, its mode and its clock."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from training.errors import PreflightError
+from worker.broker.backoff import backoff
+from worker.broker.retry import BASE_PAUSE_SECONDS, CLUSTERED, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, clustered
+from worker.config.settings import Settings
+
+SOCKET_TIMEOUT: Final = 5
+"""Seconds for which an answer is waited for; longer than any command blocks."""
+MIN_REDIS_VERSION: Final = (6, 2)
+"""Since this version, one command moves a job from one list to another."""
+BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
+"""Parts of the ssl module's messages about a wrong certificate."""
+ADVICE: Final = "set REDIS_URL or start Redis"
+ADVICE_UNSET: Final = "REDIS_URL is not set: set it, or start Redis there"
+CLOCK_SKEW_WARNING_SECONDS: Final = 60.0
+"""Difference between this host's clock and Redis's from which on a worker warns: its events have wrong times."""
+MAX_CLOCK_SKEW_SECONDS: Final = 3600.0
+"""Difference from which on it does not start: it would remove checkpoints of others as old, and refuse certificates."""
+
+
+class ClockSkew(PreflightError):
+    """The clocks of this host and of Redis are hours apart."""
+
+    reason = "clock_skew"
+
+
+class RedisUnreachable(PreflightError):
+    """Redis did not answer while the worker started, or denies access."""
+
+    reason = "redis_unreachable"
+
+
+def connect(settings: Settings) -> Redis:
+    """Return a connection on which Redis has answered; retries with exponential backoff.
+
+    Raises:
+        RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, is too old, or is a
+            cluster.
+        ClockSkew: its clock and ours are hours apart.
+    """
+    # Without redis-py's own retries: they would run a script or move a job twice, and try a refused password again.
+    connection = Redis.from_url(
+        settings.redis_url, socket_connect_timeout=SOCKET_TIMEOUT, socket_timeout=SOCKET_TIMEOUT,
+        retry=Retry(NoBackoff(), 0),
+    )  # fmt: skip
+    server = _wait_for_info(connection, settings)
+    version = str(server["redis_version"])
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_REDIS_VERSION:
+        least = ".".join(map(str, MIN_REDIS_VERSION))
+        raise RedisUnreachable(
+            f"Redis at {settings.safe_redis_url} is {version}, but must be {least} or newer; update it"
+        )
+    if clustered(server):
+        raise RedisUnreachable(f"Redis at {settings.safe_redis_url} {CLUSTERED}")
+    if "server_time_usec" in server:  # compatible servers may lack it
+        _compare_clocks(time.time() - float(str(server["server_time_usec"])) / 1e6, settings)
+    return connection
+
+
+def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object]:
+    deadline, pauses = time.monotonic() + settings.redis_wait, backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+    while True:
+        try:
+            return connection.info("server")
+        except RedisError as error:
+            pause = next(pauses)
+            refused = isinstance(error, PERMANENT_ERRORS) or any(sign in str(error) for sign in BAD_CERTIFICATE)
+            if refused or time.monotonic() + pause > deadline:
+                raise RedisUnreachable(
+                    f"Redis at {settings.safe_redis_url} "
+                    f"{'cannot be used' if refused else f'did not answer for {settings.redis_wait:g} s'}"
+                    f" ({settings.redact(str(error))}); "
+                    f"{ADVICE if 'redis_url' in settings.model_fields_set else ADVICE_UNSET}"
+                ) from error
+        structlog.get_logger("preflight").warning("redis_unreachable", url=settings.safe_redis_url, retry_in_s=pause)
+        time.sleep(pause)
+
+
+def _compare_clocks(ahead: float, settings: Settings) -> None:
+    """Warn, or raise `ClockSkew`, where this host's clock is `ahead` of Redis's, or behind it, by too many seconds."""
+    if abs(ahead) < CLOCK_SKEW_WARNING_SECONDS:
+        return
+    found = f"this host's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} that of Redis"
+    if abs(ahead) < MAX_CLOCK_SKEW_SECONDS:
+        structlog.get_logger("preflight").warning("clock_skew", detail=f"{found}; set both by NTP")
+        return
+    raise ClockSkew(
+        f"{found} at {settings.safe_redis_url}, but may differ by {MAX_CLOCK_SKEW_SECONDS:.0f} s; set both by NTP"
+    )

@@ -1,0 +1,61 @@
+"""Parse arguments: job ids, statuses, limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, get_args
+
+from training.config.registry import nearest
+from training.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from worker.wire import Status
+
+MAX_LISTED_JOBS: Final = 10_000
+MAX_QUOTED_LENGTH: Final = 60
+"""Characters of a wrong value that an error repeats."""
+
+
+def quote(text: str) -> str:
+    """Return `text` quoted and truncated, for an error message."""
+    return repr(text) if len(text) <= MAX_QUOTED_LENGTH else f"{text[:MAX_QUOTED_LENGTH]!r}..."
+
+
+def check_job_id(job_id: str) -> None:
+    """Raise `InvalidConfig` for a malformed id, before Redis is asked."""
+    from worker.wire import is_job_id
+
+    if not is_job_id(job_id):
+        raise InvalidConfig(
+            f"JOB is {quote(job_id)}, but must be 1 to 64 letters, digits, '.', '_' or '-'; `preflight jobs` lists ids",
+            field="job_id",
+        )
+
+
+def parse_statuses(text: str | None) -> frozenset[Status]:
+    """Return the statuses in a comma-separated list; raises `InvalidConfig`."""
+    from worker.wire import Status
+
+    known: dict[str, Status] = {status: status for status in get_args(Status)}
+    named = frozenset() if text is None else frozenset(part.strip() for part in text.split(","))
+    for name in sorted(named.difference(known)):
+        raise InvalidConfig(
+            f"--status {quote(name)} is not known{nearest(name, [*known])}; use some of {', '.join(known)}",
+            field="status",
+        )
+    return frozenset(known[name] for name in named)
+
+
+def parse_limit(text: str | None) -> int:
+    """Return how many jobs to list; raises `InvalidConfig`."""
+    from worker.client.results import DEFAULT_LIMIT
+
+    if text is None:
+        return DEFAULT_LIMIT
+    # The length first: int() raises its own error for thousands of digits.
+    short = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LISTED_JOBS))
+    if not short or not 1 <= int(text) <= MAX_LISTED_JOBS:
+        raise InvalidConfig(
+            f"--limit is {quote(text)}, but must be a whole number of at least 1 and at most {MAX_LISTED_JOBS}",
+            field="limit",
+        )
+    return int(text)

@@ -1,0 +1,1 @@
+"""The commands of `preflight`, by what they work on."""

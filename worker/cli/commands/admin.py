@@ -1,0 +1,41 @@
+"""Commands for operators: doctor, health, completion."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+from worker.cli.context import load_settings
+from worker.cli.exit_codes import FAILURE
+from worker.cli.options import completing
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def doctor(as_json: bool) -> None:
+    """Check everything that a job needs. Exit code 1: a check failed."""
+    from worker.ops.doctor import run_checks
+
+    failed = False
+    for check in run_checks(load_settings()):
+        failed |= check.status == "fail"
+        click.echo(json.dumps(asdict(check)) if as_json else f"{check.status:4}  {check.name:18}  {check.detail}")
+    raise SystemExit(FAILURE if failed else 0)
+
+
+@click.command()
+def health() -> None:
+    """Check that this container's service is alive. Exit code 1: it is not."""
+    from worker.ops.health import check_health
+
+    click.echo(check_health(load_settings()))
+
+
+@click.command()
+@click.argument("shell", metavar="bash|zsh|fish", shell_complete=completing("shells"))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a completion script. Use: eval "$(preflight completion bash)"."""
+    from worker.cli.completion import script
+
+    click.echo(script(context.find_root().command, shell))

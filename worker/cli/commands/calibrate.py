@@ -1,0 +1,81 @@
+"""`preflight calibrate`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from training.errors import InvalidConfig, PreflightError
+from worker.cli.context import load_settings, log_to_stderr
+from worker.cli.job_fields import parse_job_options
+from worker.cli.options import job_options
+
+if TYPE_CHECKING:
+    from worker.config.settings import Settings
+    from worker.jobs.local.training import Calibrated
+
+
+@click.command()
+@job_options
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@click.option("--explain", is_flag=True, help="Print every trial and the reasons for the plan.")
+@click.option("--report", type=click.Path(readable=False, path_type=Path), metavar="FILE", help="Also write HTML.")
+def calibrate(as_json: bool, explain: bool, report: Path | None, **options: object) -> None:
+    """Measure plans for a job here and print the best one."""
+    job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
+    if report is not None:
+        _check_report(report, calibrates=job.calibrate)
+    from worker.cli.formatting.choices import choice_as_json, format_choice
+    from worker.cli.formatting.explanation import explain_choice
+    from worker.jobs.local.training import calibrate_local
+
+    log_to_stderr(settings)
+    found = calibrate_local(job, settings)
+    if as_json:
+        click.echo(choice_as_json(found.choice))
+    elif explain:
+        click.echo(explain_choice(found.choice, found.spec, found.resources))
+    else:
+        click.echo(format_choice(found.choice))
+    if report is not None:
+        _write_report(report, found, settings)
+
+
+def _check_report(path: Path, *, calibrates: bool) -> None:
+    """Raise `InvalidConfig` or `MissingPackage` where no report can be written, before anything is measured."""
+    from worker.jobs.local.calibration_report import require_report_packages
+
+    if not calibrates:
+        raise InvalidConfig(
+            f"--report {path} needs a measurement, but calibration is off; leave out --no-calibrate", field="report"
+        )
+    require_report_packages()
+    try:
+        possible = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
+    except OSError:  # the name is too long
+        possible = False
+    if not possible:
+        raise InvalidConfig(
+            f"--report {path} cannot be written; name a file in an existing, writable directory", field="report"
+        )
+
+
+def _write_report(path: Path, found: Calibrated, settings: Settings) -> None:
+    from training.system.atomic_files import write_atomically
+    from worker.jobs.local.calibration_report import render_calibration
+    from worker.report.facts import facts
+
+    finding = found.choice.finding
+    if finding is None:
+        raise PreflightError(f"--report {path} is not written, as nothing was measured: {found.choice.why}")
+    subject = f"{found.spec.model} on {found.spec.dataset}"
+    page = render_calibration(finding, subject, facts(found.choice, found.spec, found.resources), settings)
+    try:
+        write_atomically(path, page.encode())
+    except OSError as error:
+        raise InvalidConfig(
+            f"--report {path} cannot be written ({error.strerror}); name another file", field="report"
+        ) from error

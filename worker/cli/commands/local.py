@@ -1,0 +1,85 @@
+"""Commands without a queue: train, demo, predict, export, upload."""
+
+from pathlib import Path
+
+import click
+
+from worker.cli.context import load_settings, log_to_stderr
+from worker.cli.exit_codes import BAD_INPUT
+from worker.cli.job_fields import job_fields, parse_job_options
+from worker.cli.options import job_options
+
+
+@click.command()
+@job_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def train(as_json: bool, **options: object) -> None:
+    """Train without Redis. Calibration, training and model files are those of a queued job."""
+    job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
+    from worker.cli.formatting.results import format_result
+    from worker.jobs.local.training import train_local
+
+    log_to_stderr(settings)
+    result = train_local(job, settings)
+    click.echo(result.model_dump_json() if as_json else format_result(result))
+
+
+@click.command()
+@job_options
+def demo(**options: object) -> None:
+    """Run one job with a temporary Redis and worker."""
+    settings, fields = load_settings(), job_fields(options)  # report a mistake before the slow imports
+    from worker.cli.demo import run_demo
+
+    raise SystemExit(run_demo(settings, fields))
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with all probabilities.")
+def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
+    """Classify images with a trained model.
+
+    MODEL is a model directory, its model.safetensors, or an exported .onnx file. IMAGE is PNG or JPEG of any size,
+    dark on light or light on dark; it is centered as MNIST's images are.
+    """
+    from worker.jobs.local.predict import UnusableImage, predict_local
+    from worker.queue.quarantine import printable
+
+    refused = False
+    for answer in predict_local(model, images):
+        if isinstance(answer, UnusableImage):
+            refused = True
+            click.echo(f"preflight: {printable(answer.why)}", err=True)
+        elif as_json:
+            click.echo(answer.model_dump_json())
+        else:
+            click.echo(f"{answer.label:3}  {answer.confidence:6.1%}  {printable(answer.image)}")
+    raise SystemExit(BAD_INPUT if refused else 0)
+
+
+@click.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--onnx", "target", type=click.Path(path_type=Path), metavar="FILE", help="Default: beside the model.")
+def export(artifact: Path, target: Path | None) -> None:
+    """Export a model as ONNX and verify it.
+
+    It is compared with the model on the whole test set.
+    Input `images`: uint8 [N, C, H, W], 0 for background and 255 for ink. Output: `probabilities`.
+    """
+    from worker.jobs.local.onnx import export_local
+
+    settings = load_settings()
+    log_to_stderr(settings)
+    click.echo(export_local(artifact, target, settings))
+
+
+@click.command()
+@click.argument("model", metavar="JOB|DIR")
+def upload(model: str) -> None:
+    """Upload a model. Targets: PREFLIGHT_ARTIFACT_URL, PREFLIGHT_MLFLOW_URI."""
+    from worker.jobs.local.training import upload_local
+
+    for where in upload_local(model, load_settings()):
+        click.echo(where)

@@ -1,0 +1,33 @@
+"""`preflight worker` and `preflight serve`."""
+
+import sys
+
+import click
+
+from worker.cli.context import load_settings
+
+
+@click.command()
+@click.option("--burst", is_flag=True, help="Exit when the queue is empty.")
+def worker(burst: bool) -> None:
+    """Run jobs from the queue."""
+    settings = load_settings()  # report a mistake before the slow imports
+    from worker.queue.service import serve
+
+    serve(settings, burst=burst)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; '::' for all.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port to listen on; default: PORT, or 8000.")
+def serve(host: str, port: int | None) -> None:
+    """Serve the page, jobs, events and metrics over HTTP."""
+    from training.system.requirements import require_packages
+    from worker.ops.logging import configure
+
+    settings = load_settings()
+    require_packages(("fastapi", "uvicorn", "prometheus_client"), "the web service needs it", "web")
+    configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
+    from worker.web.server import serve as serve_http
+
+    serve_http(settings, host, port)

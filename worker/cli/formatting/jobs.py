@@ -1,0 +1,35 @@
+"""Table of `preflight jobs`."""
+
+import time
+from collections.abc import Sequence
+
+from worker.cli.formatting.text import columns
+from worker.queue.quarantine import printable
+from worker.report.numbers import format_age
+from worker.wire import JobState
+
+
+def job_table(states: Sequence[JobState]) -> str:
+    """Return jobs as aligned columns."""
+    if not states:
+        return "no jobs"
+    head = ("JOB", "STATUS", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
+    return columns([head, *(_row(state, time.time()) for state in states)])
+
+
+def _row(state: JobState, now: float) -> tuple[str, ...]:
+    updated = "" if state.updated_at is None else f"{format_age(now - state.updated_at)} ago"
+    epoch = "" if state.epoch is None else f"{state.epoch}/{state.epochs or '?'}"
+    accuracy = state.test_accuracy if state.test_accuracy is not None else state.val_acc
+    return (
+        state.job_id, state.status, updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
+        printable(state.reason or ""),
+    )  # fmt: skip
+
+
+def _took(state: JobState, now: float) -> str:
+    """Return the duration of the newest attempt, up to its last event."""
+    if state.started_at is None:
+        return ""
+    until = now if state.status == "running" else state.updated_at or now
+    return format_age(until - state.started_at)

@@ -1,0 +1,39 @@
+"""Result of `preflight train`, with its profile."""
+
+from training.loop.profiler import PHASES
+from worker.cli.formatting.plans import plan_line
+from worker.cli.formatting.text import columns
+from worker.report.numbers import plural
+from worker.wire import StepProfile, TrainResult
+
+
+def format_result(result: TrainResult) -> str:
+    """Return a result as a few lines."""
+    if result.test_accuracy is None:
+        return f"{result.job_id} {result.status}"
+    predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
+    lines = [
+        ("test accuracy", f"{result.test_accuracy:.2%}"),
+        ("training", f"{result.train_seconds:.1f} s, {result.samples_per_s:,.0f} samples/s"),
+        ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
+        ("plan", plan_line(result.plan) if result.plan else ""),
+        ("model", result.artifact), ("uploaded", result.artifact_url), ("onnx", result.onnx),
+        ("report", result.report),
+    ]  # fmt: skip
+    text = "\n".join(f"{label:15}{value}" for label, value in lines if value is not None)
+    return f"{text}\n\n{profile_table(result.profile)}" if result.profile else text
+
+
+def profile_table(profile: StepProfile) -> str:
+    """Return the time of each phase as aligned columns."""
+    rows = [(phase, f"{1e3 * batch_s:.3f}", f"{share:.1%}") for phase, batch_s, share in phase_times(profile)]
+    steps = plural(profile.steps, "step")
+    whole = ("all", f"{1e3 * profile.average_batch_s:.3f}", f"of {profile.total_s:.2f} s in {steps}")
+    return columns([("PHASE", "MS/STEP", "SHARE"), *rows, whole])
+
+
+def phase_times(profile: StepProfile) -> list[tuple[str, float, float]]:
+    """Return each phase with its seconds per step and its share of the total."""
+    seconds = {phase: float(getattr(profile, f"{phase}_s")) for phase in PHASES}
+    steps, total = max(1, profile.steps), max(profile.total_s, 1e-9)
+    return [(phase, spent / steps, spent / total) for phase, spent in seconds.items()]

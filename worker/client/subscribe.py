@@ -1,0 +1,77 @@
+"""Subscribe to a job's events by polling its stream."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pydantic import ValidationError
+from redis import Redis
+from redis.exceptions import ConnectionError, TimeoutError
+
+from worker.broker import keys
+from worker.broker.replies import text, texts
+from worker.broker.retry import PERMANENT_ERRORS, condition
+from worker.client.job_state import read_job
+from worker.client.results import IDLE_SECONDS, PAGE_SIZE, Silence
+from worker.wire import TERMINAL_EVENTS, AnyEvent, unflatten
+
+POLL_INTERVAL: Final = 0.1
+"""Seconds between two reads of the stream."""
+
+
+def subscribe(
+    redis: Redis, job_id: str, *, after: str, timeout: float | None, resubmit: Callable[[], bool]
+) -> Iterator[AnyEvent | Silence]:
+    """Yield events as `Client.follow` does; `resubmit` enqueues a job that Redis lost, and returns whether it did."""
+    last_event_at, ended = time.monotonic(), False
+    newest: dict[int, AnyEvent] = {}
+    while timeout is None or time.monotonic() - last_event_at < timeout:
+        try:
+            records = _read_records(redis, job_id, after)
+            # A job that was killed or has expired publishes no terminal event.
+            idle = ended or time.monotonic() - last_event_at > IDLE_SECONDS
+            over = idle and not records and not resubmit() and not read_job(redis, job_id).is_active
+            if over:  # its last events may have come between the two reads
+                records = _read_records(redis, job_id, after)
+        except PERMANENT_ERRORS:
+            raise
+        except (ConnectionError, TimeoutError) as error:
+            yield Silence(condition(error))
+            time.sleep(POLL_INTERVAL)
+            continue
+        for record_id, fields in records:
+            after, last_event_at = record_id, time.monotonic()
+            event = _decode(fields)
+            if event is not None and not _is_repeated(event, newest.get(event.attempt)):
+                ended, newest[event.attempt] = event.type in TERMINAL_EVENTS, event
+                yield event
+        if over:
+            return
+        if not records:
+            yield Silence()
+            time.sleep(POLL_INTERVAL)
+
+
+def read_lifecycle_events(redis: Redis, job_id: str) -> list[AnyEvent]:
+    """Return the events of the stream that is never trimmed, oldest first."""
+    records = redis.xrange(keys.lifecycle(job_id), count=PAGE_SIZE) or []
+    return [event for _, fields in records if (event := _decode(texts(fields or {}))) is not None]
+
+
+def _read_records(redis: Redis, job_id: str, after: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the stream records after the id `after`."""
+    records = redis.xrange(keys.events(job_id), min=f"({after}", count=PAGE_SIZE) or []
+    return [(text(record_id), texts(fields or {})) for record_id, fields in records]
+
+
+def _decode(fields: dict[str, str]) -> AnyEvent | None:
+    """Return the event in a stream record; None for an unknown type or version."""
+    try:
+        return unflatten(fields)
+    except ValidationError:
+        return None
+
+
+def _is_repeated(event: AnyEvent, newest: AnyEvent | None) -> bool:
+    """Whether an event was published again, after Redis lost its data."""
+    return newest is not None and 0 < event.seq <= newest.seq and event.ts <= newest.ts

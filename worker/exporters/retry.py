@@ -1,0 +1,44 @@
+"""Retries of an export, in its child process."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from training.errors import ArtifactError, PreflightError
+from training.process.journal import RecordWriter
+from worker.broker.backoff import backoff
+from worker.config.secrets import redact_urls
+
+BASE_PAUSE_SECONDS: Final = 0.5
+"""Longest pause before the second try."""
+MAX_PAUSE_SECONDS: Final = 30.0
+MAX_ERROR_LENGTH: Final = 300
+"""Characters of a service's error message."""
+PERMANENT_ERRORS: Final = (FileNotFoundError, PermissionError, NotImplementedError, ImportError)
+"""Missing bucket, missing permission, read-only file system, missing package."""
+
+T = TypeVar("T")
+
+
+def retry_export(action: Callable[[], T], report: RecordWriter) -> T:
+    """Return the result of `action`, retried until it succeeds or the parent ends this process.
+
+    Raises:
+        PreflightError: `action` raised it, or a permanent error.
+    """
+    pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+    while True:
+        try:
+            return action()
+        except PreflightError:
+            raise
+        except PERMANENT_ERRORS as error:
+            raise ArtifactError(describe_error(error)) from error
+        except Exception as error:  # each service has its own exceptions
+            report.write("retry", {"message": describe_error(error)})
+        time.sleep(next(pauses))
+
+
+def describe_error(error: Exception) -> str:
+    """Return an exception of a library on one line, without passwords of URLs."""
+    return redact_urls(f"{type(error).__name__}: {' '.join(str(error).split())}")[:MAX_ERROR_LENGTH]

@@ -1,0 +1,113 @@
+"""Attempt: one execution of a job under its fence, with its files, event sinks and heartbeat."""
+
+from contextlib import ExitStack, closing
+from types import TracebackType
+from typing import Final, Self
+
+from redis import Redis
+
+from training.errors import ArtifactError
+from worker.broker import keys
+from worker.broker.fencing import Fence
+from worker.broker.retry import retry_until_available
+from worker.config.settings import Settings
+from worker.events.log_sink import LogSink
+from worker.events.redis_sink import RedisSink
+from worker.events.spool import Spool
+from worker.exporters.tensorboard import tensorboard_sinks
+from worker.jobs.context import JobContext
+from worker.jobs.control import Interrupted, StopSignal
+from worker.jobs.heartbeat import AttemptHeartbeat
+from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
+from worker.jobs.outcome_recorder import OutcomeRecorder
+from worker.jobs.paths import JobPaths, open_paths
+from worker.jobs.pipeline import outcome_of, resume_pipeline
+from worker.jobs.plan_store import RedisPlanStore
+from worker.queue.admission.admitted_job import AdmittedJob
+
+FLUSH_TIMEOUT: Final = 1.0
+"""Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""
+
+
+class Attempt:
+    """An attempt that `fence` has claimed. Use as a context: leaving it closes its files."""
+
+    def __init__(
+        self, job: AdmittedJob, fence: Fence, connection: Redis, settings: Settings, worker: str, stop: StopSignal,
+        recorder: OutcomeRecorder,
+    ) -> None:  # fmt: skip
+        """Open the files of the attempt; raises `PreflightError` where that fails."""
+        job_id, rq_job, attempt = job.job_id, job.rq_job, fence.attempt
+        self._connection = connection
+        self._fence = fence
+        self._job = job
+        with ExitStack() as stack:
+            paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
+            spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
+            self.events = RedisSink(
+                fence, spool, keys.rq_job(rq_job.id), kept=settings.events_kept, meta=dict(rq_job.meta)
+            )
+            self.heartbeat = AttemptHeartbeat(fence, self.events, stop, recorder.start, timeout=rq_job.timeout)
+            drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
+            self._context = JobContext(
+                settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,
+                sinks=(LogSink(job_id, attempt), self.events, *drawn), control=self.heartbeat,
+                plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
+            )  # fmt: skip
+            self._files = stack.pop_all()
+
+    def run(self) -> Outcome:
+        """Return the outcome of an earlier attempt, else of this one.
+
+        Raises:
+            Interrupted: the worker was asked to stop; the checkpoint is on disk.
+            Superseded: a newer attempt has taken over.
+        """
+        context = self._context
+        try:
+            return outcome_of(context, self._earlier_outcome) or resume_pipeline(context, self._job.request)
+        except Interrupted:
+            message = f"worker {context.worker} was asked to stop; the job is requeued and resumes with the next one"
+            context.emit("job_interrupted", {"message": message})
+            raise
+
+    def clear(self) -> None:
+        """Remove the files that no later attempt needs, once the job is finished."""
+        self._context.paths.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._files:
+            if isinstance(error, Interrupted):
+                self.heartbeat.flush(FLUSH_TIMEOUT)
+
+    def _earlier_outcome(self) -> Outcome | None:
+        """Return the outcome of an attempt that died before its end was recorded with RQ.
+
+        Its last events may be in the spool only, and are published first.
+        """
+        if self._fence.attempt == 1:
+            return None
+        self.heartbeat.drain()
+        check = self.heartbeat.check
+        result = retry_until_available(
+            lambda: stored_result(self._connection, self._job.job_id), "read the result of earlier attempts", check
+        )
+        if result is not None:
+            return Finished(result)
+        return published_failure(
+            retry_until_available(self._fence.failure, "read the failure of earlier attempts", check)
+        )
+
+
+def _open_spool(paths: JobPaths, job_id: str, attempt: int) -> Spool:
+    try:
+        return Spool(paths.job, job_id, attempt)
+    except OSError as error:
+        raise ArtifactError(
+            f"{paths.attempt} cannot be written ({error.strerror}); make room or set PREFLIGHT_STATE_DIR"
+        ) from error

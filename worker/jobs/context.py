@@ -1,0 +1,54 @@
+"""Job context: what every stage of a job needs."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from training.system.digests import Digests
+from worker.config.settings import Settings
+from worker.events.sink import Sink
+from worker.jobs.control import JobControl
+from worker.jobs.paths import JobPaths
+from worker.jobs.plan_store import PlanStore
+from worker.wire import EVENT, MAX_TEXT_LENGTH, TrainResult
+
+
+@dataclass(slots=True, kw_only=True)
+class JobContext:
+    """One attempt of a job: its settings, files, event sinks and control."""
+
+    settings: Settings
+    worker: str
+    """Name of the worker."""
+    job_id: str
+    attempt: int
+    sinks: Sequence[Sink]
+    paths: JobPaths
+    control: JobControl = field(default_factory=JobControl)
+    plans: PlanStore = field(default_factory=PlanStore)
+    digests: Digests = field(init=False)
+    """The data and checkpoints that were verified in this attempt."""
+    _seq: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.digests = Digests(alive=self.control.check)
+
+    def emit(self, kind: str, fields: dict[str, JsonValue], result: TrainResult | None = None) -> None:
+        """Send an event of type `kind` to every sink; `result` goes with the event that finishes the job."""
+        self._seq += 1
+        header = {
+            "type": kind, "seq": self._seq, "job_id": self.job_id, "attempt": self.attempt, "ts": time.time(),
+        }  # fmt: skip
+        # Texts come from exceptions and paths: a long one must not fail the job, and one may hold a password.
+        texts = {name: value[:MAX_TEXT_LENGTH] for name, value in fields.items() if isinstance(value, str)}
+        if "message" in texts:
+            texts["message"] = self.settings.redact(texts["message"])[:MAX_TEXT_LENGTH]
+        event = EVENT.validate_python({**fields, **texts, **header})
+        for sink in self.sinks:
+            sink.emit(event, result)
+
+    def warn(self, message: str) -> None:
+        """Emit a warning."""
+        self.emit("warning", {"message": message})

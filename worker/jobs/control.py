@@ -1,0 +1,37 @@
+"""Job control: what stops a job while its process waits, and what keeps it alive."""
+
+
+class Interrupted(Exception):
+    """The worker was asked to stop: the job goes back into its queue."""
+
+
+class StopSignal:
+    """Counts the stop signals that this process received."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> bool:
+        """Whether there was one."""
+        return self.times > 0
+
+    def check(self) -> None:
+        """Raise `Interrupted` after a stop signal."""
+        if self.times:
+            raise Interrupted
+
+
+class JobControl:
+    """Called by a job while it waits. This one is for a job without Redis: it does nothing."""
+
+    def check(self) -> None:
+        """Keep the job alive; raises what ends it."""
+
+    def heartbeat(self) -> None:
+        """Keep the job alive while it is being stopped."""
+
+    def mark_progress(self) -> None:
+        """Note that the job is further than in any attempt before this one."""
+
+    def assert_current(self) -> None:
+        """Return once it is certain that no newer attempt has taken over; raises where one has."""

@@ -1,0 +1,60 @@
+"""Outcome of a job: its result or its failure, also where an earlier attempt left it in Redis."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from redis import Redis
+
+from training.errors import PreflightError, error_from_reason
+from worker.broker import keys
+from worker.wire import JobFailed, TrainResult, read_result
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job was trained."""
+
+    result: TrainResult
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The job was cancelled."""
+
+    result: TrainResult
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job failed; `job_failed` is emitted."""
+
+    error: PreflightError
+
+
+Outcome = Finished | Stopped | Failed
+
+
+class StoredResultUnreadable(PreflightError):
+    """The stored result of a job is none."""
+
+
+def stored_result(connection: Redis, job_id: str) -> TrainResult | None:
+    """Return the result of a finished job; raises `StoredResultUnreadable`, `redis.exceptions.RedisError`."""
+    stored = connection.get(keys.result(job_id))
+    if stored is None:
+        return None
+    try:
+        return read_result(stored)
+    except ValidationError as error:
+        raise StoredResultUnreadable(
+            f"the result that is stored under {job_id} cannot be read ({error.error_count()} fields are wrong)"
+        ) from error
+
+
+def published_failure(stored: str | None) -> Failed | None:
+    """Return the failure in a stored `job_failed` event; None where there is none."""
+    try:
+        event = JobFailed.model_validate_json(stored, extra="ignore") if stored is not None else None
+    except ValidationError:
+        return None
+    return None if event is None else Failed(error_from_reason(event.reason, event.message, event.field))

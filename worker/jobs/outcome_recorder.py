@@ -1,0 +1,125 @@
+"""Outcome recorder: writes the start and the outcome of a job to RQ's records; each write may be repeated."""
+
+import time
+from dataclasses import replace
+from typing import Final, Literal
+
+import structlog
+from redis.exceptions import RedisError
+
+from training.errors import PreflightError
+from worker.broker.fencing import Fence, Superseded
+from worker.broker.requeue import RqJobRef
+from worker.broker.rq_records import Execution, RqRecords, failed, finished
+from worker.broker.shared_keys import RedisRetry
+from worker.config.settings import Settings
+from worker.events.redis_sink import RedisSink
+from worker.jobs.heartbeat import AttemptHeartbeat
+from worker.jobs.outcome import Failed, Outcome, Stopped
+from worker.queue.admission.acceptance import acceptance_ttl, renew_acceptance
+from worker.queue.admission.admitted_job import AdmittedJob
+from worker.queue.refusal import publish_failure, publish_mismatch
+
+REQUEUE_TIMEOUT: Final = 1.0
+"""Seconds for which an interrupted supervisor tries to requeue its job; then the reaper does."""
+
+Recorded = Literal["finished", "failed", "requeued"]
+"""RQ's record of the job after an attempt."""
+
+
+class OutcomeRecorder:
+    """Records one execution of a job. Methods raise `RedisError` and may be called again."""
+
+    def __init__(
+        self, place: RqJobRef, worker_name: str, execution: Execution, job: AdmittedJob, settings: Settings,
+        fence: Fence, retry: RedisRetry,
+    ) -> None:  # fmt: skip
+        self._place = place
+        self._retry = retry
+        self._connection = retry.connection
+        self._settings = settings
+        self._execution = execution
+        self._job = job
+        self._fence = fence
+        self._records = RqRecords(retry.connection, place.queue, worker_name, acceptance_ttl=acceptance_ttl(settings))
+
+    def start(self) -> None:
+        """Record the job as started, or restore what Redis has lost of it."""
+        self._records.start_job(self._job.rq_job, self._execution, self._fence)
+        renew_acceptance(self._connection, self._job.rq_job, self._job.job_id, self._settings)
+
+    def finalize(self, outcome: Outcome, heartbeat: AttemptHeartbeat, events: RedisSink) -> Recorded:
+        """Record an outcome once Redis has every event; both again where Redis lost its data meanwhile.
+
+        Raises:
+            Interrupted: the worker was asked to stop meanwhile.
+            Superseded: a newer attempt has taken over.
+        """
+
+        def record() -> Recorded | None:
+            if not events.verify_published():
+                return None
+            recorded = self._record(outcome)
+            return recorded if recorded == "requeued" or events.verify_published() else None
+
+        retry = replace(self._retry, on_retry=heartbeat.keep_waiting)
+        while True:
+            heartbeat.drain()
+            recorded = retry(record, "record how the job ended")
+            if recorded is not None:
+                return recorded
+
+    def publish_failure(self, error: PreflightError) -> None:
+        """Publish the failure of an attempt that could not begin."""
+        publish_failure(self._connection, self._settings, self._job.job_id, error)
+
+    def record_failure(self, error: PreflightError) -> Recorded:
+        """Requeue a job that may be retried, else record its failure; raises `Superseded`."""
+        job = self._job.rq_job
+        if error.retry and job.retries_left:
+            left = job.retries_left - 1
+            self._records.requeue(job, self._place, self._fence, front=False, retries_left=left)
+            return "requeued"
+        end = failed(job, f"{error.reason}: {error.message}")
+        self._records.end_job(job, self._job.job_id, end, self._execution, self._fence)
+        return "failed"
+
+    def publish_mismatch(self, error: PreflightError) -> None:
+        """Publish that the job's id belongs to another request."""
+        publish_mismatch(self._connection, self._settings, self._job.job_id, self._job.rq_job.id, error)
+
+    def record_unclaimed(self, outcome: Outcome) -> None:
+        """Record the end of a job without an attempt."""
+        job = self._job.rq_job
+        if isinstance(outcome, Failed):
+            end = failed(job, f"{outcome.error.reason}: {outcome.error.message}")
+        else:
+            end = finished(job, outcome.result)
+        self._records.end_job(job, self._job.job_id, end, self._execution, None)
+
+    def requeue(self) -> None:
+        """Put an interrupted job to the front of its queue, without spending a retry; gives up after a second."""
+        deadline = time.monotonic() + REQUEUE_TIMEOUT
+        while True:
+            try:
+                self._records.requeue(self._job.rq_job, self._place, self._fence, front=True)
+                return
+            except Superseded:
+                return
+            except RedisError as error:
+                if time.monotonic() > deadline:
+                    structlog.get_logger("preflight").warning(
+                        "requeue_failed", job_id=self._job.job_id, error=str(error),
+                        detail="the next worker reclaims it",
+                    )  # fmt: skip
+                    return
+                time.sleep(0.1)
+
+    def _record(self, outcome: Outcome) -> Recorded:
+        if isinstance(outcome, Failed):
+            return self.record_failure(outcome.error)
+        job = self._job.rq_job
+        if isinstance(outcome, Stopped):  # RQ counts it as finished; here it is found
+            self._records.add_to_canceled(job)
+        self._records.end_job(job, self._job.job_id, finished(job, outcome.result), self._execution, self._fence)
+        return "finished"

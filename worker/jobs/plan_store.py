@@ -1,0 +1,52 @@
+"""Plan store: the plan of a deterministic job, kept for its later attempts."""
+
+from collections.abc import Callable
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+from redis import Redis
+from redis.exceptions import RedisError
+
+from training.config.plan import Plan
+from worker.broker import keys
+from worker.broker.retry import retry_until_available
+
+PLAN = TypeAdapter(Plan)
+
+
+class PlanStore:
+    """Keeps the plan of a job for its later attempts. This one forgets it: a job without Redis has its checkpoints."""
+
+    def get(self) -> Plan | None:
+        """Return the stored plan."""
+        return None
+
+    def put(self, plan: Plan) -> None:
+        """Store `plan`."""
+
+
+class RedisPlanStore(PlanStore):
+    """Keeps the plan in Redis; the checkpoints keep it too."""
+
+    def __init__(self, connection: Redis, job_id: str, ttl: int, heartbeat: Callable[[], None]) -> None:
+        self._connection = connection
+        self._key = keys.plan(job_id)
+        self._ttl = ttl
+        self._heartbeat = heartbeat
+
+    def get(self) -> Plan | None:
+        """Return the plan of an earlier attempt, once Redis is available; None for one of another version."""
+        stored = retry_until_available(
+            lambda: self._connection.get(self._key), "read the plan of earlier attempts", self._heartbeat
+        )
+        try:
+            return PLAN.validate_json(stored) if stored is not None else None
+        except ValidationError:
+            return None
+
+    def put(self, plan: Plan) -> None:
+        """Store the plan; where Redis is away, the first checkpoint does."""
+        try:
+            self._connection.set(self._key, PLAN.dump_json(plan), ex=self._ttl)
+        except RedisError as error:
+            structlog.get_logger("preflight").warning("plan_save_failed", error=str(error))

@@ -1,0 +1,53 @@
+"""Data set stage: find the prepared data set, or prepare it in a child process."""
+
+import time
+from pathlib import Path
+
+from training.config.recipes import small_dataset_warning
+from training.data import prepare_child
+from training.data.dataset_info import DatasetInfo, read_info
+from training.data.prepare import prepared
+from training.data.prepare_child import PrepareRequest
+from training.data.split import split
+from worker.config.settings import child_environment
+from worker.jobs.context import JobContext
+from worker.jobs.stages.child_runner import run_job_child
+from worker.queue.admission.limits import require_samples_within_limit
+from worker.wire import TrainJob
+
+
+def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
+    """Return the prepared data set, preparing it first where necessary.
+
+    Raises:
+        DatasetError: it is not available.
+        InvalidConfig: the job would see more samples than the service allows, or a recipe needs more.
+    """
+    began, settings = time.perf_counter(), context.settings
+    info = prepared(job.dataset, settings.data_dir, settings.cache_dir) or _prepare(context, job.dataset)
+    context.emit(
+        "dataset_ready",
+        {
+            "dataset": info.name,
+            "train_samples": info.train_count,
+            "test_samples": info.test_count,
+            "seconds": time.perf_counter() - began,
+        },
+    )
+    spec = job.spec()
+    require_samples_within_limit(spec, info.train_count, settings)
+    if job.recipe is not None:
+        parts = split(spec, info)
+        doubt = small_dataset_warning(job.recipe, parts.train, spec.epochs * parts.steps)
+        if doubt is not None:
+            context.warn(doubt)
+    return info
+
+
+def _prepare(context: JobContext, name: str) -> DatasetInfo:
+    settings = context.settings
+    request = PrepareRequest(dataset=name, data_dir=settings.data_dir, cache_dir=settings.cache_dir, download=True)
+    done = run_job_child(
+        context, "data preparation", prepare_child.MODULE, prepare_child.REQUEST.dump_json(request), child_environment()
+    )
+    return read_info(Path(str(done["path"])))

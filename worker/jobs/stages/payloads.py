@@ -1,0 +1,62 @@
+"""Event payloads: the fields of plans, trials, calibrations and containers that events show."""
+
+from dataclasses import asdict
+
+from pydantic import JsonValue
+
+from calibration.result import CalibrationResult
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.system.resources import Resources
+from worker.wire import CalibrationTrial
+
+PLAN_FIELDS = (
+    "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
+    "affinity", "compile", "device",
+)  # fmt: skip
+"""Fields of a plan that events show."""
+
+
+def plan_payload(plan: Plan) -> dict[str, JsonValue]:
+    """Return the fields of a plan that events show."""
+    return {name: value for name, value in asdict(plan).items() if name in PLAN_FIELDS}
+
+
+def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the fields of `calibration_trial` for a trial with those of `calibration.result.Trial`."""
+    plan, step_s = trial["plan"], trial.get("step_s")
+    return {
+        **({name: plan[name] for name in PLAN_FIELDS} if isinstance(plan, dict) else {}),
+        "won": trial.get("verdict") == "won",
+        "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,
+        **{name: value for name, value in trial.items() if name in CalibrationTrial.model_fields},
+    }
+
+
+def calibration_payload(found: CalibrationResult) -> dict[str, JsonValue]:
+    """Return the fields of `calibration_winner` that come from a measurement."""
+    return {
+        "predicted_low_s": found.prediction.low_s,
+        "predicted_high_s": found.prediction.high_s,
+        "confidence": found.confidence,
+        "ratio": found.confirmation.ratio if found.confirmation else None,
+        "max_feasible": found.memory.max_feasible if found.memory else None,
+    }
+
+
+def container_facts(found: Resources) -> dict[str, JsonValue]:
+    """Return the facts about the container that manifests and checkpoints keep."""
+    return {
+        "cores": found.cores, "quota": found.quota, "memory_bytes": found.memory_bytes,
+        "cores_source": found.cores_source, "memory_source": found.memory_source,
+    }  # fmt: skip
+
+
+def resources_payload(found: Resources) -> dict[str, JsonValue]:
+    """Return the fields of `resource_limits`, an event and a log record of a starting worker."""
+    return {
+        "cpu_cores": found.cores,
+        "quota": found.quota,
+        "memory_mb": found.memory_bytes >> 20,
+        "source": f"cpu: {found.cores_source}; memory: {found.memory_source}",
+    }

@@ -1,0 +1,134 @@
+"""Planning stage: reuse the plan of an earlier attempt, or choose one by calibration."""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from calibration.cache.plan_cache import PlanCache
+from calibration.choose import PlanChoice, choose_plan
+from calibration.task import CalibrationContext, Options
+from training.checkpoints.resume import ResumePoint, find_resume_points
+from training.config.spec import TrainSpec
+from training.data.dataset_info import DatasetInfo
+from training.loop.prediction import Prediction
+from training.system.resources import Resources, detect
+from worker.config.settings import child_environment
+from worker.jobs.context import JobContext
+from worker.jobs.stages.payloads import (
+    calibration_payload,
+    container_facts,
+    plan_payload,
+    resources_payload,
+    trial_payload,
+)
+from worker.wire import TrainJob
+
+SAME_CONTAINER_FIELDS: Final = ("cores", "quota", "memory_bytes")
+"""A plan is reused where these resources are those under which it was chosen."""
+
+PREDICTION = TypeAdapter(Prediction)
+
+
+def detect_resources(context: JobContext) -> Resources:
+    """Detect the limits of the container and emit them."""
+    found = detect()
+    context.emit("resource_limits", resources_payload(found))
+    for warning in found.warnings:
+        context.warn(warning)
+    return found
+
+
+def select_plan(
+    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo
+) -> PlanChoice:
+    """Return the plan of an earlier attempt, else the one that calibration chooses; emit which and why."""
+    found = resume_points(context, spec, store)
+    choice = _earlier_plan(context, spec, resources, found) or _calibrate(context, job, spec, resources, store)
+    if spec.deterministic:
+        context.plans.put(choice.plan)
+    context.emit(
+        "calibration_winner",
+        {
+            **plan_payload(choice.plan),
+            "source": choice.source,
+            "why": choice.why,
+            "predicted_epoch_s": choice.predicted_epoch_s,
+            "calibration_seconds": choice.calibration_seconds,
+            "import_seconds": choice.import_seconds,
+            "trials": choice.trials,
+            "cache": choice.cache,
+            **(calibration_payload(choice.finding) if choice.finding else {}),
+        },
+    )
+    return choice
+
+
+def resume_points(context: JobContext, spec: TrainSpec, store: DatasetInfo) -> list[ResumePoint]:
+    """Return the checkpoints that this training can resume from, best first; warn of unusable ones."""
+    found, unusable = find_resume_points(context.paths.job, spec, store, context.digests)
+    for message in unusable:
+        context.warn(message)
+    return found
+
+
+def _earlier_plan(
+    context: JobContext, spec: TrainSpec, resources: Resources, found: Sequence[ResumePoint]
+) -> PlanChoice | None:
+    first = found[0] if found else None
+    if spec.deterministic:
+        plan = first.plan if first else context.plans.get()
+        if plan is None:
+            return None
+        return PlanChoice(plan=plan, source="kept", why="a deterministic job keeps its first plan")
+    if first is None:
+        return None
+    before, now = first.facts.get("resources"), container_facts(resources)
+    changed = [name for name in SAME_CONTAINER_FIELDS if not isinstance(before, dict) or before.get(name) != now[name]]
+    if changed:
+        context.warn(f"container resources differ from the checkpoint's ({', '.join(changed)}); choosing a new plan")
+        return None
+    predicted = first.facts.get("predicted_epoch_s")
+    return PlanChoice(
+        plan=first.plan, source="kept", why="the checkpoint was made in a container with the same resources",
+        predicted_epoch_s=predicted if isinstance(predicted, float) else None,
+        prediction=_prediction(first.facts.get("prediction")),
+    )  # fmt: skip
+
+
+def _prediction(fact: JsonValue) -> Prediction | None:
+    """Return the prediction that a checkpoint keeps; None where it keeps none, or one of another version."""
+    try:
+        return PREDICTION.validate_json(json.dumps(fact))
+    except ValidationError:
+        return None
+
+
+def _calibrate(
+    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo
+) -> PlanChoice:
+    options = Options(
+        calibrate=job.calibrate,
+        force=job.force_calibration,
+        samples=job.calibration_samples,
+        seconds=job.calibration_seconds or context.settings.calibration_seconds,
+        knobs=job.calibration_knobs,
+    )
+    around = CalibrationContext(
+        resources=resources,
+        store=store,
+        cache=PlanCache(context.settings.cache_dir),
+        directory=context.paths.attempt,
+        environment=child_environment(),
+    )
+
+    def emit(kind: str, fields: dict[str, JsonValue]) -> None:
+        match kind, fields:
+            case "trial", {"plan": dict()}:
+                context.emit("calibration_trial", trial_payload(spec, fields))
+            case _, {"message": str(message)}:
+                context.warn(message)
+
+    own = job.plan.complete(spec, resources.cores)
+    return choose_plan(spec, own, around, options, emit, context.control.check)

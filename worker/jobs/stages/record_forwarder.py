@@ -1,0 +1,43 @@
+"""Record forwarder: emits events for the records of the training child, and notes checkpoints and losses."""
+
+from typing import Final
+
+from training.process.journal import Record
+from worker.jobs.context import JobContext
+from worker.report.request import LossHistory
+
+EVENTS_BY_RECORD: Final = {
+    "progress": "progress", "epoch": "epoch_done", "prediction": "prediction_checked", "profile": "training_profile",
+    "adapted": "plan_adapted",
+}  # fmt: skip
+"""Records whose payload is that of an event."""
+
+
+class RecordForwarder:
+    """Forwards the records of all training children of an attempt."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self.losses = LossHistory()
+        self.checkpoints = 0
+        """Checkpoints saved in this attempt."""
+
+    def forward(self, record: Record) -> None:
+        """Emit the event for `record`."""
+        payload, context = record.payload, self._context
+        match record.kind:
+            case "warning":
+                context.warn(str(payload["message"]))
+            case "resumed":
+                context.emit("job_resumed", {"epochs_done": payload["epoch"], "steps_done": payload["step"]})
+            case "checkpoint":
+                self.checkpoints += 1
+                context.control.mark_progress()
+                context.emit("checkpoint_saved", {
+                    "epochs_done": payload["epoch"], "steps_done": payload["step"], "seconds": payload["seconds"],
+                    "bytes": payload["bytes"],
+                })  # fmt: skip
+            case kind if kind in EVENTS_BY_RECORD:
+                if kind == "progress":
+                    self.losses.add(payload)
+                context.emit(EVENTS_BY_RECORD[kind], payload)

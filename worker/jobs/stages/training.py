@@ -1,0 +1,145 @@
+"""Training stage: the training child, started again from its last checkpoint where it is killed."""
+
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+
+from pydantic import JsonValue
+
+from calibration.choose import PlanChoice
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_info import DatasetInfo
+from training.errors import ChildKilled, OutOfMemory
+from training.loop import child as training_child
+from training.loop.child import TrainingRequest
+from training.process.launch import environment_for
+from training.system.resources import Resources
+from worker.config.settings import child_environment
+from worker.jobs.context import JobContext
+from worker.jobs.stages.child_runner import run_job_child
+from worker.jobs.stages.payloads import container_facts, plan_payload
+from worker.jobs.stages.planning import resume_points
+from worker.jobs.stages.record_forwarder import RecordForwarder
+from worker.wire import TrainJob
+
+MAX_HALVINGS: Final = 3
+"""Times that an attempt halves the micro-batch after memory ran out."""
+MAX_KILLS: Final = 3
+"""Kills of the training child in a row, without a checkpoint between them, that fail the job."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainingRun:
+    """The training of one attempt, over all its child processes."""
+
+    context: JobContext
+    job: TrainJob
+    spec: TrainSpec
+    choice: PlanChoice
+    resources: Resources
+    store: DatasetInfo
+    plan: Plan = field(init=False)
+    """The plan chosen, with smaller batches once memory ran out."""
+    seconds: float = field(default=0.0, init=False)
+    records: RecordForwarder = field(init=False)
+    _resumed: bool = field(default=False, init=False)
+    """Whether the last child had a checkpoint to resume from."""
+
+    def __post_init__(self) -> None:
+        self.plan = self.choice.plan
+        self.records = RecordForwarder(self.context)
+
+    def run(self) -> dict[str, JsonValue]:
+        """Train to the end and return the figures of the `done` record.
+
+        Raises:
+            OutOfMemory: smaller micro-batches did not help.
+            ChildKilled: the child was killed again and again.
+            PreflightError: the failure that the child recorded.
+        """
+        began, halvings, kills = time.monotonic(), 0, 0
+        while True:
+            saved = self.records.checkpoints
+            try:
+                done = self._run_child()
+            except OutOfMemory as error:
+                self._halve(error, halvings)
+                halvings += 1
+            except ChildKilled as error:
+                kills = 1 if self.records.checkpoints > saved else kills + 1
+                if kills == MAX_KILLS:
+                    raise
+                how = (
+                    "resuming from the last checkpoint"
+                    if self._resumed or self.records.checkpoints
+                    else "no checkpoint yet; starting again from the beginning"
+                )
+                self.context.warn(f"{error.message}; {how}")
+            else:
+                self.seconds = time.monotonic() - began
+                return done
+
+    def _run_child(self) -> dict[str, JsonValue]:
+        context, plan, spec = self.context, self.plan, self.spec
+        context.emit("training_config", {**plan_payload(plan), "batch_size": spec.batch_size})
+        context.emit(
+            "dataloader_config",
+            {
+                "num_workers": plan.loader_workers,
+                "persistent_workers": plan.loader_workers > 0,
+                "prefetch_factor": plan.prefetch_factor,
+            },
+        )
+        resume = tuple(found.path for found in resume_points(context, spec, self.store))
+        self._resumed = bool(resume)
+        request = TrainingRequest(
+            spec=spec, plan=plan, store=self.store.path, facts=self._facts(), artifact=context.paths.staged,
+            checkpoints=context.paths.attempt, checkpoint_seconds=context.settings.checkpoint_seconds,
+            resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
+            prediction=self.choice.prediction if plan == self.choice.plan else None,
+            profile=self.job.profile, trace=self.job.trace,
+        )  # fmt: skip
+        body = training_child.REQUEST.dump_json(request)
+        environment = environment_for(plan, child_environment())
+        return run_job_child(
+            context, "training", training_child.MODULE, body, environment, on_record=self.records.forward
+        )
+
+    def _facts(self) -> dict[str, JsonValue]:
+        choice, store = self.choice, self.store
+        return {
+            "job_id": self.context.job_id,
+            "attempt": self.context.attempt,
+            "request": self.job.digest(),
+            "resources": container_facts(self.resources),
+            "predicted_epoch_s": choice.predicted_epoch_s,
+            "prediction": asdict(choice.prediction) if choice.prediction else None,
+            "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},
+        }
+
+    def _halve(self, error: OutOfMemory, halvings: int) -> None:
+        """Halve the micro-batch after memory ran out; raises `OutOfMemory` where that is not possible."""
+        plan, smaller = self.plan, halved(self.plan)
+        if smaller is None or halvings == MAX_HALVINGS:
+            tried = f"{halvings} times smaller micro-batches did not help" if halvings else "it cannot be halved"
+            raise OutOfMemory(f"{error.message}; micro_batch is {plan.micro_batch}, {tried}") from error
+        self.plan = smaller
+        differs = (
+            ", so that the weights will differ from those of an undisturbed run" if self.spec.deterministic else ""
+        )
+        self.context.emit(
+            "out_of_memory",
+            {
+                "message": f"{error.message}; continuing with micro_batch {smaller.micro_batch}{differs}",
+                "micro_batch": smaller.micro_batch,
+                "eval_batch": smaller.eval_batch,
+            },
+        )
+
+
+def halved(plan: Plan) -> Plan | None:
+    """Return the plan with half its batches, None where they cannot be halved; the effective batch stays."""
+    if plan.micro_batch == plan.eval_batch == 1:
+        return None
+    return replace(plan, micro_batch=max(1, plan.micro_batch // 2), eval_batch=max(1, plan.eval_batch // 2))

@@ -1,0 +1,49 @@
+"""Limits of this worker on what a job may ask for."""
+
+from typing import Final
+
+from training.config.spec import TrainSpec
+from training.errors import InvalidConfig
+from worker.config.settings import Settings
+from worker.wire import TrainJob
+
+UNLIMITED: Final = -1
+"""RQ's timeout of a job that may run for ever."""
+
+
+def require_within_limits(job: TrainJob, timeout: int, settings: Settings) -> None:
+    """Raise `InvalidConfig` where a job asks for more than this worker's limits."""
+    spec, plan, largest = job.spec(), job.plan, settings.max_batch_size
+    asked: tuple[tuple[str, float | None, float | None, str], ...] = (
+        ("epochs", spec.epochs, settings.max_epochs, "PREFLIGHT_MAX_EPOCHS"),
+        ("batch_size", spec.batch_size, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
+        ("plan.micro_batch", plan.micro_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
+        ("plan.eval_batch", plan.eval_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
+        ("plan.threads", plan.threads, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
+        ("plan.interop", plan.interop, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
+        ("plan.loader_workers", plan.loader_workers, settings.max_loader_workers, "PREFLIGHT_MAX_LOADER_WORKERS"),
+        (
+            "calibration_seconds", job.calibration_seconds, settings.max_calibration_seconds,
+            "PREFLIGHT_MAX_CALIBRATION_SECONDS",
+        ),
+        ("job_timeout", timeout, settings.max_job_timeout, "PREFLIGHT_MAX_JOB_TIMEOUT"),
+    )  # fmt: skip
+    for field, value, most, variable in asked:
+        never = field == "job_timeout" and value == UNLIMITED
+        if value is not None and most is not None and (never or value > most):
+            raise InvalidConfig(
+                f"{field} is {value}{' (never)' if never else ''}, but this worker takes at most {most} "
+                f"({variable}); ask for less",
+                field=field,
+            )
+
+
+def require_samples_within_limit(spec: TrainSpec, train_samples: int, settings: Settings) -> None:
+    """Raise `InvalidConfig` where all epochs, of `train_samples` each, exceed this worker's limit of samples."""
+    most, asked = settings.max_samples, spec.epochs * train_samples
+    if most is not None and asked > most:
+        raise InvalidConfig(
+            f"epochs is {spec.epochs}, which makes {asked} samples of {train_samples} an epoch, but this worker trains "
+            f"on at most {most} (PREFLIGHT_MAX_SAMPLES); ask for fewer epochs or a smaller data set",
+            field="epochs",
+        )

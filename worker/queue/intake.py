@@ -1,0 +1,99 @@
+"""Intake: an id taken from the queue becomes an admitted job, is refused, or goes into quarantine."""
+
+from functools import partial
+from typing import Final
+
+import structlog
+from redis import Redis
+from rq import Queue
+from rq.exceptions import NoSuchJobError
+from rq.job import JobStatus
+
+from training.errors import InvalidConfig, PreflightError
+from worker.broker.retry import PERMANENT_ERRORS
+from worker.broker.rq_records import RqRecords, failed
+from worker.broker.shared_keys import RedisRetry
+from worker.config.settings import Settings
+from worker.jobs.control import Interrupted
+from worker.queue import quarantine
+from worker.queue.admission.acceptance import Replayed
+from worker.queue.admission.admit import admit
+from worker.queue.admission.admitted_job import AdmittedJob, resolve_job_id
+from worker.queue.payload import PoisonMessage
+from worker.queue.refusal import publish_failure, quarantine_job, resolve_failure_id
+from worker.queue.untrusted_job import UntrustedJob, fetch_job
+
+ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED)
+
+
+class Intake:
+    """Admits the jobs of one queue."""
+
+    def __init__(
+        self, connection: Redis, queue: Queue, settings: Settings, records: RqRecords, retry: RedisRetry
+    ) -> None:
+        """Admit jobs of `queue`; refused ones end in `records`, and `retry` waits for Redis."""
+        self._connection = connection
+        self._queue = queue
+        self._settings = settings
+        self._records = records
+        self._retry = retry
+        self._log = structlog.get_logger("preflight")
+
+    def admit(self, raw_id: bytes) -> AdmittedJob | None:
+        """Return the job of this id, or None when there is nothing to run.
+
+        Any error but those of Redis would recur with every worker, so the job is quarantined.
+        """
+        try:
+            return self._retry(partial(self._admit, raw_id), "read the job")
+        except (Interrupted, *PERMANENT_ERRORS):
+            raise
+        except Exception as error:
+            self.quarantine(raw_id.decode(errors="surrogateescape"), error)
+            return None
+
+    def _admit(self, raw_id: bytes) -> AdmittedJob | None:
+        """Do the same; may be called again."""
+        try:
+            job = fetch_job(raw_id, self._connection)
+            if job.status not in ENDED:  # else it was enqueued twice under one id
+                request = admit(job, self._connection, self._settings)
+                return AdmittedJob(job, request, resolve_job_id(job.args, job.id))
+        except PoisonMessage as poison:
+            self.quarantine_poison(poison)
+            return None
+        except NoSuchJobError:
+            self._log.warning("job_not_found", rq_id=ascii(raw_id)[:80], detail="its hash expired or was deleted")
+        except InvalidConfig as error:
+            self._refuse(job, error)
+        self._connection.lrem(self._queue.intermediate_queue_key, 0, raw_id.decode("ascii"))
+        return None
+
+    def _refuse(self, job: UntrustedJob, error: PreflightError) -> None:
+        """Fail a job that is not admitted."""
+        own_id = resolve_job_id(job.args, job.id)
+        copied = isinstance(error, Replayed) and own_id == job.id
+        failure_id = None if copied else resolve_failure_id(self._connection, own_id, job.id)
+        publish_failure(self._connection, self._settings, failure_id, error)
+        self._records.end_job(job, own_id, failed(job, f"{error.reason}: {error.message}"), None, None)
+
+    def quarantine_poison(self, poison: PoisonMessage, claimed_id: str | None = None) -> None:
+        """Take a job out of the queue for good; `claimed_id` as for `quarantine_job`."""
+        quarantine_job(self._connection, self._queue, self._settings, poison, claimed_id)
+
+    def quarantine(self, rq_id: str, error: Exception, claimed_id: str | None = None) -> None:
+        """Quarantine a job that made this process fail."""
+        self._log.error("job_quarantined", rq_id=ascii(rq_id)[:80], exc_info=error)
+        why = f"taking it failed ({type(error).__name__}: {ascii(str(error))[:500]}); please report it"
+        poison = PoisonMessage(why, rq_id)
+        try:
+            self._retry(lambda: self.quarantine_poison(poison, claimed_id), "quarantine the job")
+        except (Interrupted, *PERMANENT_ERRORS):
+            raise
+        except Exception:  # the failure cannot be published, but the job has to leave the queue
+            self._log.exception("quarantine_not_published", rq_id=ascii(rq_id)[:80])
+            ttl = self._settings.state_ttl
+            self._retry(
+                lambda: quarantine.put(self._connection, self._queue, rq_id, why, ttl=ttl), "quarantine the job"
+            )

@@ -1,0 +1,81 @@
+"""The worker service: check the environment, connect to Redis, start the worker."""
+
+import logging
+import signal
+import sys
+from importlib.metadata import version
+from typing import Final
+
+import structlog
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from training.system.requirements import explain_missing_bytecode, require_training_packages
+from training.system.resources import detect
+from worker.broker.connection import RedisUnreachable, connect
+from worker.broker.retry import PERMANENT_ERRORS, retry_until_available
+from worker.config.settings import Settings
+from worker.exporters.base import exports, require_usable
+from worker.jobs.paths import require_writable
+from worker.jobs.stages.payloads import resources_payload
+from worker.ops.logging import configure
+from worker.queue.work_horse import STOP_SIGNALS
+from worker.queue.worker import PreflightWorker
+from worker.queue.worker_lock import WorkerLock
+
+DIRECTORY_VARIABLES: Final = {
+    "artifact_dir": "PREFLIGHT_ARTIFACT_DIR", "state_dir": "PREFLIGHT_STATE_DIR", "cache_dir": "PREFLIGHT_CACHE_DIR",
+}  # fmt: skip
+"""Directories that every job writes to, and the variables that set them."""
+
+
+def serve(settings: Settings, *, burst: bool = False) -> None:
+    """Run jobs until a signal; with `burst`, until the queue is empty.
+
+    Raises:
+        MissingPackage: the training packages, or those of an export URL, are not installed.
+        ArtifactError: a directory is not writable.
+        InvalidConfig: an export URL is invalid.
+        RedisUnreachable: Redis did not answer, or denies access.
+        ClockSkew: this host's clock and Redis's are hours apart.
+    """
+    configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
+    log = structlog.get_logger("preflight")
+    require_training_packages()
+    for directory, variable in DIRECTORY_VARIABLES.items():
+        require_writable(getattr(settings, directory), variable)
+    for export in exports(settings):
+        require_usable(export)
+    connection = connect(settings)
+    queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
+    worker = retry_until_available(
+        lambda: PreflightWorker(queue, connection, settings), "name the connection", lambda: None
+    )
+    _log_start(settings, worker.name)
+    try:
+        with WorkerLock(settings.state_dir, worker.name) as lock:
+            worker.run(lock, burst=burst)
+    except PERMANENT_ERRORS as error:
+        raise RedisUnreachable(
+            f"Redis at {settings.safe_redis_url} denies access to this worker ({settings.redact(str(error))}); "
+            "check the credentials and their rights"
+        ) from error
+    finally:
+        for number in STOP_SIGNALS:  # a late signal must not kill a worker that is about to exit
+            signal.signal(number, signal.SIG_IGN)
+    log.info("worker_stopped", worker=worker.name)
+
+
+def _log_start(settings: Settings, worker_name: str) -> None:
+    log = structlog.get_logger("preflight")
+    log.info(
+        "worker_started", version=version("preflight-worker"), worker=worker_name, queue=settings.queue,
+        redis=settings.safe_redis_url, data_dir=str(settings.data_dir), artifact_dir=str(settings.artifact_dir),
+        cache_dir=str(settings.cache_dir), state_dir=str(settings.state_dir), **settings.platform(),
+    )  # fmt: skip
+    log.info("resource_limits", **resources_payload(detect()))
+    if slow := explain_missing_bytecode():
+        log.warning("bytecode_missing", detail=slow)
+    # RQ's log of successes repeats our events; its second logger has a level of its own.
+    for name in ("rq", "rq.worker"):
+        logging.getLogger(name).setLevel("DEBUG" if settings.log_level == "debug" else "WARNING")

@@ -1,0 +1,138 @@
+"""The work-horse: a fork of the worker that runs one job, so that its death affects that job alone."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Literal, NoReturn
+
+import structlog
+
+from training.process.child import readable
+from training.process.child_main import die_with_parent
+from worker.broker.backoff import backoff
+from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS
+from worker.jobs.control import Interrupted, StopSignal
+
+MONITOR_INTERVAL: Final = 2
+"""Seconds between two heartbeats of a busy worker to RQ's tools."""
+HARD_TIMEOUT: Final = 60
+"""Seconds after a job's timeout at which a work-horse that did not stop is killed."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class WorkHorse:
+    """One forked process, from its start to its end."""
+
+    def __init__(
+        self, job_id: str, run: Callable[[], None], stop: StopSignal, heartbeat: Callable[[], bool], *, timeout: int
+    ) -> None:
+        """Prepare a fork that calls `run`, for at most `timeout` seconds; -1: for ever.
+
+        Until it ends, `heartbeat` is called and returns whether Redis took it; `stop` counts the worker's signals.
+        """
+        self._run = run
+        self._stop = stop
+        self._heartbeat = heartbeat
+        self._timeout = timeout
+        self._pid: int | None = None
+        self._parent = os.getpid()
+        self._log = structlog.get_logger("preflight").bind(job_id=job_id)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if the process runs."""
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def run(self) -> int | Literal["timeout", "not begun"]:
+        """Fork and wait; returns the wait status, that it was killed, or that no process could be started."""
+        ended, theirs = os.pipe()  # only the fork holds the write end, until it dies
+        try:
+            try:
+                pid = self._fork()
+            finally:
+                os.close(theirs)
+            return "not begun" if pid is None else self._await(pid, ended)
+        except Exception:
+            self.signal(signal.SIGKILL)  # its job is taken out of the queue and must not continue
+            raise
+        finally:
+            os.close(ended)
+            self._pid = None
+
+    def _fork(self) -> int | None:
+        """Fork and return the pid; retries while there is no process to be had, None when stopped meanwhile."""
+        pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        while True:
+            try:
+                return self._fork_once()
+            except OSError as error:
+                pause = next(pauses)
+                detail = (
+                    f"the system starts none ({error.strerror}); raise this container's limit on processes or memory"
+                )
+                self._log.warning("fork_retry", detail=detail, retry_in_s=pause)
+            self._heartbeat()
+            if self._stop():
+                return None
+            time.sleep(pause)
+
+    def _fork_once(self) -> int:
+        # Python drops a signal that reaches the fork before its handlers are set up: all are blocked until then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._run_in_fork()
+            self._pid = pid
+            stopped = self._stop()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        if stopped:
+            self.signal(signal.SIGTERM)  # the signal came between the last check and the fork
+        return pid
+
+    def _run_in_fork(self) -> NoReturn:
+        """Run the job; die with the worker, as the children die with this process."""
+        code = os.EX_SOFTWARE
+        try:
+            os.setpgrp()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            die_with_parent(self._parent)
+            self._run()
+            code = 0
+        except Interrupted:
+            code = os.EX_TEMPFAIL
+        except BaseException:
+            self._log.exception("supervisor_failed")
+        finally:
+            with suppress(AttributeError, OSError, ValueError):  # standard output may be closed
+                sys.stdout.flush()
+            os._exit(code)
+
+    def _await(self, pid: int, ended: int) -> int | Literal["timeout"]:
+        """Wait for the end of the process, with which the pipe `ended` ends."""
+        began = time.monotonic()
+        while not readable(ended, MONITOR_INTERVAL):
+            in_touch = self._heartbeat()
+            late = 0 < self._timeout < time.monotonic() - began - HARD_TIMEOUT
+            if late and in_touch:  # without Redis it may be waiting to publish its result
+                self.signal(signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return "timeout"
+        return os.waitpid(pid, 0)[1]
+
+
+def describe_exit(status: int) -> str:
+    """Return a wait status as a clause."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"it was killed by {signal.strsignal(number)} (signal {number})"
+    code = os.WEXITSTATUS(status)
+    if code == os.EX_TEMPFAIL:
+        return "it was stopped while Redis was away"
+    return f"it exited with code {code}, which its last log lines explain"

@@ -1,0 +1,26 @@
+// The queue and its workers.
+
+import { jobAddress } from "../lib/components.js";
+import { fill, h } from "../lib/dom.js";
+import { number } from "../lib/format.js";
+
+const MAX_SILENCE_S = 90; // an RQ worker sends a heartbeat about every minute
+
+/** Show queue and workers in `place`. */
+export function showOverview(place, { queue, depth, running, workers }) {
+  const counts = Object.entries({ Waiting: depth, Running: running, Workers: workers.length });
+  const tiles = counts.map(([name, count]) => h("div.count", h("strong", number(count, 0)), h("span", name)));
+  const start = ["No worker listens to the queue ", h("code", queue), ". Start one: ", h("code", "preflight worker")];
+  fill(place, h("div.counts", tiles), workers.length ? h("ul.workers", workers.map(workerItem)) : h("p.note", start));
+}
+
+function workerItem({ name, state, job_id, hostname, silent_s }) {
+  const job = job_id ? h("a", { href: jobAddress(job_id) }, job_id) : state === "suspended" ? state : "idle";
+  return h(
+    "li",
+    h(job_id ? "span.dot.busy" : "span.dot.idle", { "aria-hidden": "true" }),
+    h("span.worker", h("strong", hostname ?? name), h("small", name)),
+    h("span.doing", job),
+    silent_s > MAX_SILENCE_S && h("small.warn", `no heartbeat for ${number(silent_s, 0)} s`),
+  );
+}

@@ -1,0 +1,47 @@
+// The plan of a job, and why it was chosen.
+
+import { facts } from "../lib/components.js";
+import { h } from "../lib/dom.js";
+import { mebibytes, number, pluralize, seconds, sentence, times } from "../lib/format.js";
+import { planSentence } from "../lib/plan_text.js";
+
+/** Source of a plan -> its text. */
+const SOURCES = {
+  measured: "Measured in this container before the training",
+  cache: "Reused from a calibration in an equal container",
+  own: "The job's own",
+  kept: "Kept from an earlier attempt",
+};
+
+/** Return the current plan of a job in words, and the result of its calibration. */
+export function plan({ plan: current, latest: { calibration_winner: chosen, resource_limits: container } }) {
+  if (!current) return [];
+  return [
+    h("p.lead", planSentence(current)),
+    chosen && h("p", sentence(chosen.why)),
+    facts([
+      chosen && ["Source", SOURCES[chosen.source]],
+      chosen?.ratio !== undefined && [
+        "Confirmation",
+        `${times(chosen.ratio)} the speed of the job's own plan, in a fresh process`,
+      ],
+      chosen?.predicted_epoch_s !== undefined && ["Epoch time", predictedTime(chosen)],
+      chosen?.trials > 0 && ["Calibration", calibrationTime(chosen)],
+      chosen?.max_feasible !== undefined && [
+        "Memory limit",
+        `micro-batches of up to ${number(chosen.max_feasible, 0)}`,
+      ],
+      container && ["Container", `${pluralize(container.cpu_cores, "core")}, ${mebibytes(container.memory_mb)}`],
+    ]),
+  ];
+}
+
+function calibrationTime({ trials, calibration_seconds: took, import_seconds: imported }) {
+  return `${pluralize(trials, "trial")} in ${seconds(took)}, and ${seconds(imported)} to import torch`;
+}
+
+function predictedTime({ predicted_epoch_s: value, predicted_low_s: low, predicted_high_s: high, confidence }) {
+  const isBounded = low !== undefined && high !== undefined;
+  const interval = isBounded ? ` (${seconds(low, value)} to ${seconds(high, value)})` : "";
+  return `${seconds(value)}${interval} predicted${confidence ? `, confidence ${confidence}` : ""}`;
+}

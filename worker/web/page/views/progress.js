@@ -1,0 +1,95 @@
+// Progress of a running job, and its latest figures.
+
+import { isActive } from "../lib/components.js";
+import { fill, h, setText } from "../lib/dom.js";
+import { NONE, age, duration, mebibytes, number, percent, pluralize, seconds, speed } from "../lib/format.js";
+
+/** The phase of a job, its progress bar and its remaining time. */
+export class Progress {
+  #bar = h("progress", { max: "1", "aria-label": "Progress of the training" });
+  #phase = h("span.where");
+  #remaining = h("span.left");
+  element = h("section.course", { "aria-label": "Progress" }, h("p", this.#phase, this.#remaining), this.#bar);
+
+  draw(state, timeline) {
+    this.element.hidden = !isActive(state);
+    if (this.element.hidden) return;
+    const { progress } = timeline.latest;
+    const isQueued = state.status === "queued";
+    setText(this.#phase, isQueued ? "Waiting in the queue for a worker" : phase(timeline));
+    const isRunning = progress && state.status === "running";
+    setText(this.#remaining, isRunning && progress.eta_s > 0 ? `about ${duration(progress.eta_s)} left` : "");
+    if (progress?.steps) this.#bar.value = (progress.epoch - 1 + progress.step / progress.steps) / progress.epochs;
+    else if (isQueued) this.#bar.value = 0;
+    else this.#bar.removeAttribute("value"); // indeterminate
+  }
+}
+
+/** Return the current phase of a running job. */
+function phase({ latest, newest, trials }) {
+  const { progress } = latest;
+  if (progress) {
+    if (progress.epoch === progress.epochs && latest.epoch_done?.epoch === progress.epochs)
+      return "Testing and saving the model";
+    const counts = [progress.epoch, progress.epochs, progress.step, progress.steps];
+    const [epoch, epochs, step, steps] = counts.map((count) => number(count, 0));
+    return `Epoch ${epoch} of ${epochs}, step ${step} of ${steps}`;
+  }
+  switch (newest?.type) {
+    case "job_started":
+    case "resource_limits":
+      return "Preparing the data set";
+    case "dataset_ready":
+      return "Calibrating";
+    case "calibration_trial":
+      return `Calibrating, ${pluralize(trials.length, "trial")} so far`;
+    default:
+      return newest ? "Starting the training" : "Running";
+  }
+}
+
+/** Draw the latest figures of a job as tiles; the state fills in for events that are not there (any more). */
+export function drawFigures(element, state, { latest, memoryPeak, validation }) {
+  const { epoch_done: epoch, checkpoint_saved: saved } = latest;
+  const { loss, accuracy, samples_per_s: rate, used_memory_mb: used } = latest.progress ?? state;
+  const limit = latest.resource_limits?.memory_mb ?? state.memory_mb;
+  const peak = memoryPeak > used ? `peak ${mebibytes(memoryPeak)} ` : "";
+  const shown = (value, format) => (value === undefined || value === null ? NONE : format(value));
+  const lastEpoch = epoch && `epoch ${number(epoch.epoch, 0)}`;
+  const tiles = [
+    ["Loss", shown(loss, (value) => number(value)), "training samples"],
+    ["Accuracy", shown(accuracy, (value) => percent(value)), "training samples"],
+    [
+      "Validation",
+      shown(validation.last?.values[1] ?? state.val_acc, (value) => percent(value)),
+      epoch ? `after ${lastEpoch}` : "",
+    ],
+    ["Samples/s", shown(rate, speed), epoch ? `${speed(epoch.samples_per_s)} in ${lastEpoch}` : "now"],
+    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}` : "", used / limit],
+    [
+      "Checkpoint",
+      shown(saved?.ts, age),
+      saved ? `${mebibytes(saved.bytes / 2 ** 20)} in ${seconds(saved.seconds)}` : "",
+    ],
+  ];
+  element.hidden = loss === undefined;
+  if (!element.children.length)
+    fill(
+      element,
+      tiles.map(([name]) => tile(name)),
+    );
+  tiles.forEach(([, value, note, share], index) => {
+    const [big, small, bar] = ["dd span", "dd small", "progress"].map((css) =>
+      element.children[index].querySelector(css),
+    );
+    setText(big, value);
+    setText(small, note);
+    bar.hidden = !(share >= 0);
+    bar.value = share || 0;
+  });
+}
+
+function tile(name) {
+  const bar = h("progress", { max: "1", "aria-label": `${name}, share of the limit`, hidden: true });
+  return h("div.figure", h("dt", name), h("dd", h("span"), h("small"), bar));
+}

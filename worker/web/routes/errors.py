@@ -1,0 +1,112 @@
+"""Errors of the HTTP interface: every one is answered with a `Problem`."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import JsonValue
+from redis.exceptions import RedisError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+
+from training.errors import InvalidConfig
+from worker.broker.retry import describe_error
+from worker.config.settings import Settings
+from worker.web.models import Problem
+
+RETRY_AFTER_SECONDS: Final = 2
+"""`retry-after` while Redis is away."""
+
+PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
+    code: {"model": Problem, "description": description}
+    for code, description in {
+        400: "invalid JSON, or a token in the address", 401: "token missing or wrong", 404: "no such job",
+        403: "a page of another origin", 408: "too slow", 409: "not in this state", 413: "too large",
+        415: "not application/json", 421: "wrong host, without a token", 422: "a field is wrong",
+        429: "too many jobs are watched", 503: "Redis is away",
+    }.items()
+}  # fmt: skip
+DEFAULT_PROBLEM: Final[dict[str, object]] = {"model": Problem, "description": "refused for another reason"}
+BODY_ERRORS: Final = (403, 408, 413, 415, 422)
+
+
+class ApiError(Exception):
+    """A request that cannot be carried out."""
+
+    def __init__(self, status: int, reason: str, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(reason=reason, field=field, message=message)
+
+
+class RedisUnavailable(RedisError):
+    """Redis does not answer; the message names no address."""
+
+
+def problems(*codes: int) -> dict[int | str, dict[str, object]]:
+    """Return the OpenAPI responses for these statuses and those of every route."""
+    return {**{code: PROBLEMS[code] for code in sorted({*codes, 400, 401, 421, 503})}, "default": DEFAULT_PROBLEM}
+
+
+def request_body(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the OpenAPI request body with this schema."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def read_json(request: Request) -> JsonValue:
+    """Return the JSON body of a request; raises `ApiError`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page of another origin can send other types without a CORS preflight
+        raise ApiError(415, "wrong_content_type", f"content-type is {ascii(kind)[:80]}, but must be 'application/json'")
+    try:
+        payload: JsonValue = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "malformed_json", f"the body is not JSON ({error}); send one object") from error
+    return payload
+
+
+def add_error_handlers(app: FastAPI, settings: Settings) -> None:
+    """Answer every expected error with a `Problem`."""
+
+    def handle(request: Request, error: Exception) -> JSONResponse:
+        match error:
+            case ApiError():
+                return _response(error.problem, error.status)
+            case InvalidConfig():
+                return _response(Problem(reason=error.reason, field=error.field, message=error.message), 422)
+            case RequestValidationError():
+                return _response(_parameter_problem(error), 422)
+            case HTTPException():
+                message = f"{error.detail}; /openapi.json lists the routes"
+                headers = {"allow": _allowed_methods(request)} if error.status_code == 405 else error.headers
+                return _response(Problem(reason="no_such_route", message=message), error.status_code, headers)
+            case RedisError():
+                is_public = isinstance(error, RedisUnavailable)
+                message = str(error) if is_public else settings.redact(describe_error(error))
+                headers = {"retry-after": str(RETRY_AFTER_SECONDS)}
+                return _response(Problem(reason="redis_unreachable", message=message), 503, headers)
+        raise error
+
+    for kind in (ApiError, InvalidConfig, RequestValidationError, HTTPException, RedisError):
+        app.add_exception_handler(kind, handle)
+
+
+def _response(problem: Problem, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(problem.model_dump(), status, headers)
+
+
+def _allowed_methods(request: Request) -> str:
+    """Return the methods of all routes at the path of a request."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+
+
+def _parameter_problem(error: RequestValidationError) -> Problem:
+    first = error.errors()[0]
+    field = next((str(part) for part in first["loc"][1:]), "the request")
+    value = ascii(first["input"])[:60]
+    return Problem(reason=InvalidConfig.reason, field=field, message=f"{field} is {value}: {first['msg']}")

@@ -1,0 +1,117 @@
+"""Pages of older events, read from Redis in pieces and shared by viewers that begin at the same record."""
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from worker.broker import keys
+from worker.broker.retry import is_wrong_type
+from worker.client.results import PAGE_SIZE
+from worker.web.streams.stream_record import (
+    MIN_ID,
+    RAW_RECORDS,
+    RecordId,
+    StreamRecord,
+    UnreadableStream,
+    format_id,
+    parse_id,
+    parse_records,
+)
+from worker.web.streams.subscription import Chunk, Subscription
+
+MAX_PAGE_RECORDS: Final = 100
+MAX_CHUNK_BYTES: Final = 64 * 1024
+MAX_CACHE_BYTES: Final = 16 * 1024 * 1024
+"""Pages of all jobs together."""
+MAX_CONCURRENT_READS: Final = 4
+"""Bounds the memory that a thousand viewers take; redis-py also raises when more than a hundred read at once."""
+RETRY_SECONDS: Final = 0.5
+"""Wait between two attempts while Redis is away."""
+
+
+class Pages:
+    """Least-recently-used cache of chunks, by job and the record that they follow."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._reads = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        self._chunks: OrderedDict[tuple[str, RecordId], Chunk] = OrderedDict()
+        self._size = 0
+
+    async def get(self, subscription: Subscription, after: RecordId) -> Chunk | None:
+        """Return events after a record that is before the tail; None after a pause where Redis is away.
+
+        Raises:
+            UnreadableStream: the key is no stream any more.
+        """
+        key = subscription.job_id, after
+        if (cached := self._find(key)) is not None:
+            return cached
+        async with self._reads:
+            if (cached := self._find(key)) is not None:  # another viewer has read it meanwhile
+                return cached
+            try:
+                return await self._load(subscription, after)
+            except RedisError as error:
+                if is_wrong_type(error):
+                    raise UnreadableStream(subscription.job_id) from error
+        await asyncio.sleep(RETRY_SECONDS)
+        return None
+
+    def drop(self, job_id: str) -> None:
+        """Drop the pages of a job."""
+        for key in [key for key in self._chunks if key[0] == job_id]:
+            self._remove(key)
+
+    def _find(self, key: tuple[str, RecordId]) -> Chunk | None:
+        chunk = self._chunks.get(key)
+        if chunk is not None:
+            self._chunks.move_to_end(key)
+        return chunk
+
+    async def _load(self, subscription: Subscription, after: RecordId) -> Chunk:
+        job_id, start = subscription.job_id, subscription.start
+        raw = RAW_RECORDS.validate_python(
+            await self._redis.xrange(keys.events(job_id), f"({format_id(after)}", count=MAX_PAGE_RECORDS) or []
+        )
+        records = parse_records(raw)
+        if records and after == MIN_ID:
+            records[:0] = await self._lifecycle_before(records[0], job_id)
+        sent, size = 0, 0
+        while sent < len(records) and size < MAX_CHUNK_BYTES:
+            size += len(records[sent].text)
+            sent += 1
+        if sent < len(records):
+            last = records[sent - 1].id
+        elif len(raw) == MAX_PAGE_RECORDS:
+            last = parse_id(raw[-1][0].decode())
+        else:  # everything up to the tail, also where the stream was trimmed and ends before it
+            last = max([start, *(parse_id(record_id.decode()) for record_id, _ in raw[-1:])])
+        chunk = Chunk(last, b"".join(record.text for record in records[:sent]))
+        if chunk.text:
+            self._store((job_id, after), chunk)
+        return chunk
+
+    async def _lifecycle_before(self, first: StreamRecord, job_id: str) -> list[StreamRecord]:
+        """Return lifecycle events that the trimmed stream has lost: their own stream is never trimmed."""
+        try:
+            raw = RAW_RECORDS.validate_python(await self._redis.xrange(keys.lifecycle(job_id), count=PAGE_SIZE) or [])
+        except RedisError as error:
+            if is_wrong_type(error):
+                return []
+            raise
+        return [record for record in parse_records(raw) if record.number < first.number and record.id < first.id]
+
+    def _store(self, key: tuple[str, RecordId], chunk: Chunk) -> None:
+        self._remove(key)
+        self._chunks[key] = chunk
+        self._size += len(chunk.text)
+        while self._size > MAX_CACHE_BYTES:
+            self._remove(next(iter(self._chunks)))
+
+    def _remove(self, key: tuple[str, RecordId]) -> None:
+        chunk = self._chunks.pop(key, None)
+        self._size -= 0 if chunk is None else len(chunk.text)

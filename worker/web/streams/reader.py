@@ -1,0 +1,113 @@
+"""Stream reader: one XREAD over every watched stream."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+import structlog
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from redis.typing import KeyT, StreamIdT
+
+from worker.broker import keys
+from worker.broker.retry import describe_error, is_wrong_type
+from worker.web.streams.pages import RETRY_SECONDS, Pages
+from worker.web.streams.stream_record import RawRecords, UnreadableStream, format_id, newest_record
+from worker.web.streams.subscription import Subscription
+
+BLOCK_MS: Final = 200
+"""Longest wait of one XREAD; a new subscription joins the next one."""
+LINGER_SECONDS: Final = 10.0
+"""How long a job is read after its last viewer has left: a viewer that reconnects needs no second read."""
+MAX_RECORDS_PER_STREAM: Final = 20
+"""Records of each stream in one reply."""
+LOG_INTERVAL: Final = 10.0
+"""Seconds between two log records while Redis is away."""
+
+XREAD_REPLY: Final = TypeAdapter(list[tuple[bytes, RawRecords]])
+
+
+class StreamReader:
+    """Reads new records into the subscriptions, and finds out which jobs have ended."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        is_active: Callable[[str], Awaitable[bool]],
+        subscriptions: dict[str, Subscription],
+        pages: Pages,
+    ) -> None:
+        self._redis = redis
+        self._is_active = is_active
+        self._subscriptions = subscriptions
+        self._pages = pages
+        self._has_work = asyncio.Event()
+        self.is_redis_away = False
+        """Whether the last read failed."""
+
+    def notify(self) -> None:
+        """Wake the reader: there is a subscription."""
+        self._has_work.set()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        log_at = 0.0
+        while True:
+            if not self._subscriptions:
+                self._has_work.clear()
+                await self._has_work.wait()
+            try:
+                await self._read()
+                self.is_redis_away = False
+            except RedisError as error:
+                self.is_redis_away = True
+                if time.monotonic() >= log_at:
+                    structlog.get_logger("preflight").warning(
+                        "waiting_for_redis", to="read events", detail=describe_error(error)
+                    )
+                    log_at = time.monotonic() + LOG_INTERVAL
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _read(self) -> None:
+        self._drop_abandoned()
+        by_key = {
+            keys.events(one.job_id).encode(): one for one in self._subscriptions.values() if not one.is_unreadable
+        }
+        if not by_key:
+            await asyncio.sleep(BLOCK_MS / 1000)
+            return
+        ids: dict[KeyT, StreamIdT] = {key: format_id(one.last_read) for key, one in by_key.items()}
+        try:
+            reply = await self._redis.xread(ids, count=MAX_RECORDS_PER_STREAM, block=BLOCK_MS)
+        except RedisError as error:
+            if not is_wrong_type(error):
+                raise
+            await self._mark_unreadable(by_key.values())
+            return
+        for key, raw in XREAD_REPLY.validate_python(reply or []):
+            by_key[key].add(raw)
+            by_key[key].notify()
+            await asyncio.sleep(0)  # other tasks run between two jobs
+        for subscription in by_key.values():
+            if not subscription.has_ended and time.monotonic() >= subscription.check_at:
+                # RQ decides on a retry a moment after the event of the failure, so one check is not enough.
+                subscription.record_check(is_active=await self._is_active(subscription.job_id))
+
+    async def _mark_unreadable(self, subscriptions: Collection[Subscription]) -> None:
+        """Find the jobs whose key is no stream: the others are read without them."""
+        for subscription in [*subscriptions]:
+            try:
+                await newest_record(self._redis, subscription.job_id)
+            except UnreadableStream as error:
+                structlog.get_logger("preflight").error(error.reason, job_id=subscription.job_id, detail=str(error))
+                subscription.is_unreadable = True
+                subscription.notify()
+
+    def _drop_abandoned(self) -> None:
+        before = time.monotonic() - LINGER_SECONDS
+        abandoned = [one.job_id for one in self._subscriptions.values() if not one.viewers and one.left_at < before]
+        for job_id in abandoned:
+            del self._subscriptions[job_id]
+            self._pages.drop(job_id)

@@ -1,0 +1,94 @@
+"""Stream records: their ids, and the events in them as server-sent events."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from worker.broker import keys
+from worker.broker.replies import texts
+from worker.broker.retry import is_wrong_type
+from worker.wire import TERMINAL_EVENTS, unflatten
+
+RecordId = tuple[int, int]
+"""Id of a stream record: milliseconds and sequence number."""
+MIN_ID: Final[RecordId] = (0, 0)
+"""Before all records."""
+MAX_ID: Final[RecordId] = (2**64 - 1, 2**64 - 1)
+"""Redis refuses a range that begins after it."""
+
+RawRecords = list[tuple[bytes, dict[bytes, bytes]]]
+"""Records of one stream as redis-py returns them: id and fields."""
+RAW_RECORDS: Final = TypeAdapter(RawRecords)
+
+
+class UnreadableStream(Exception):
+    """The key of a job's events is no stream."""
+
+    reason: Final = "unreadable_events"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"the Redis key {keys.events(job_id)!r} is no stream, so no events can be read; remove the key"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """An event of a job, encoded as a server-sent event."""
+
+    id: RecordId
+    number: tuple[int, int]
+    """Attempt and sequence number of the event."""
+    text: bytes
+    is_terminal: bool
+    """Whether an attempt ends with it."""
+
+
+def parse_records(raw: RawRecords) -> list[StreamRecord]:
+    """Return the records that are events; others, e.g. of a newer version, are skipped."""
+    return [record for record_id, fields in raw if (record := _parse(record_id.decode(), fields)) is not None]
+
+
+def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
+    try:
+        event = unflatten(texts(fields))
+    except ValidationError:
+        return None
+    data = event.model_dump_json(exclude_none=True)
+    return StreamRecord(
+        id=parse_id(record_id),
+        number=(event.attempt, event.seq),
+        text=f"id: {record_id}\nevent: {event.type}\ndata: {data}\n\n".encode(),
+        is_terminal=event.type in TERMINAL_EVENTS,
+    )
+
+
+def parse_id(text: str) -> RecordId:
+    """Return a record id as numbers; `MIN_ID` for an invalid one."""
+    milliseconds, _, number = text.partition("-")
+    if not _is_number(milliseconds):
+        return MIN_ID
+    record_id = int(milliseconds), int(number) if _is_number(number) else 0
+    return record_id if max(record_id) <= max(MAX_ID) else MIN_ID
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
+def format_id(record_id: RecordId) -> str:
+    """Return a record id as Redis writes it."""
+    return f"{record_id[0]}-{record_id[1]}"
+
+
+async def newest_record(redis: Redis, job_id: str) -> RawRecords:
+    """Return the last record of a job's stream, if there is one; raises `UnreadableStream`, `RedisError`."""
+    try:
+        return RAW_RECORDS.validate_python(await redis.xrevrange(keys.events(job_id), count=1) or [])
+    except RedisError as error:
+        if is_wrong_type(error):
+            raise UnreadableStream(job_id) from error
+        raise

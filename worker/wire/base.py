@@ -1,0 +1,72 @@
+"""Base model, bounded field types and constants of the contract."""
+
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+CONTRACT_VERSION: Final = "1"
+"""Version of the contract and of the routes under /v1; a version only gains fields."""
+JOB_TYPE: Final = "preflight.train.v1"
+FUNCTION: Final = "worker.jobs.train"
+"""The only function that a queue may name."""
+MAX_JOB_BYTES: Final = 64 * 1024
+"""Bytes of a job as JSON."""
+MAX_TEXT_LENGTH: Final = 2_000
+JOB_TIMEOUT: Final = 6 * 3600
+"""Default limit of a job's duration, seconds; RQ's default of 180 is too short."""
+STATE_TTL: Final = 7 * 86_400
+"""Default time to live of a job's events, state and result after its last update, seconds."""
+EVENTS_KEPT: Final = 10_000
+"""Default length of a job's event stream; a long job writes two events per second."""
+
+JOB_ID_PATTERN: Final = r"^[A-Za-z0-9._-]{1,64}$"
+DIRECTORIES: Final = (".", "..")
+"""Texts that match `JOB_ID_PATTERN` and are not job ids."""
+
+Status = Literal["queued", "running", "finished", "failed", "cancelled", "unknown"]
+JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]
+Version = Annotated[int, Field(ge=1, le=1)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+"""2**53: the largest integer that every JSON reader keeps exact."""
+Seconds = Annotated[float, Field(ge=0, le=1e10)]
+Rate = Annotated[float, Field(ge=0, le=1e15)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Loss = Annotated[float, Field(ge=0, le=1e300)]
+Deviation = Annotated[float, Field(ge=-1, le=1e15)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
+Label = Annotated[str, Field(max_length=256)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Wire(BaseModel):
+    """Base of every model of the contract."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` can be a job id: 1 to 64 letters, digits, `.`, `_`, `-`, but not `.` or `..`."""
+    return re.fullmatch(JOB_ID_PATTERN, text) is not None and text not in DIRECTORIES
+
+
+def require_tags(schema: dict[str, JsonValue]) -> None:
+    """Make `v` and `type` required in a JSON schema; their defaults are only for Python."""
+    properties, required = schema["properties"], schema.get("required", [])
+    if isinstance(properties, dict) and isinstance(required, list):
+        schema["required"] = [*(name for name in ("v", "type") if name in properties), *required]
+
+
+class Event(Wire):
+    """Base of all events of a job."""
+
+    model_config = ConfigDict(json_schema_extra=require_tags)
+
+    v: Version = 1
+    seq: Count
+    """Sequence number within the attempt."""
+    job_id: JobId
+    attempt: Count
+    """Number of the attempt that published the event, from 1."""
+    ts: Seconds
+    """Time of the event, seconds since the epoch."""

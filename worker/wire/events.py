@@ -1,0 +1,76 @@
+"""The union of all events, their form in a Redis stream, and the status that each brings about."""
+
+import json
+from typing import Annotated, Final
+
+from pydantic import Field, TypeAdapter
+
+from worker.wire.base import Event, Status
+from worker.wire.lifecycle_events import (
+    CheckpointSaved,
+    DatasetReady,
+    JobCancelled,
+    JobFailed,
+    JobInterrupted,
+    JobResumed,
+    JobStarted,
+    JobWarning,
+    MemoryRanOut,
+    ResourceLimits,
+    TrainingDone,
+)
+from worker.wire.plan_events import CalibrationTrial, CalibrationWinner, LoaderConfig, PlanAdapted, TrainingConfig
+from worker.wire.training_events import EpochDone, PredictionChecked, Progress, TrainingProfile
+
+AnyEvent = Annotated[
+    JobStarted
+    | ResourceLimits
+    | DatasetReady
+    | CalibrationTrial
+    | CalibrationWinner
+    | TrainingConfig
+    | LoaderConfig
+    | Progress
+    | EpochDone
+    | PredictionChecked
+    | PlanAdapted
+    | CheckpointSaved
+    | JobResumed
+    | MemoryRanOut
+    | JobInterrupted
+    | TrainingProfile
+    | TrainingDone
+    | JobFailed
+    | JobCancelled
+    | JobWarning,
+    Field(discriminator="type"),
+]
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+LIFECYCLE_EVENTS: Final = (
+    "job_started", "calibration_winner", "job_resumed", "out_of_memory", "job_interrupted",
+    "training_done", "job_failed", "job_cancelled",
+)  # fmt: skip
+"""Types of the events that are also in the stream that is never trimmed."""
+STATUS_BY_EVENT: Final[dict[str, Status]] = {
+    "job_started": "running", "job_interrupted": "queued",
+    "training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled",
+}  # fmt: skip
+"""Event type -> status of the job after it."""
+ACTIVE_STATUSES: Final[tuple[Status, ...]] = ("queued", "running")
+TERMINAL_EVENTS: Final = tuple(kind for kind, status in STATUS_BY_EVENT.items() if status not in ACTIVE_STATUSES)
+"""Types of the last event of an attempt."""
+
+
+def flatten(event: Event) -> dict[str, str]:
+    """Return the event as the flat fields of a Redis stream record; null fields are left out."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in event.model_dump(mode="json").items()
+        if value is not None
+    }
+
+
+def unflatten(fields: dict[str, str]) -> AnyEvent:
+    """Return the event in a stream record; raises `pydantic.ValidationError` where it is not one."""
+    return EVENT.validate_python(fields)

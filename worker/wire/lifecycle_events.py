@@ -1,0 +1,126 @@
+"""Events of a job's lifecycle: start, checkpoint, resume, out of memory, warning and end."""
+
+from typing import Literal
+
+from training.config import spec
+from training.config.recipes import RecipeName
+from worker.wire.base import Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
+
+
+class JobStarted(Event):
+    """A worker has started an attempt of the job."""
+
+    type: Literal["job_started"] = "job_started"
+    worker: Label
+    dataset: spec.Name
+    recipe: RecipeName | None = None
+    model: spec.Name
+    epochs: spec.Epochs
+    batch_size: spec.BatchSize
+
+
+class ResourceLimits(Event):
+    """CPU and memory limits of the container, and their source."""
+
+    type: Literal["resource_limits"] = "resource_limits"
+    cpu_cores: Count
+    quota: Rate | None = None
+    """CPU quota in cores; null: none."""
+    memory_mb: Count
+    """Memory budget, MiB."""
+    source: Text
+
+
+class DatasetReady(Event):
+    """The prepared data set is on disk."""
+
+    type: Literal["dataset_ready"] = "dataset_ready"
+    dataset: spec.Name
+    train_samples: Count
+    test_samples: Count
+    seconds: Seconds
+
+
+class CheckpointSaved(Event):
+    """A checkpoint is on disk; training up to this step survives a kill."""
+
+    type: Literal["checkpoint_saved"] = "checkpoint_saved"
+    epochs_done: Count
+    steps_done: Count
+    """Of the epoch after `epochs_done`."""
+    seconds: Seconds
+    """Time that the training was blocked."""
+    bytes: Count
+
+
+class JobResumed(Event):
+    """The training resumed from a checkpoint."""
+
+    type: Literal["job_resumed"] = "job_resumed"
+    epochs_done: Count
+    steps_done: Count
+    """Of the epoch after `epochs_done`."""
+
+
+class MemoryRanOut(Event):
+    """The training was killed for memory and is retried with smaller batches."""
+
+    type: Literal["out_of_memory"] = "out_of_memory"
+    message: Text
+    micro_batch: spec.BatchSize
+    """New micro-batch."""
+    eval_batch: spec.BatchSize
+    """New evaluation batch."""
+
+
+class JobInterrupted(Event):
+    """The worker is shutting down; the job is at the front of its queue, with its checkpoint on disk."""
+
+    type: Literal["job_interrupted"] = "job_interrupted"
+    message: Text
+
+
+class JobWarning(Event):
+    """A problem that does not end the job."""
+
+    type: Literal["warning"] = "warning"
+    message: Text
+
+
+class TrainingDone(Event):
+    """The job is finished; the fields are those of its result."""
+
+    type: Literal["training_done"] = "training_done"
+    test_accuracy: Share
+    test_loss: Loss
+    epochs: spec.Epochs
+    best_epoch: spec.Epochs
+    stopped_early: bool
+    train_seconds: Seconds
+    samples_per_s: Rate
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds
+    artifact: Text
+    artifact_url: Text | None = None
+    """URL that the model was uploaded to."""
+    model_sha256: Sha256
+    report: Text | None = None
+    """The run's HTML report."""
+    onnx: Text | None = None
+    """The model as ONNX."""
+
+
+class JobFailed(Event):
+    """The job failed; no model was saved."""
+
+    type: Literal["job_failed"] = "job_failed"
+    reason: Label
+    field: Text | None = None
+    message: Text
+
+
+class JobCancelled(Event):
+    """The job was cancelled on request."""
+
+    type: Literal["job_cancelled"] = "job_cancelled"
+    message: Text

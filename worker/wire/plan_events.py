@@ -1,0 +1,95 @@
+"""Events about the plan: calibration, configuration and changes while training."""
+
+from typing import Literal
+
+from calibration.result import Confidence, Verdict
+from calibration.result import Knob as TrialKnob
+from training.config import plan, spec
+from worker.wire.base import Count, Event, Label, Rate, Seconds, Text
+
+
+class PlanFields(Event):
+    """Fields of a plan in an event."""
+
+    threads: plan.Threads
+    interop: plan.Threads
+    micro_batch: spec.BatchSize
+    precision: plan.Precision
+    memory_format: plan.MemoryFormat
+    allocator: plan.Allocator
+    eval_batch: spec.BatchSize = 1000
+    loader_workers: plan.LoaderWorkers = 0
+    affinity: plan.Affinity = "free"
+    compile: bool = False
+    device: plan.Device = "cpu"
+
+
+class CalibrationTrial(PlanFields):
+    """Calibration considered a plan; measurements are null where it was not measured."""
+
+    type: Literal["calibration_trial"] = "calibration_trial"
+    knob: TrialKnob | None = None
+    """Knob that was changed; `own`: the user's plan, measured first."""
+    predicted_epoch_s: Seconds | None = None
+    step_s: Seconds | None = None
+    samples_per_s: Rate | None = None
+    steps: Count
+    """Steps measured."""
+    ratio: Rate | None = None
+    """Speed relative to the best plan so far, from paired measurements; null for the first."""
+    low: Rate | None = None
+    high: Rate | None = None
+    """95 % confidence interval of `ratio`."""
+    peak_bytes: Count | None = None
+    """Peak resident memory of the measuring process."""
+    won: bool
+    verdict: Verdict | None = None
+    note: Text
+
+
+class CalibrationWinner(PlanFields):
+    """The plan that the job uses, and why."""
+
+    type: Literal["calibration_winner"] = "calibration_winner"
+    source: Literal["cache", "measured", "own", "kept"]
+    why: Label
+    predicted_epoch_s: Seconds | None = None
+    predicted_low_s: Seconds | None = None
+    predicted_high_s: Seconds | None = None
+    """95 % confidence interval of `predicted_epoch_s`."""
+    confidence: Confidence | None = None
+    """Confidence in the prediction; null where nothing was measured."""
+    ratio: Rate | None = None
+    """Speed relative to the user's own plan, confirmed in a fresh process."""
+    max_feasible: Count | None = None
+    """Largest micro-batch known to fit into memory; 0: none."""
+    cache: Literal["hit", "miss", "off"] | None = None
+    calibration_seconds: Seconds
+    import_seconds: Seconds
+    trials: Count
+
+
+class TrainingConfig(PlanFields):
+    """Configuration of the training process."""
+
+    type: Literal["training_config"] = "training_config"
+    batch_size: spec.BatchSize
+
+
+class LoaderConfig(Event):
+    """Configuration of the data loader."""
+
+    type: Literal["dataloader_config"] = "dataloader_config"
+    num_workers: plan.LoaderWorkers
+    persistent_workers: bool
+    prefetch_factor: plan.PrefetchFactor | None = None
+
+
+class PlanAdapted(Event):
+    """The running training changed its plan, or confirmed a change."""
+
+    type: Literal["plan_adapted"] = "plan_adapted"
+    field: Literal["threads", "micro_batch"]
+    before: Count
+    after: Count
+    reason: Text

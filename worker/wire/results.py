@@ -1,0 +1,80 @@
+"""The result and the state of a job."""
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from training.config.plan import Plan
+from worker.wire.base import Count, JobId, Label, Loss, Rate, Seconds, Sha256, Share, Status, Text, Wire, require_tags
+from worker.wire.training_events import StepProfile
+
+
+class TrainResult(Wire):
+    """The return value of the job's function; `preflight train --json` prints it."""
+
+    model_config = ConfigDict(json_schema_extra=require_tags)
+
+    type: Literal["preflight.result.v1"] = "preflight.result.v1"
+    job_id: JobId
+    attempt: Count
+    status: Literal["finished", "cancelled"]
+    test_accuracy: Share | None = None
+    test_loss: Loss | None = None
+    epochs: Count | None = None
+    best_epoch: Count | None = None
+    stopped_early: bool | None = None
+    train_seconds: Seconds | None = None
+    samples_per_s: Rate | None = None
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds | None = None
+    profile: StepProfile | None = None
+    """For a job with `profile`."""
+    plan: Plan | None = None
+    artifact: Text | None = None
+    artifact_url: Text | None = None
+    """URL that the model was uploaded to."""
+    model_sha256: Sha256 | None = None
+    report: Text | None = None
+    """The run's HTML report."""
+    onnx: Text | None = None
+    """The model as ONNX; null: not requested, or the export failed."""
+
+
+def read_result(text: str | bytes) -> TrainResult:
+    """Return the result in a JSON text, ignoring fields of newer versions; raises `ValidationError`."""
+    return TrainResult.model_validate_json(text, extra="ignore")
+
+
+class JobState(Wire):
+    """The latest value of every field of a job."""
+
+    job_id: JobId
+    status: Status
+    attempt: Count | None = None
+    started_at: Seconds | None = None
+    """Start of the newest attempt, seconds since the epoch."""
+    updated_at: Seconds | None = None
+    """Time of the last event; of a queued job, when it was enqueued."""
+    worker: Label | None = None
+    dataset: Label | None = None
+    model: Label | None = None
+    epoch: Count | None = None
+    epochs: Count | None = None
+    loss: Loss | None = None
+    val_acc: Share | None = None
+    samples_per_s: Rate | None = None
+    eta_s: Seconds | None = None
+    memory_mb: Count | None = None
+    """Memory budget of the container, MiB."""
+    used_memory_mb: Count | None = None
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds | None = None
+    test_accuracy: Share | None = None
+    artifact: Text | None = None
+    artifact_url: Text | None = None
+    model_sha256: Sha256 | None = None
+    report: Text | None = None
+    onnx: Text | None = None
+    reason: Label | None = None
+    field: Text | None = None
+    message: Text | None = None

@@ -1,0 +1,95 @@
+"""Events of the training loop: progress, epochs, predictions and profile."""
+
+from typing import Literal
+
+from training.config import spec
+from worker.wire.base import Count, Deviation, Event, Loss, Rate, Seconds, Share, Text, Wire
+
+
+class Progress(Event):
+    """Training metrics since the previous progress event."""
+
+    type: Literal["progress"] = "progress"
+    epoch: spec.Epochs
+    epochs: spec.Epochs
+    step: Count
+    steps: Count
+    """Steps per epoch."""
+    loss: Loss
+    accuracy: Share
+    """Training accuracy, measured on the batches as they were trained on."""
+    samples_per_s: Rate
+    eta_s: Seconds
+    """Seconds of training left at this speed."""
+    used_memory_mb: Count | None = None
+    """Memory used in the container without reclaimable caches, MiB; null: not readable."""
+
+
+class EpochDone(Event):
+    """Metrics of one epoch."""
+
+    type: Literal["epoch_done"] = "epoch_done"
+    epoch: spec.Epochs
+    loss: Loss
+    val_acc: Share | None = None
+    """Validation accuracy; null without a validation split."""
+    val_loss: Loss | None = None
+    samples_per_s: Rate
+    seconds: Seconds
+    train_seconds: Seconds
+
+
+class PredictionChecked(Event):
+    """Predicted and measured time, after the first steps of a process and after each epoch."""
+
+    type: Literal["prediction_checked"] = "prediction_checked"
+    epoch: spec.Epochs
+    steps: Count
+    """Steps measured."""
+    whole: bool
+    """Whether they are a whole epoch, validation included."""
+    predicted_s: Seconds
+    """Predicted time of these steps."""
+    low_s: Seconds
+    high_s: Seconds
+    """95 % confidence interval of `predicted_s`."""
+    measured_s: Seconds
+    """Measured time of these steps, loading and warm-up included."""
+    predicted_batch_s: Seconds
+    """Per step."""
+    measured_batch_s: Seconds
+    """total_epoch_time / total_batches."""
+    deviation: Deviation
+    """measured / predicted - 1."""
+    cause: Literal["noisy", "calibration", "adapted"] | None = None
+    """Cause of a deviation above 10 %: interference, wrong calibration, or a plan changed while training."""
+    seen: Text = ""
+    """Evidence of the cause."""
+
+
+class StepProfile(Wire):
+    """Time of each phase over all epochs, seconds; the phases add up to `total_s`."""
+
+    steps: Count
+    average_batch_s: Seconds
+    """total_epoch_time / total_batches: warm-up, loading and validation included."""
+    total_s: Seconds
+    data_s: Seconds
+    """Fetching, augmentation, normalization."""
+    transfer_s: Seconds
+    """Transfer to the device; 0 on a CPU."""
+    forward_s: Seconds
+    loss_s: Seconds
+    backward_s: Seconds
+    optimizer_s: Seconds
+    validation_s: Seconds
+    checkpoint_s: Seconds = 0.0
+    """Saving checkpoints and the best weights."""
+    other_s: Seconds
+    """Reporting and everything else."""
+
+
+class TrainingProfile(Event, StepProfile):
+    """Time of each phase, for a job with `profile`."""
+
+    type: Literal["training_profile"] = "training_profile"
