@@ -16,7 +16,9 @@ TESTS: Final = Path(__file__).parent
 ROOTS: Final = (TESTS, TESTS.parent)
 PACKAGES: Final = {"torch": {"torch", "torchvision", "sklearn"}, "browser": {"selenium"}}
 """Marker -> packages; a module that imports one of them, or a module of ours that does, has the marker."""
-FIXTURES: Final = {"redis": {"redis_url"}, "torch": {"digits_store"}, "process": {"start_worker"}}
+FIXTURES: Final = {
+    "redis": {"redis_url"}, "torch": {"digits_store"}, "process": {"start_worker", "start_program", "start_terminal"},
+}  # fmt: skip
 """Marker -> fixtures."""
 PROCESSES: Final = {"subprocess", "multiprocessing", "training.process.child", "calibration.measure.process_pool"}
 """Modules with which a test itself starts processes."""

@@ -6,14 +6,17 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from faults.machines import RedisServer
-from hypothesis import settings as hypothesis_settings
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rq import Queue
 from rq.serializers import JSONSerializer
 
@@ -21,10 +24,6 @@ from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
 from worker.wire import JobState, TrainJob
-
-# No test asserts on time, and the first call of many a function imports something.
-hypothesis_settings.register_profile("preflight", deadline=None)
-hypothesis_settings.load_profile("preflight")
 
 ROOT = Path(__file__).parents[1]
 ENDED = ("finished", "failed", "cancelled")
@@ -99,15 +98,20 @@ class Worker:
     log: Path
 
     def output(self) -> str:
-        """Return everything it has logged."""
         return self.log.read_text(errors="replace")
 
     def wait(self, seconds: float = 90) -> int:
         """Wait for its end and return the exit code."""
         return self.process.wait(seconds)
 
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop it with a signal; it must exit with 0."""
+        self.process.send_signal(number)
+        assert self.wait(30) == 0, self.output()
+
 
 StartWorker = Callable[..., Worker]
+RunWorker = Callable[..., Worker]
 
 
 @pytest.fixture
@@ -115,11 +119,11 @@ def start_worker(settings: Settings, tmp_path: Path) -> Iterator[StartWorker]:
     """Start worker processes; whatever still runs after the test is killed."""
     started: list[Worker] = []
 
-    def start(*options: str, environment: dict[str, str] | None = None) -> Worker:
+    def start(*options: str, environment: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> Worker:
         log = tmp_path / f"worker-{len(started)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "worker.cli", "worker", *options],
+                [*prefix, sys.executable, "-P", "-m", "worker.cli", "worker", *options],
                 env={**service_environment(settings), **(environment or {})},
                 stdout=output,
                 stderr=output,
@@ -136,6 +140,40 @@ def start_worker(settings: Settings, tmp_path: Path) -> Iterator[StartWorker]:
         worker.process.wait()
 
 
+@pytest.fixture
+def run_worker(start_worker: StartWorker) -> RunWorker:
+    """Run a worker until its queue is empty; it must exit with 0."""
+
+    def run(environment: dict[str, str] | None = None) -> Worker:
+        worker = start_worker("--burst", environment=environment)
+        assert worker.wait() == 0, worker.output()
+        return worker
+
+    return run
+
+
+StartProgram = Callable[..., psutil.Process]
+
+
+@pytest.fixture
+def start_program() -> Iterator[StartProgram]:
+    """Start Python programs, each once it has printed `ready`; they and their children are killed after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, *arguments: object) -> psutil.Process:
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return psutil.Process(process.pid)
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError), process:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built wheel."""
@@ -146,6 +184,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"the wheel cannot be built: {built.stderr.strip()[-200:]}")
     (wheel,) = directory.glob("*.whl")
     return wheel
+
+
+def install_into(directory: Path, package: str) -> None:
+    """Install a package without its dependencies; skip the test where it cannot be had."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(directory), package]
+    installed = subprocess.run(command, capture_output=True, text=True)
+    if installed.returncode != 0:
+        pytest.skip(f"{package} cannot be installed: {installed.stderr.strip()[-200:]}")
 
 
 def new_environment(directory: Path, *requirements: str, constrained: bool = True) -> Path:
@@ -163,6 +209,31 @@ def new_environment(directory: Path, *requirements: str, constrained: bool = Tru
     if installed.returncode != 0:
         pytest.skip(f"{requirements} cannot be installed: {installed.stderr.strip()[-200:]}")
     return python
+
+
+def without_retries(url: str) -> Redis:
+    """Return a connection that waits 0.2 s for Redis, once, as a worker's does."""
+    return Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2, retry=Retry(NoBackoff(), 0))
+
+
+@contextmanager
+def out_of_memory(connection: Redis) -> Iterator[None]:
+    """Let Redis be full: it refuses every write that needs memory."""
+    connection.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        connection.config_set("maxmemory", 0)
+
+
+@contextmanager
+def read_only(connection: Redis) -> Iterator[None]:
+    """Let Redis be a read-only replica."""
+    connection.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        yield
+    finally:
+        connection.execute_command("REPLICAOF", "NO", "ONE")
 
 
 def digits_job(**fields: object) -> TrainJob:
