@@ -1,22 +1,14 @@
 """`preflight watch` in a pseudo terminal, with a Redis that is killed meanwhile."""
 
-import fcntl
-import os
-import pty
-import re
-import select
-import struct
 import subprocess
 import sys
-import termios
-import time
-from collections.abc import Callable, Iterator
 
 import pytest
 from faults.machines import RedisServer
 from job_events import done, event, progress, started
 from redis import Redis
 from services import digits_job
+from terminals import StartTerminal
 
 from worker.broker import keys
 from worker.client import Client, Silence
@@ -24,88 +16,12 @@ from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
 from worker.wire import AnyEvent
 
-COMMAND = [sys.executable, "-P", "-m", "worker.cli"]
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-HOME = "\x1b[H"
-BACK = "\x1b[?1049l"
-"""Leaves the alternate screen."""
-
-
-class Terminal:
-    """A command in its controlling pseudo terminal."""
-
-    def __init__(self, environment: dict[str, str], *arguments: str, columns: int, rows: int) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env={**environment, "TERM": "xterm-256color"}, stdin=slave, stdout=slave, stderr=slave,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )  # fmt: skip
-        os.close(slave)
-        self._raw = b""
-
-    @property
-    def output(self) -> str:
-        """Everything written so far."""
-        return self._raw.decode(errors="replace")
-
-    def until(self, words: str) -> str:
-        """Wait until the terminal shows `words`, and return what it shows."""
-        deadline = time.monotonic() + 30
-        while words not in self.screen:
-            assert time.monotonic() < deadline, self.screen
-            assert self._read(), self.screen
-        return self.screen
-
-    def end(self) -> int:
-        """Read to the end of the command, and return its exit code."""
-        while self._read():
-            pass
-        os.close(self._master)
-        return self.process.wait(30)
-
-    def type(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
-
-    @property
-    def screen(self) -> str:
-        """The last drawing without colors; after the alternate screen, what remains."""
-        output = self.output
-        return CONTROL.sub("", output.rpartition(BACK if BACK in output else HOME)[2])
-
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._master], [], [], 0.1)
-        if not ready:
-            return self.process.poll() is None
-        try:
-            self._raw += os.read(self._master, 1 << 16)
-        except OSError:  # the other end is closed
-            return False
-        return True
-
-
-StartTerminal = Callable[..., Terminal]
-
-
-@pytest.fixture
-def start_terminal() -> Iterator[StartTerminal]:
-    """Start commands in terminals; kill them after the test."""
-    started: list[Terminal] = []
-
-    def start(environment: dict[str, str], *arguments: str, columns: int = 80, rows: int = 24) -> Terminal:
-        started.append(Terminal(environment, *arguments, columns=columns, rows=rows))
-        return started[-1]
-
-    yield start
-    for terminal in started:
-        terminal.process.kill()
-        terminal.process.wait()
+WATCH = [sys.executable, "-P", "-m", "worker.cli", "watch"]
 
 
 @pytest.fixture
 def environment(settings: Settings) -> dict[str, str]:
-    return dict(service_environment(settings))
+    return {**service_environment(settings), "TERM": "xterm-256color"}
 
 
 def publish_all(server: RedisServer, *events: AnyEvent) -> None:
@@ -124,9 +40,9 @@ def test_watch_survives_an_outage_of_redis(
     publish_all(server, started(1), progress(1, 10, seq=2))
     Redis.from_url(server.url).xtrim(keys.events("job"), maxlen=1, approximate=False)
     environment["PREFLIGHT_REDIS_URL"] = server.url
-    screen = start_terminal(environment, "watch", "job")
+    screen = start_terminal(environment, *WATCH, "job")
     lines = subprocess.Popen(
-        [*COMMAND, "watch", "job"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*WATCH, "job"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert "cnn on digits, 4 epochs" in screen.until("step 10/100")
     request.addfinalizer(lines.kill)
@@ -150,13 +66,11 @@ def test_watch_survives_an_outage_of_redis(
 
 
 @pytest.mark.usefixtures("signals_heard")
-def test_ctrl_c_does_not_stop_the_job(
-    client: Client, environment: dict[str, str], start_terminal: StartTerminal
-) -> None:
+def test_ctrl_c_stops_no_job(client: Client, environment: dict[str, str], start_terminal: StartTerminal) -> None:
     """In a small terminal: a message, exit code 130, the cursor restored, the job still queued."""
     client.enqueue(digits_job(job_id="first"))
     client.enqueue(digits_job(job_id="second"))
-    screen = start_terminal({**environment, "NO_COLOR": "1"}, "watch", "second", columns=40, rows=20)
+    screen = start_terminal({**environment, "NO_COLOR": "1"}, *WATCH, "second", columns=40, rows=20)
     screen.until("queued, 1 job ahead")
     screen.type("\x03")
     assert screen.end() == 130
@@ -167,13 +81,12 @@ def test_ctrl_c_does_not_stop_the_job(
 
 
 def test_the_exit_code_is_the_jobs(client: Client, environment: dict[str, str], start_terminal: StartTerminal) -> None:
-    """3 for a cancelled job, live and plain."""
     client.enqueue(digits_job(job_id="unwanted"))
     client.cancel("unwanted")
-    screen = start_terminal(environment, "watch", "unwanted", columns=200, rows=50)
+    screen = start_terminal(environment, *WATCH, "unwanted", columns=200, rows=50)
     assert screen.end() == 3
     assert "cancelled in the queue" in screen.screen
-    plain = start_terminal(environment, "watch", "unwanted", "--plain")
+    plain = start_terminal(environment, *WATCH, "unwanted", "--plain")
     assert plain.end() == 3
     assert plain.output == "cancelled cancelled in the queue\r\n"
 

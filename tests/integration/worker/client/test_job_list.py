@@ -2,9 +2,7 @@
 
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import socket
 import subprocess
@@ -22,6 +20,7 @@ from pydantic import JsonValue
 from redis import Redis
 from redis.client import Pipeline
 from services import digits_job
+from terminals import StartTerminal
 from web import serving
 
 from worker.broker import keys
@@ -48,35 +47,34 @@ def listed(*arguments: str) -> list[str]:
     return [json.loads(line)["job_id"] for line in result.stdout.splitlines()]
 
 
-def tell(settings: Settings, job_id: str, kind: str, ts: float, **fields: JsonValue) -> None:
+def tell(redis: Redis, job_id: str, kind: str, ts: float, **fields: JsonValue) -> None:
     event = EVENT.validate_python({"type": kind, "job_id": job_id, "attempt": 1, "seq": 1, "ts": ts, **fields})
-    publish(Redis.from_url(settings.redis_url), event, ttl=600)
+    publish(redis, event, ttl=600)
 
 
-def begin(settings: Settings, job_id: str, ts: float) -> None:
-    tell(settings, job_id, "job_started", ts, worker="w", dataset="digits", model="cnn", epochs=3, batch_size=32)
+def begin(redis: Redis, job_id: str, ts: float) -> None:
+    tell(redis, job_id, "job_started", ts, worker="w", dataset="digits", model="cnn", epochs=3, batch_size=32)
 
 
 @pytest.fixture
-def five(settings: Settings, client: Client, connection: Redis) -> Client:
+def five(client: Client, raw: Redis) -> None:
     """Five jobs: one failed three days ago, one cancelled, one running for five minutes, and two queued."""
     now = time.time()
     for job_id in ("failed", "cancelled", "running", "waiting", "strange"):
         client.enqueue(digits_job(job_id=job_id))
     client.cancel("cancelled")
-    begin(settings, "failed", now - 86_400 * 3 - 7_200)
-    tell(settings, "failed", "job_failed", now - 86_400 * 3, reason="diverged\x1b[2J", message="m")
-    begin(settings, "running", now - 300)
-    tell(settings, "running", "epoch_done", now - 1, epoch=2, loss=0.1, val_acc=0.975, samples_per_s=1, seconds=1,
+    begin(raw, "failed", now - 86_400 * 3 - 7_200)
+    tell(raw, "failed", "job_failed", now - 86_400 * 3, reason="diverged\x1b[2J", message="m")
+    begin(raw, "running", now - 300)
+    tell(raw, "running", "epoch_done", now - 1, epoch=2, loss=0.1, val_acc=0.975, samples_per_s=1, seconds=1,
          train_seconds=1)  # fmt: skip
-    for job_id, status, registry in (("failed", "failed", "failed"), ("running", "started", "wip")):
-        connection.hset(f"rq:job:{job_id}", "status", status)
-        connection.lrem("rq:queue:preflight", 1, job_id)
-        entry = f"{job_id}:execution" if registry == "wip" else job_id
-        connection.zadd(f"rq:{registry}:preflight", {entry: now + 600})
-    connection.delete(keys.state("strange"))
-    connection.set(keys.state("strange"), "no hash")
-    return client
+    for job_id, status in (("failed", "failed"), ("running", "started")):
+        raw.hset(f"rq:job:{job_id}", "status", status)
+        raw.lrem("rq:queue:preflight", 1, job_id)
+    raw.zadd("rq:failed:preflight", {"failed": now + 600})
+    raw.zadd("rq:wip:preflight", {"running:execution": now + 600})
+    raw.delete(keys.state("strange"))
+    raw.set(keys.state("strange"), "no hash")
 
 
 @pytest.mark.usefixtures("five")
@@ -87,9 +85,8 @@ def test_jobs_are_listed_newest_last() -> None:
     assert rows["JOB"] == "STATUS UPDATED TOOK EPOCH ACCURACY WHY"
     assert rows["failed"] == "failed 3 d ago 2 h diverged\\x1b[2J"
     assert re.fullmatch(r"running \d+ s ago 5 min 2/3 97\.50%", rows["running"])
-    assert re.fullmatch(r"cancelled \d+ s ago", rows["cancelled"])
-    assert re.fullmatch(r"queued \d+ s ago", rows["waiting"])
-    assert re.fullmatch(r"queued \d+ s ago", rows["strange"])
+    for job_id, status in (("cancelled", "cancelled"), ("waiting", "queued"), ("strange", "queued")):
+        assert re.fullmatch(rf"{status} \d+ s ago", rows[job_id])
     order = [line.split()[0] for line in lines[1:]]
     assert order[0] == "failed"
     assert order.index("waiting") < order.index("strange")
@@ -97,7 +94,6 @@ def test_jobs_are_listed_newest_last() -> None:
 
 @pytest.mark.usefixtures("five")
 def test_a_list_is_filtered_and_limited() -> None:
-    """By status, keeping the newest."""
     assert listed("--status", "failed, cancelled") == ["failed", "cancelled"]
     assert listed("--status", "finished") == []
     assert len(listed("--limit", "2")) == 2
@@ -105,50 +101,42 @@ def test_a_list_is_filtered_and_limited() -> None:
     assert listed("--limit", "9") == listed()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            ["--status", "runing"],
-            "--status 'runing' is not known (did you mean 'running'?); use some of queued, running",
-        ),
-        (["--status", ""], "--status '' is not known"),
-        (["--limit", "0"], "--limit is '0', but must be a whole number of at least 1"),
-        (["--limit", "many"], "--limit is 'many', but must be"),
-        (["--limit", "10001"], "--limit is '10001', but must be a whole number of at least 1 and at most 10000"),
-        (["--limit", "9" * 5000], f"--limit is '{'9' * 60}'..., but must be"),
-        (["--limit", "\u0663"], "--limit is '\u0663', but must be"),
-        (["--status", "x" * 5000], f"--status '{'x' * 60}'... is not known"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--status", "runing"], "'runing' is not known (did you mean 'running'?); use some of queued, running"),
+    (["--status", ""], "--status '' is not known"),
+    (["--limit", "0"], "--limit is '0', but must be a whole number of at least 1"),
+    (["--limit", "many"], "--limit is 'many', but must be"),
+    (["--limit", "10001"], "--limit is '10001', but must be a whole number of at least 1 and at most 10000"),
+    (["--limit", "9" * 5000], f"--limit is '{'9' * 60}'..., but must be"),
+    (["--limit", "\u0663"], "--limit is '\u0663', but must be"),
+    (["--status", "x" * 5000], f"--status '{'x' * 60}'... is not known"),
+])  # fmt: skip
 def test_an_invalid_status_or_limit_is_refused(arguments: list[str], words: str) -> None:
-    """In one sentence, with exit code 2."""
     result = run("jobs", *arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert words in result.stderr
 
 
-def test_a_list_takes_three_round_trips(client: Client) -> None:
-    """Ids, sort keys of all, and states of the jobs listed."""
-    asked = []
-    for number in range(30):
+def enqueue_numbered(client: Client, count: int) -> None:
+    for number in range(count):
         client.enqueue(digits_job(job_id=f"{number}"))
-    execute = Pipeline.execute
+
+
+def test_a_list_takes_three_round_trips(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueue_numbered(client, 30)
+    asked, execute = list[int](), Pipeline.execute
 
     def counted(pipeline: Pipeline, raise_on_error: bool = True) -> list[object]:
         asked.append(len(pipeline))
         return list(execute(pipeline, raise_on_error))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pipeline, "execute", counted)
-        assert len(client.jobs()) == 30
+    monkeypatch.setattr(Pipeline, "execute", counted)
+    assert len(client.jobs()) == 30
     assert asked == [11, 60, 60]
 
 
 def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
-    """A note says that there may be more."""
-    for number in range(101):
-        client.enqueue(digits_job(job_id=f"{number}"))
+    enqueue_numbered(client, 101)
     result = run("jobs", "--json")
     assert len(result.stdout.splitlines()) == 100
     assert result.stderr == "there may be more than these 100 jobs; --limit N lists more\n"
@@ -217,16 +205,12 @@ def test_a_list_of_many_jobs_reads_few(crowd: Crowd, statuses: Sequence[Status],
 
 
 def test_several_statuses_are_merged_by_time(crowd: Crowd) -> None:
-    """Newest first."""
     both = sorted([*crowd.newest["failed"], *crowd.newest["cancelled"]], reverse=True)
     states = Client(crowd.settings.redis_url).jobs(limit=300, statuses=["failed", "cancelled"])
     assert [state.job_id for state in states] == both[:300]
 
 
-def test_http_and_command_line_read_few_of_many_jobs(
-    crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Limit and status bound the reads."""
+def test_http_and_commands_read_few_of_many_jobs(crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", crowd.settings.redis_url)
     assert listed("--limit", "3") == [*reversed(crowd.newest["all"][:3])]
     assert listed("--status", "failed", "--limit", "3") == [*reversed(crowd.newest["failed"][:3])]
@@ -243,24 +227,21 @@ def test_http_and_command_line_read_few_of_many_jobs(
         assert int(crowd.redis.info("commandstats")["cmdstat_hmget"]["calls"]) < 5000
 
 
-def test_running_jobs_come_first(client: Client, settings: Settings, connection: Redis) -> None:
-    """Before jobs with a later update."""
-    begin(settings, "running", time.time() - 300)
-    connection.hset("rq:job:running", "status", "started")
-    connection.zadd("rq:wip:preflight", {"running:execution": time.time() + 60})
-    for number in range(5):
-        client.enqueue(digits_job(job_id=f"{number}"))
+def test_running_jobs_come_first(client: Client, raw: Redis) -> None:
+    begin(raw, "running", time.time() - 300)
+    raw.hset("rq:job:running", "status", "started")
+    raw.zadd("rq:wip:preflight", {"running:execution": time.time() + 60})
+    enqueue_numbered(client, 5)
     assert [state.job_id for state in client.jobs(limit=2)] == ["running", "4"]
 
 
-def test_a_requeued_job_is_listed(client: Client, connection: Redis, settings: Settings) -> None:
+def test_a_requeued_job_is_listed(client: Client, raw: Redis) -> None:
     """It is at the head of a long queue, or in the intermediate queue."""
-    for number in range(300):
-        client.enqueue(digits_job(job_id=f"{number}"))
-    begin(settings, "0", time.time() + 1)
-    tell(settings, "0", "job_interrupted", time.time() + 1, message="m")
+    enqueue_numbered(client, 300)
+    begin(raw, "0", time.time() + 1)
+    tell(raw, "0", "job_interrupted", time.time() + 1, message="m")
     assert client.jobs(limit=1)[0].job_id == "0"
-    connection.lmove("rq:queue:preflight", "rq:queue:preflight:intermediate", "LEFT", "RIGHT")
+    raw.lmove("rq:queue:preflight", "rq:queue:preflight:intermediate", "LEFT", "RIGHT")
     assert client.jobs(limit=1, statuses=["queued"])[0].job_id == "0"
     assert len(client.jobs(limit=1000)) == 300
 
@@ -281,7 +262,6 @@ def test_jobs_that_never_expire_do_not_hide_newer_ones(connection: Redis, client
 @pytest.mark.usefixtures("five")
 @pytest.mark.parametrize("name", ["queue", "wip", "finished", "failed", "canceled", "queue:preflight:intermediate"])
 def test_a_key_of_another_type_hides_only_its_own_jobs(connection: Redis, client: Client, name: str) -> None:
-    """Other keys are listed."""
     key = f"rq:{name}" if name.endswith("intermediate") else f"rq:{name}:preflight"
     theirs = {"queue": {"waiting", "strange"}, "wip": {"running"}, "failed": {"failed"}, "canceled": {"cancelled"}}
     connection.delete(key)
@@ -301,49 +281,26 @@ def test_a_status_is_that_of_the_events(connection: Redis, client: Client) -> No
 
 
 @pytest.mark.usefixtures("five")
-def test_bash_completes_jobs_and_names() -> None:
+def test_bash_completes_jobs_and_names(start_terminal: StartTerminal) -> None:
     """TAB in an interactive shell on a pseudo-terminal: a job id, and a data set."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    master, slave = pty.openpty()
-    shell = subprocess.Popen(
-        [bash, "--norc", "--noprofile", "-i"],
-        env={**os.environ, "PATH": path, "PS1": "$ ", "TERM": "dumb"}, stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(slave)
-    try:
-        os.write(master, b'eval "$(preflight completion bash)"; echo ready-$((1 + 1))\n')
-        read_until(master, "ready-2")
-        for typed, shown in (
-            ("watch wai", "watch waiting "),
-            ("train --dataset fash", "train --dataset fashion-mnist "),
-        ):
-            os.write(master, f"preflight {typed}\t".encode())
-            read_until(master, f"preflight {shown}")
-            os.write(master, b"\x15")
-    finally:
-        os.close(master)
-        shell.kill()
-        shell.wait()
+    environment = {**os.environ, "PATH": path, "PS1": "$ ", "TERM": "dumb"}
+    shell = start_terminal(environment, bash, "--norc", "--noprofile", "-i")
+    shell.type('eval "$(preflight completion bash)"; echo ready-$((1 + 1))\n')
+    shell.until("ready-2")
+    completed = {"watch wai": "watch waiting ", "train --dataset fash": "train --dataset fashion-mnist "}
+    for typed, shown in completed.items():
+        shell.type(f"preflight {typed}\t")
+        shell.until(f"preflight {shown}")
+        shell.type("\x15")
 
 
-def read_until(descriptor: int, words: str) -> None:
-    output = ""
-    while words not in output:
-        ready, _, _ = select.select([descriptor], [], [], 20)
-        assert ready, output
-        output += os.read(descriptor, 4096).decode(errors="replace")
-
-
-@pytest.mark.parametrize(
-    ("shell", "word"), [("bash", "complete -o nosort"), ("zsh", "compdef"), ("fish", "complete --")]
-)
-def test_each_shell_has_a_completion_script(shell: str, word: str) -> None:
-    """Other shells are refused."""
-    assert word in run("completion", shell).stdout
+def test_each_shell_has_a_completion_script() -> None:
+    for shell, word in (("bash", "complete -o nosort"), ("zsh", "compdef"), ("fish", "complete --")):
+        assert word in run("completion", shell).stdout
     refused = run("completion", "tcsh")
     assert (refused.exit_code, "use one of bash, zsh, fish" in refused.stderr) == (2, True)
 
