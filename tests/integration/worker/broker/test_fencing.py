@@ -2,9 +2,10 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from fences import TTL, claimed, die, done, event_ids, everything, fence_of, progress, started, stream
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
+from services import out_of_memory
 
 from worker.broker import keys
 from worker.broker.fencing import LEASE_MS, MAX_DEATHS, MAX_ROUNDS, Claim, EventRecord, Fence, Superseded
@@ -23,24 +25,6 @@ from worker.events.state import state_update
 from worker.wire import LIFECYCLE_EVENTS, AnyEvent, TrainResult, flatten
 
 PAYLOAD = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
-
-
-@pytest.fixture
-def full(raw: Redis) -> Iterator[Callable[[], None]]:
-    """Makes Redis run out of memory."""
-
-    def fill() -> None:
-        raw.config_set("maxmemory", 1)
-
-    yield fill
-    raw.config_set("maxmemory", 0)
-
-
-def taken_over(raw: Redis) -> tuple[Fence, Fence]:
-    """Return an attempt that counts as dead, and its successor."""
-    old = claimed(raw, "old", ttl=100 * TTL)
-    die(raw)
-    return old, claimed(raw, "new")
 
 
 def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None) -> EventRecord:
@@ -73,7 +57,16 @@ def assert_not_taken(queue: Queue) -> None:
     assert not list(queue.connection.scan_iter("rq:execution:*"))
 
 
-# --- claim
+@pytest.fixture
+def place(queue: Queue) -> RqJobRef:
+    """Job `j`, taken from the queue."""
+    return taken_from(queue)
+
+
+@pytest.fixture
+def fence(raw: Redis) -> Fence:
+    """The first attempt of job `j`, claimed by `a`."""
+    return claimed(raw, "a")
 
 
 def test_first_claim_begins_attempt_one_with_expiring_keys(raw: Redis, connection: Redis) -> None:
@@ -81,9 +74,7 @@ def test_first_claim_begins_attempt_one_with_expiring_keys(raw: Redis, connectio
     assert fence.attempt == 0
     assert fence.claim("j") == Claim("claimed", 1)
     assert fence.attempt == 1
-    assert connection.hgetall(keys.fence("j")) == {
-        "attempt": "1", "owner": "a", "deaths": "1", "request": "r",
-    }  # fmt: skip
+    assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "1", "request": "r"}
     assert read_lease(raw, "j") == "a 0"
     assert 0 < connection.ttl(keys.fence("j")) <= 77
     assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
@@ -110,9 +101,9 @@ def test_rounds_of_a_finished_job_are_limited(raw: Redis) -> None:
     assert fence.claim("j") == Claim("done", 0)
 
 
-def test_an_id_belongs_to_one_request(raw: Redis) -> None:
+def test_an_id_belongs_to_one_request(raw: Redis, fence: Fence) -> None:
     """While its job waits, runs or is finished; a failed job frees it."""
-    fence, other = claimed(raw, "a"), Fence(raw, "j", "b", ttl=TTL, request="another")
+    other = Fence(raw, "j", "b", ttl=TTL, request="another")
     assert other.claim("j") == Claim("mismatch", 0)
     die(raw)
     assert other.claim("j") == Claim("mismatch", 0)
@@ -141,17 +132,20 @@ def test_a_lease_that_does_not_expire_is_ignored(raw: Redis, ttl_ms: int | None)
     assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
 
 
-@pytest.mark.parametrize(("retries", "allowed"), [(0, MAX_DEATHS), (100, 100)])
-def test_max_deaths_are_the_retries_but_at_least_three(raw: Redis, retries: int, allowed: int) -> None:
-    for _ in range(allowed):
-        assert fence_of(raw, "a").claim("j", max_deaths=max(MAX_DEATHS, retries)).status == "claimed"
+@pytest.mark.parametrize("limits", [{}, {"max_deaths": 100}], ids=["default", "more retries"])
+def test_a_job_is_poisoned_after_its_maximum_of_deaths(raw: Redis, limits: dict[str, int]) -> None:
+    """Three, or the job's retries where those are more; a refused claim changes nothing."""
+    allowed = limits.get("max_deaths", MAX_DEATHS)
+    for attempt in range(1, allowed + 1):
+        assert fence_of(raw, f"w{attempt}").claim("j", **limits) == Claim("claimed", attempt)
         die(raw)
-    assert fence_of(raw, "a").claim("j", max_deaths=max(MAX_DEATHS, retries)) == Claim("poisoned", allowed)
+    before = everything(raw)
+    assert fence_of(raw, "next").claim("j", **limits) == Claim("poisoned", allowed)
+    assert everything(raw) == before
 
 
-def test_deaths_of_workers_short_of_memory_do_not_count(raw: Redis, queue: Queue) -> None:
+def test_deaths_of_workers_short_of_memory_do_not_count(raw: Redis, place: RqJobRef) -> None:
     """Up to a limit; the death of a supervisor alone counts."""
-    place = taken_from(queue)
     for _ in range(MAX_SPARED_DEATHS + MAX_DEATHS):
         claimed(raw, "a").renew_lease(progressed=False, low_memory=True)
         reclaim(raw, "j", place, lease=read_lease(raw, "j"), worker_died=True)
@@ -163,22 +157,6 @@ def test_deaths_of_workers_short_of_memory_do_not_count(raw: Redis, queue: Queue
     assert fence_of(raw, "a").claim("j") == Claim("poisoned", MAX_DEATHS)
 
 
-def test_a_running_job_is_busy(raw: Redis) -> None:
-    claimed(raw, "a")
-    before = everything(raw)
-    assert fence_of(raw, "b").claim("j") == Claim("busy", 0)
-    assert everything(raw) == before
-
-
-def test_a_job_with_three_deaths_is_poisoned(raw: Redis) -> None:
-    for attempt in range(1, MAX_DEATHS + 1):
-        assert fence_of(raw, f"w{attempt}").claim("j") == Claim("claimed", attempt)
-        die(raw)
-    before = everything(raw)
-    assert fence_of(raw, "next").claim("j") == Claim("poisoned", MAX_DEATHS)
-    assert everything(raw) == before
-
-
 def test_a_repeated_claim_returns_the_same_attempt(raw: Redis, connection: Redis) -> None:
     assert fence_of(raw, "a").claim("j") == fence_of(raw, "a").claim("j") == Claim("claimed", 1)
     assert connection.hget(keys.fence("j"), "deaths") == "1"
@@ -186,36 +164,36 @@ def test_a_repeated_claim_returns_the_same_attempt(raw: Redis, connection: Redis
     assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
 
 
-@pytest.mark.parametrize("other", ["a", "a/12", "a/1 ", "A/1", "", "a/"])
-def test_owners_are_compared_by_the_whole_name(raw: Redis, other: str) -> None:
+@pytest.mark.parametrize("other", ["b", "a", "a/12", "a/1 ", "A/1", "", "a/"])
+def test_a_running_job_is_busy_for_other_owners(raw: Redis, other: str) -> None:
+    """Owners are compared by the whole name; a refused claim changes nothing."""
     claimed(raw, "a/1")
+    before = everything(raw)
     assert fence_of(raw, other).claim("j") == Claim("busy", 0)
+    assert everything(raw) == before
 
 
-def further(fence: Fence, queue: Queue) -> None:
-    fence.renew_lease(progressed=True)
-    fence.renew_lease(progressed=False)
-    die(queue.connection)
-
-
-def released(fence: Fence, queue: Queue) -> None:  # noqa: ARG001 - the signature of the others
-    fence.release()
-
-
-def requeued(fence: Fence, queue: Queue) -> None:
-    fence.requeue(RqJobRef(queue, "j", ""), front=True)
-
-
-@pytest.mark.parametrize("ended", [further, released, requeued])
-def test_deaths_in_a_row_are_counted(raw: Redis, queue: Queue, ended: Callable[[Fence, Queue], None]) -> None:
+@pytest.mark.parametrize("reset", ["progress", "release", "requeue"])
+def test_deaths_in_a_row_are_counted(raw: Redis, queue: Queue, reset: str) -> None:
     """Progress, an end and a requeue each reset the count."""
     for attempt in range(1, 3 * MAX_DEATHS):
         fence = fence_of(raw, f"w{attempt}")
         assert fence.claim("j") == Claim("claimed", attempt)
-        if attempt % MAX_DEATHS == 0:
-            ended(fence, queue)
-        else:
+        if attempt % MAX_DEATHS != 0:
             die(raw)
+        elif reset == "progress":
+            fence.renew_lease(progressed=True)
+            fence.renew_lease(progressed=False)
+            die(raw)
+        else:
+            end(fence, RqJobRef(queue, "j", ""), reset)
+
+
+def end(fence: Fence, place: RqJobRef, how: str) -> None:
+    if how == "release":
+        fence.release()
+    else:
+        fence.requeue(place, front=True)
 
 
 def test_an_attempt_without_progress_counts_as_a_death(raw: Redis) -> None:
@@ -236,30 +214,21 @@ def test_attempt_numbers_are_unique(raw: Redis) -> None:
 
 
 def test_one_of_many_concurrent_claims_wins(redis_url: str, raw: Redis) -> None:
-    for number in range(20):
-        start, answers = threading.Barrier(20, timeout=30), list[Claim]()
+    def claim(owner: int, job_id: str, start: threading.Barrier) -> str:
+        fence = Fence(Redis.from_url(redis_url), job_id, f"w{owner}", ttl=TTL, request="r")
+        start.wait()
+        return fence.claim("j").status
 
-        def claim(
-            owner: str, number: int = number, start: threading.Barrier = start, answers: list[Claim] = answers
-        ) -> None:
-            fence = Fence(Redis.from_url(redis_url), f"j{number}", owner, ttl=TTL, request="r")
-            start.wait()
-            answers.append(fence.claim("j"))
-
-        threads = [threading.Thread(target=claim, args=(f"w{owner}",)) for owner in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(answer.status for answer in answers) == ["busy"] * 19 + ["claimed"]
-        assert raw.hget(keys.fence(f"j{number}"), "deaths") == b"1"
+    with ThreadPoolExecutor(20) as pool:
+        for job_id in (f"j{number}" for number in range(20)):
+            start = threading.Barrier(20, timeout=30)
+            claims = [pool.submit(claim, owner, job_id, start) for owner in range(20)]
+            assert sorted(one.result() for one in claims) == ["busy"] * 19 + ["claimed"]
+            assert raw.hget(keys.fence(job_id), "deaths") == b"1"
 
 
-# --- beat
-
-
-def test_each_renewal_changes_and_extends_the_lease(raw: Redis) -> None:
-    fence, seen = claimed(raw, "a"), set[str]()
+def test_each_renewal_changes_and_extends_the_lease(raw: Redis, fence: Fence) -> None:
+    seen = set[str]()
     for _ in range(5):
         raw.pexpire(keys.lease("j"), 5)
         raw.expire(keys.fence("j"), 5)
@@ -270,8 +239,7 @@ def test_each_renewal_changes_and_extends_the_lease(raw: Redis) -> None:
     assert len(seen) == 5
 
 
-def test_a_renewal_reports_cancellation(raw: Redis) -> None:
-    fence = claimed(raw, "a")
+def test_a_renewal_reports_cancellation(raw: Redis, fence: Fence) -> None:
     raw.set(keys.cancel("j"), "1")
     assert fence.renew_lease(progressed=False).cancelled is True
     assert read_lease(raw, "j") == "a 1"
@@ -279,8 +247,7 @@ def test_a_renewal_reports_cancellation(raw: Redis) -> None:
     assert fence.renew_lease(progressed=False).cancelled is False
 
 
-def test_an_attempt_may_renew_an_expired_lease(raw: Redis) -> None:
-    fence = claimed(raw, "a")
+def test_an_attempt_may_renew_an_expired_lease(raw: Redis, fence: Fence) -> None:
     die(raw)
     assert fence.renew_lease(progressed=False).cancelled is False
     assert fence_of(raw, "b").claim("j").status == "busy"
@@ -301,14 +268,10 @@ def test_a_lost_fence_is_restored(raw: Redis, connection: Redis) -> None:
     assert fence_of(raw, "b").claim("j") == Claim("claimed", 4)
 
 
-@pytest.mark.parametrize("ends", ["rest", "requeue"])
-def test_a_fence_restored_at_the_end_expires(raw: Redis, queue: Queue, ends: Literal["rest", "requeue"]) -> None:
-    fence = claimed(raw, "a")
+@pytest.mark.parametrize("how", ["release", "requeue"])
+def test_a_fence_restored_at_the_end_expires(raw: Redis, queue: Queue, fence: Fence, how: str) -> None:
     raw.flushall()
-    if ends == "rest":
-        fence.release()
-    else:
-        fence.requeue(RqJobRef(queue, "j", "e"), front=True)
+    end(fence, RqJobRef(queue, "j", "e"), how)
     assert 0 < raw.ttl(keys.fence("j")) <= TTL
 
 
@@ -338,11 +301,7 @@ def test_of_two_attempts_of_one_number_the_owner_of_the_fence_stays(raw: Redis) 
     assert found.renew_lease(progressed=False).cancelled is False
 
 
-# --- publish
-
-
-def test_each_event_is_published_once_and_in_order(raw: Redis, connection: Redis) -> None:
-    fence = claimed(raw, "a")
+def test_each_event_is_published_once_and_in_order(connection: Redis, fence: Fence) -> None:
     events: list[AnyEvent] = [started(), *(progress(seq) for seq in range(2, 8))]
     entries = [entry(said) for said in events]
     assert published(fence, entries[:3]) == 3
@@ -354,16 +313,14 @@ def test_each_event_is_published_once_and_in_order(raw: Redis, connection: Redis
     assert stream(connection, keys.events("j")) == [flatten(said) for said in events]
 
 
-def test_lifecycle_events_have_their_own_stream(raw: Redis, connection: Redis) -> None:
-    fence = claimed(raw, "a")
+def test_lifecycle_events_have_their_own_stream(connection: Redis, fence: Fence) -> None:
     entries = [entry(said) for said in (started(), progress(2), progress(3), done(4))]
     published(fence, entries)
     published(fence, entries, before=4)
     assert [record["type"] for record in stream(connection, keys.lifecycle("j"))] == ["job_started", "training_done"]
 
 
-def test_the_state_has_the_latest_value_of_each_field(raw: Redis, connection: Redis) -> None:
-    fence = claimed(raw, "a")
+def test_the_state_has_the_latest_value_of_each_field(connection: Redis, fence: Fence) -> None:
     published(fence, [entry(said) for said in (started(), progress(2), progress(3))])
     state = connection.hgetall(keys.state("j"))
     assert (state["status"], state["step"], state["worker"], state["updated_at"]) == ("running", "3", "w", "3.0")
@@ -371,17 +328,6 @@ def test_the_state_has_the_latest_value_of_each_field(raw: Redis, connection: Re
     state = connection.hgetall(keys.state("j"))
     assert (state["status"], state["step"], state["test_accuracy"]) == ("finished", "3", "0.75")
     assert not {"seq", "v", "job_id", "type", "ts"} & set(state)
-
-
-def test_a_new_attempt_empties_the_state(raw: Redis, connection: Redis) -> None:
-    first = claimed(raw, "a")
-    published(first, [entry(started()), entry(progress(2))])
-    die(raw)
-    second = claimed(raw, "b")
-    published(second, [entry(started(attempt=2))])
-    state = connection.hgetall(keys.state("j"))
-    assert (state["attempt"], state["status"]) == ("2", "running")
-    assert "loss" not in state
 
 
 def test_the_result_is_stored_with_the_last_event(raw: Redis, connection: Redis) -> None:
@@ -395,8 +341,7 @@ def test_the_result_is_stored_with_the_last_event(raw: Redis, connection: Redis)
         assert 0 < connection.ttl(key("j")) <= 77
 
 
-def test_meta_is_written_only_to_an_existing_job(raw: Redis, connection: Redis, queue: Queue) -> None:
-    fence = claimed(raw, "a")
+def test_meta_is_written_only_to_an_existing_job(connection: Redis, queue: Queue, fence: Fence) -> None:
     published(fence, [entry(started(), meta='{"a": 1}')])
     assert not connection.exists("rq:job:j")
     queue.enqueue("worker.jobs.train", PAYLOAD, job_id="j")
@@ -406,9 +351,8 @@ def test_meta_is_written_only_to_an_existing_job(raw: Redis, connection: Redis, 
     assert connection.hget("rq:job:j", "meta") == '{"a": 2}'
 
 
-def test_lost_events_are_detected(raw: Redis, connection: Redis) -> None:
+def test_lost_events_are_detected(raw: Redis, connection: Redis, fence: Fence) -> None:
     """An older copy of Redis's data was restored: nothing is written."""
-    fence = claimed(raw, "a")
     entries = [entry(progress(seq)) for seq in range(1, 7)]
     published(fence, entries[:2])
     before = everything(raw)
@@ -430,9 +374,8 @@ def test_lost_events_of_an_earlier_attempt_are_detected(raw: Redis) -> None:
     assert everything(raw) == before
 
 
-def test_an_emptied_redis_is_detected(raw: Redis, connection: Redis) -> None:
+def test_an_emptied_redis_is_detected(raw: Redis, connection: Redis, fence: Fence) -> None:
     """Only the fence is restored."""
-    fence = claimed(raw, "a")
     entries = [entry(progress(seq)) for seq in range(1, 4)]
     published(fence, entries[:2])
     raw.flushall()
@@ -443,6 +386,7 @@ def test_an_emptied_redis_is_detected(raw: Redis, connection: Redis) -> None:
 
 
 def test_unpublished_events_keep_their_attempt_number(raw: Redis, connection: Redis) -> None:
+    """The first event of a new attempt empties the state."""
     first = claimed(raw, "a")
     left = [entry(started()), *(entry(progress(seq)) for seq in range(2, 5))]
     published(first, left[:2])
@@ -452,23 +396,18 @@ def test_unpublished_events_keep_their_attempt_number(raw: Redis, connection: Re
     assert published(second, [*left, entry(started(attempt=2))]) == 1
     assert event_ids(connection, keys.events("j")) == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1)]
     state = connection.hgetall(keys.state("j"))
-    assert (state["attempt"], "step" in state) == ("2", False)
+    assert (state["attempt"], state["status"]) == ("2", "running")
+    assert not {"loss", "step"} & set(state)
 
 
-def test_a_full_redis_takes_all_of_a_publication_or_nothing(
-    raw: Redis, connection: Redis, full: Callable[[], None]
-) -> None:
-    fence = claimed(raw, "a")
+def test_a_full_redis_takes_all_of_a_publication_or_nothing(raw: Redis, connection: Redis, fence: Fence) -> None:
     published(fence, [entry(started())])
     before = everything(raw)
-    full()
-    with pytest.raises(Exception, match="OOM command not allowed"):
+    with out_of_memory(raw), pytest.raises(Exception, match="OOM command not allowed"):
         published(fence, [entry(progress(2)), entry(done(3), result="{}")], before=1)
     assert everything(raw) == before
     assert connection.hget(keys.fence("j"), "seq:1") == "1"
 
-
-# --- what an attempt that was taken over can still write: nothing
 
 Act = Callable[[Fence, RqJobRef], object]
 ACTS: dict[str, Act] = {
@@ -486,10 +425,11 @@ SILENT = ("front", "retry", "rest")
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_a_superseded_attempt_writes_nothing_at_all(raw: Redis, queue: Queue, act: str) -> None:
+def test_a_superseded_attempt_writes_nothing_at_all(raw: Redis, act: str, place: RqJobRef) -> None:
     """Not even its longer time to live is set."""
-    place = taken_from(queue)
-    old, new = taken_over(raw)
+    old = claimed(raw, "old", ttl=100 * TTL)
+    die(raw)
+    new = claimed(raw, "new")
     published(new, [entry(started(attempt=2), meta="{}")])
     raw.set(keys.cancel("j"), "1")
     before = everything(raw)
@@ -505,26 +445,19 @@ def test_a_superseded_attempt_writes_nothing_at_all(raw: Redis, queue: Queue, ac
     assert new.renew_lease(progressed=False).cancelled is True
 
 
-# --- back into the queue
-
-
 @pytest.mark.parametrize("front", [True, False])
-def test_a_requeued_job_waits(raw: Redis, connection: Redis, queue: Queue, front: bool) -> None:
-    place = taken_from(queue)
-    fence = claimed(raw, "a")
+def test_a_requeued_job_waits(connection: Redis, queue: Queue, place: RqJobRef, fence: Fence, front: bool) -> None:
     for other in ("x", "y"):
         queue.enqueue("worker.jobs.train", PAYLOAD, job_id=other)
     fence.requeue(place, front=front)
     assert queue.get_job_ids() == (["j", "x", "y"] if front else ["x", "y", "j"])
     assert connection.hget("rq:job:j", "status") == "queued"
     assert_not_taken(queue)
-    assert read_lease(raw, "j") == ""
-    assert fence_of(raw, "b").claim("j") == Claim("claimed", 2)
+    assert read_lease(connection, "j") == ""
+    assert fence_of(connection, "b").claim("j") == Claim("claimed", 2)
 
 
-def test_a_requeued_job_waits_once(raw: Redis, queue: Queue) -> None:
-    place = taken_from(queue)
-    fence = claimed(raw, "a")
+def test_a_requeued_job_waits_once(raw: Redis, queue: Queue, place: RqJobRef, fence: Fence) -> None:
     for other in ("x", "j", "y"):
         raw.rpush(queue.key, other)
     fence.requeue(place, front=True)
@@ -535,44 +468,29 @@ def test_a_requeued_job_waits_once(raw: Redis, queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(("left", "then"), [(None, "2"), (1, "1"), (0, "0")])
-def test_requeue_sets_the_retries_left(
-    raw: Redis, connection: Redis, queue: Queue, left: int | None, then: str
-) -> None:
+def test_requeue_sets_retries(connection: Redis, place: RqJobRef, fence: Fence, left: int | None, then: str) -> None:
     """Set, not decremented: a repeated call counts once."""
-    place = taken_from(queue)
-    fence = claimed(raw, "a")
     for _ in range(2):
         fence.requeue(place, front=True, retries_left=left)
     assert connection.hget("rq:job:j", "retries_left") == then
 
 
-def by_its_owner(fence: Fence, place: RqJobRef) -> bool:
-    fence.requeue(place, front=True, retries_left=7)
-    return False
-
-
-def by_a_watcher(fence: Fence, place: RqJobRef) -> bool:  # noqa: ARG001 - the signature of the other
-    connection = place.queue.connection
-    return reclaim(connection, "j", place, lease=read_lease(connection, "j"))
-
-
-@pytest.mark.parametrize("back", [by_its_owner, by_a_watcher])
+@pytest.mark.parametrize("by", ["owner", "watcher"])
 @pytest.mark.parametrize("status", ["finished", "failed", "canceled", "stopped", "none"])
-def test_a_job_that_has_ended_is_not_requeued(
-    raw: Redis, queue: Queue, status: str, back: Callable[[Fence, RqJobRef], bool]
-) -> None:
+def test_a_job_that_has_ended_is_not_requeued(raw: Redis, place: RqJobRef, fence: Fence, status: str, by: str) -> None:
     """RQ's records of the execution are removed."""
-    place = taken_from(queue)
-    fence = claimed(raw, "a")
     if status == "none":
         raw.delete("rq:job:j")
     else:
         raw.hset("rq:job:j", "status", status)
     job = raw.hgetall("rq:job:j")
-    assert back(fence, place) is False
-    assert queue.get_job_ids() == []
+    if by == "owner":
+        fence.requeue(place, front=True, retries_left=7)
+    else:
+        assert reclaim(raw, "j", place, lease=read_lease(raw, "j")) is False
+    assert place.queue.get_job_ids() == []
     assert raw.hgetall("rq:job:j") == job
-    assert_not_taken(queue)
+    assert_not_taken(place.queue)
     assert read_lease(raw, "j") == ""
 
 
@@ -587,9 +505,8 @@ def test_a_job_that_ended_after_its_take_is_not_claimed(raw: Redis, queue: Queue
     assert fence_of(raw, "a").claim("j") == Claim("claimed", 1)
 
 
-def test_a_dead_job_is_reclaimed_to_the_front(raw: Redis, connection: Redis, queue: Queue) -> None:
+def test_a_dead_job_is_reclaimed_to_the_front(raw: Redis, connection: Redis, queue: Queue, place: RqJobRef) -> None:
     """Its death stays counted, and the next attempt supersedes it."""
-    place = taken_from(queue)
     old = claimed(raw, "a")
     queue.enqueue("worker.jobs.train", PAYLOAD, job_id="x")
     assert reclaim(raw, "j", place, lease="a 0")
@@ -603,8 +520,7 @@ def test_a_dead_job_is_reclaimed_to_the_front(raw: Redis, connection: Redis, que
 
 
 @pytest.mark.parametrize("seen", ["", "a 0", "a", "b 1"])
-def test_a_job_with_a_newer_lease_is_not_reclaimed(raw: Redis, queue: Queue, seen: str) -> None:
-    place = taken_from(queue)
+def test_a_job_with_a_newer_lease_is_not_reclaimed(raw: Redis, seen: str, place: RqJobRef) -> None:
     claimed(raw, "a").renew_lease(progressed=False)
     before = everything(raw)
     assert not reclaim(raw, "j", place, lease=seen)
@@ -636,11 +552,7 @@ def test_deferring_leaves_the_running_attempt_alone(raw: Redis, connection: Redi
     assert runs.renew_lease(progressed=False).cancelled is False
 
 
-# --- the end
-
-
-def test_release_ends_the_attempt(raw: Redis, connection: Redis) -> None:
-    fence = claimed(raw, "a")
+def test_release_ends_the_attempt(raw: Redis, connection: Redis, fence: Fence) -> None:
     raw.set(keys.cancel("j"), "1")
     for _ in range(2):
         fence.release()
@@ -648,24 +560,19 @@ def test_release_ends_the_attempt(raw: Redis, connection: Redis) -> None:
         assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "0", "request": "r"}
 
 
-def test_leases_and_requeues_work_in_a_full_redis(raw: Redis, queue: Queue, full: Callable[[], None]) -> None:
-    place = taken_from(queue)
-    fence = claimed(raw, "a")
+def test_leases_and_requeues_work_in_a_full_redis(raw: Redis, queue: Queue, place: RqJobRef, fence: Fence) -> None:
     raw.pexpire(keys.lease("j"), LEASE_MS // 2)
-    full()
-    assert fence.renew_lease(progressed=True).cancelled is False
-    assert read_lease(raw, "j") == "a 1"
-    assert raw.pttl(keys.lease("j")) > LEASE_MS // 2
-    fence.requeue(place, front=True)
-    assert queue.get_job_ids() == ["j"]
-    fence.renew_lease(progressed=False)
-    assert reclaim(raw, "j", place, lease="a 2")
-    fence.renew_lease(progressed=False)
-    fence.release()
-    assert read_lease(raw, "j") == ""
-
-
-# --- any order of it all
+    with out_of_memory(raw):
+        assert fence.renew_lease(progressed=True).cancelled is False
+        assert read_lease(raw, "j") == "a 1"
+        assert raw.pttl(keys.lease("j")) > LEASE_MS // 2
+        fence.requeue(place, front=True)
+        assert queue.get_job_ids() == ["j"]
+        fence.renew_lease(progressed=False)
+        assert reclaim(raw, "j", place, lease="a 2")
+        fence.renew_lease(progressed=False)
+        fence.release()
+        assert read_lease(raw, "j") == ""
 
 
 @dataclass
@@ -682,27 +589,7 @@ class Attempt:
 
 
 What = Literal["claim", "die", "beat", "say", "say, no answer", "repeat", "hand back", "rest", "take back", "aside"]
-STEPS = st.lists(
-    st.tuples(
-        st.integers(0, 2),
-        st.sampled_from(
-            (
-                "claim",
-                "claim",
-                "die",
-                "beat",
-                "say",
-                "say, no answer",
-                "repeat",
-                "hand back",
-                "rest",
-                "take back",
-                "aside",
-            )
-        ),
-    ),
-    max_size=40,
-)
+STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(("claim", *get_args(What)))), max_size=40)
 
 
 @hypothesis_settings(max_examples=300)
@@ -755,11 +642,8 @@ def test_only_the_newest_attempt_writes(redis_url: str, steps: list[tuple[int, W
 
 
 def act(one: Attempt, what: What, place: RqJobRef, *, superseded: bool) -> None:
-    """Act for an attempt that is superseded or not."""
-    if what == "hand back":
-        one.fence.requeue(place, front=True)
-    elif what == "rest":
-        one.fence.release()
+    if what in ("hand back", "rest"):
+        end(one.fence, place, "requeue" if what == "hand back" else "release")
     elif superseded:
         with pytest.raises(Superseded):
             say(one, what)
