@@ -12,7 +12,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 from rq import Queue
 from rq.serializers import JSONSerializer
-from services import ROOT, StartWorker, digits_job, wait_for, wait_until
+from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 from web import serving
 
 from worker.broker import embedded_redis, keys
@@ -23,6 +23,7 @@ from worker.queue import quarantine
 
 DEPLOY = ROOT / "deploy" / "redis"
 USERS = ("producer", "viewer", "worker")
+PATH = {"PATH": "/usr/bin:/bin"}
 READ_AND_WRITE_APART = 7
 """Version of Redis from which on a user may read a key that it may not write."""
 
@@ -36,6 +37,7 @@ class Server:
     """A Redis with the users of deploy/redis, and an `admin` of the test."""
 
     url: str
+    version: int
 
     def url_of(self, user: str) -> str:
         return self.url.replace("unix://", f"unix://{user}:{password_of(user)}@")
@@ -46,14 +48,17 @@ class Server:
     def queue(self, user: str) -> Queue:
         return Queue("preflight", connection=self.connection(user), serializer=JSONSerializer)
 
-    def version(self) -> int:
-        return int(str(self.connection("admin").info("server")["redis_version"]).partition(".")[0])
+    def skip_before_redis_7(self) -> None:
+        if self.version < READ_AND_WRITE_APART:
+            pytest.skip("this Redis cannot tell reading from writing")
 
     def answer(self, user: str, *command: str) -> str:
         """Return the first line of the raw answer to a command of `user`."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self.url.removeprefix("unix://"))
-            connection.sendall(encoded("AUTH", user, password_of(user)) + encoded(*command))
+            for words in (("AUTH", user, password_of(user)), command):
+                parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
+                connection.sendall(f"*{len(parts)}\r\n{''.join(parts)}".encode())
             answers = connection.makefile("rb")
             assert answers.readline() == b"+OK\r\n"
             return answers.readline().decode().strip()
@@ -66,21 +71,13 @@ class Server:
         return [entry for entry in entries if not entry.endswith((" client", " client|setinfo"))]
 
 
-def encoded(*command: str) -> bytes:
-    parts = [f"${len(part.encode())}\r\n{part}\r\n" for part in command]
-    return f"*{len(parts)}\r\n{''.join(parts)}".encode()
+def users_sh(variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([str(DEPLOY / "users.sh")], env={**PATH, **variables}, capture_output=True, text=True)
 
 
 def rendered_users(**more: str) -> str:
-    """Return the output of users.sh."""
-    variables = {f"{user.upper()}_PASSWORD": password_of(user) for user in USERS} | more
-    done = subprocess.run(
-        [str(DEPLOY / "users.sh")],
-        env={"PATH": "/usr/bin:/bin", **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = users_sh({f"{user.upper()}_PASSWORD": password_of(user) for user in USERS} | more)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -100,7 +97,7 @@ def server_of_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         web = {"WEB_PASSWORD": password_of("web")} if int(version) >= READ_AND_WRITE_APART else {}
         users.write_text(f"{rendered_users(**web)}user admin on >{password_of('admin')} ~* &* +@all\n")
         with redis_server("--include", str(DEPLOY / "redis.conf"), "--aclfile", str(users)) as url:
-            yield Server(url)
+            yield Server(url, int(version))
 
 
 @pytest.fixture
@@ -110,22 +107,17 @@ def server(server_of_file: Server) -> Server:
     return server_of_file
 
 
-def raw_enqueue(server: Server, job_id: str) -> None:
-    """Enqueue with RQ, as in the README."""
-    job = digits_job(job_id=job_id, epochs=1).model_dump(mode="json", exclude_unset=True)
-    server.queue("producer").enqueue("worker.jobs.train", job, job_timeout="6h", result_ttl="7d", job_id=job_id)
-
-
-def test_producer_worker_and_viewer_need_no_more_permissions(server: Server, start_worker: StartWorker) -> None:
+def test_producer_worker_and_viewer_need_no_more_permissions(server: Server, run_worker: RunWorker) -> None:
     """Enqueued by the producer, run by a real worker, watched by the viewer; nothing that they do is denied."""
-    raw_enqueue(server, "raw")
+    job = digits_job(job_id="raw", epochs=1).model_dump(mode="json", exclude_unset=True)
+    options = {"job_timeout": "6h", "result_ttl": "7d", "job_id": "raw"}  # as in the README
+    server.queue("producer").enqueue("worker.jobs.train", job, **options)
     producer, viewer = Client(server.url_of("producer")), Client(server.url_of("viewer"))
     assert producer.enqueue(digits_job(job_id="typed")).created
     assert not producer.enqueue(digits_job(job_id="typed")).created
     server.queue("producer").enqueue("os.system", "true", job_id="refused")
     Queue("preflight", connection=server.connection("producer")).enqueue("os.system", "true", job_id="pickled")
-    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url_of("worker")})
-    assert worker.wait() == 0, worker.output()
+    worker = run_worker({"PREFLIGHT_REDIS_URL": server.url_of("worker")})
     for job_id in ("raw", "typed"):
         assert wait_for(viewer, job_id).status == "finished", worker.output()
         assert [event.type for event in viewer.events(job_id)][-1] == "training_done"
@@ -140,7 +132,7 @@ def test_the_web_service_needs_no_more_permissions(
     server: Server, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:
     """It takes, shows, follows and cancels jobs and counts them; it forges no word of a worker."""
-    skip_before_redis_7(server)
+    server.skip_before_redis_7()
     with serving(settings.model_copy(update={"redis_url": server.url_of("web")}), tmp_path) as service:
         for job_id in ("one", "two"):
             job = digits_job(job_id=job_id).model_dump(mode="json", exclude_unset=True)
@@ -158,13 +150,7 @@ def test_the_web_service_needs_no_more_permissions(
         assert service.ask("GET", "/readyz").status == 200
     # It asks for more than it is given in one case: to take a queued job out at once, which the worker does instead.
     assert set(server.denials()) <= {f"web {name}" for name in ("expire", keys.cancel("two"), "lrem")}
-    for command in [*FOR_NOBODY, *WRITES]:
-        assert is_denied(server.answer("web", *command)), command
-
-
-def skip_before_redis_7(server: Server) -> None:
-    if server.version() < READ_AND_WRITE_APART:
-        pytest.skip("this Redis cannot tell reading from writing")
+    assert_denied(server, "web", [*FOR_NOBODY, *WRITES])
 
 
 def test_a_producer_can_cancel_a_job(server: Server, start_worker: StartWorker) -> None:
@@ -234,27 +220,24 @@ OF_NO_USE_TO_A_PRODUCER: list[Command] = [
 ]  # fmt: skip
 
 
-def is_denied(answer: str) -> bool:
-    """Whether Redis denied permission, to a command or to a script."""
-    return (
-        answer.startswith("-") and re.search("no permissions|can't run this|can't access", answer.lower()) is not None
-    )
+def assert_denied(server: Server, user: str, commands: list[Command]) -> None:
+    """Assert that Redis denies each command for want of permission, also to a script."""
+    for command in commands:
+        answer = server.answer(user, *command)
+        assert answer.startswith("-"), command
+        assert re.search("no permissions|can't run this|can't access", answer.lower()), (command, answer)
 
 
-@pytest.mark.parametrize(
-    ("user", "commands"),
-    [
-        ("producer", [*FOR_NOBODY, *WRITES, *READS]),
-        ("viewer", [*FOR_NOBODY, *WRITES, *ENQUEUES]),
-        ("worker", FOR_NOBODY),
-    ],
-)
+@pytest.mark.parametrize(("user", "commands"), [
+    ("producer", [*FOR_NOBODY, *WRITES, *READS]),
+    ("viewer", [*FOR_NOBODY, *WRITES, *ENQUEUES]),
+    ("worker", FOR_NOBODY),
+])  # fmt: skip
 def test_other_commands_keys_and_channels_are_denied(server: Server, user: str, commands: list[Command]) -> None:
     admin = server.connection("admin")
     admin.set("somebody:else", "1")
     admin.rpush("rq:queue:preflight", "j")
-    for command in commands:
-        assert is_denied(server.answer(user, *command)), command
+    assert_denied(server, user, commands)
     assert sorted(admin.keys()) == [b"rq:queue:preflight", b"somebody:else"]
     assert admin.lrange("rq:queue:preflight", 0, -1) == [b"j"]
 
@@ -264,9 +247,8 @@ def test_other_commands_keys_and_channels_are_denied(server: Server, user: str, 
 )
 def test_from_redis_7_on_each_key_takes_its_own_commands(server: Server, user: str, commands: list[Command]) -> None:
     """A producer cannot turn the empty queue into a set."""
-    skip_before_redis_7(server)
-    for command in commands:
-        assert is_denied(server.answer(user, *command)), command
+    server.skip_before_redis_7()
+    assert_denied(server, user, commands)
     assert server.connection("admin").keys() == []
 
 
@@ -284,7 +266,7 @@ def test_other_users_are_refused(server: Server) -> None:
 
 def test_from_redis_7_on_a_producer_may_also_read(server: Server) -> None:
     """With the rights of README.md, and still no writes."""
-    skip_before_redis_7(server)
+    server.skip_before_redis_7()
     (rights,) = re.findall(r"^    (\(%R~.*\))$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
     assert server.answer("admin", "ACL", "SETUSER", "producer", *rights.split()) == "+OK"
     Client(server.url_of("worker")).enqueue(digits_job(job_id="j"))
@@ -292,16 +274,14 @@ def test_from_redis_7_on_a_producer_may_also_read(server: Server) -> None:
     assert producer.status("j").status == "queued"
     assert producer.result("j") is None
     assert list(producer.events("j", timeout=0.2)) == []
-    for command in [*FOR_NOBODY, *WRITES, *KEYS_OF_OTHER_TYPES]:
-        assert is_denied(server.answer("producer", *command)), command
+    assert_denied(server, "producer", [*FOR_NOBODY, *WRITES, *KEYS_OF_OTHER_TYPES])
     assert server.answer("admin", "ACL", "LOAD") == "+OK"
 
 
 def test_selectors_are_for_redis_7_alone() -> None:
-    lines = {
-        name: rendered_users(**more).splitlines()
-        for name, more in {"6": {}, "7": {"REDIS_7": "yes"}, "web": {"WEB_PASSWORD": password_of("web")}}.items()
-    }
+    web = {"WEB_PASSWORD": password_of("web")}
+    given: dict[str, dict[str, str]] = {"6": {}, "7": {"REDIS_7": "yes"}, "web": web}
+    lines = {name: rendered_users(**more).splitlines() for name, more in given.items()}
     named = {name: sorted(line.split()[1] for line in found) for name, found in lines.items()}
     all_but_web = ["default", "producer", "viewer", "worker"]
     assert named == {"6": all_but_web, "7": all_but_web, "web": ["default", "producer", "viewer", "web", "worker"]}
@@ -311,26 +291,23 @@ def test_selectors_are_for_redis_7_alone() -> None:
 
 @pytest.mark.parametrize("password", ["", "short"])
 def test_a_short_password_is_refused(password: str) -> None:
-    variables = {"PATH": "/usr/bin:/bin", "PRODUCER_PASSWORD": password}
-    done = subprocess.run([str(DEPLOY / "users.sh")], env=variables, capture_output=True, text=True)
+    done = users_sh({"PRODUCER_PASSWORD": password})
     assert (done.returncode, done.stdout) == (2, "")
     assert f"PRODUCER_PASSWORD has {len(password)} characters, but must have at least 16" in done.stderr
     assert "short" not in done.stderr.replace("at least", "")
 
 
 def test_a_password_may_be_in_a_file(tmp_path: Path) -> None:
-    variables = {"PATH": "/usr/bin:/bin"}
     for user in USERS:
         (tmp_path / user).write_text(f"{password_of(user)}\n")
-        variables[f"{user.upper()}_PASSWORD_FILE"] = str(tmp_path / user)
-    done = subprocess.run([str(DEPLOY / "users.sh")], env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout == rendered_users()
+    done = users_sh({f"{user.upper()}_PASSWORD_FILE": str(tmp_path / user) for user in USERS})
+    assert (done.returncode, done.stdout) == (0, rendered_users())
 
 
 def test_the_secrets_of_a_first_start_are_kept(tmp_path: Path) -> None:
     starts: list[dict[str, str]] = []
     for _ in range(2):
-        subprocess.run([str(DEPLOY / "secrets.sh"), str(tmp_path)], env={"PATH": "/usr/bin:/bin"}, check=True)
+        subprocess.run([str(DEPLOY / "secrets.sh"), str(tmp_path)], env=PATH, check=True)
         starts.append({path.name: path.read_text() for path in tmp_path.iterdir()})
     made, modes = starts[0], {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert starts[1] == made

@@ -79,7 +79,6 @@ def test_commands_name_the_cluster(
 
 
 def test_the_web_service_names_the_cluster(cluster: str, settings: Settings, tmp_path: Path) -> None:
-    """A job is refused with 503."""
     with serving(settings.model_copy(update={"redis_url": cluster}), tmp_path) as service:
         answer = service.ask("POST", "/v1/jobs", digits_job(job_id="j").model_dump(mode="json", exclude_unset=True))
         assert answer.status == 503

@@ -48,9 +48,7 @@ def test_a_job_that_ends_without_redis_is_finished(
 
 
 @pytest.mark.slow  # tests/acceptance/test_faults.py empties Redis, too
-def test_an_emptied_redis_gets_all_events_and_queued_jobs(
-    server: RedisServer, client: Client, start_worker: StartWorker
-) -> None:
+def test_an_emptied_redis_gets_events_and_jobs(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
     client.enqueue(long_job("running"), ensure=True)
     client.enqueue(digits_job(job_id="waiting"), ensure=True)
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url, **FREQUENT})
@@ -71,13 +69,13 @@ def test_an_emptied_redis_gets_all_events_and_queued_jobs(
     assert worker.process.poll() is None
 
 
-def test_ensure_keeps_the_job_in_the_outbox_without_redis(
-    server: RedisServer, client: Client, start_worker: StartWorker
-) -> None:
+def test_without_redis_ensure_keeps_the_job(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
     server.kill()
     enqueued = client.enqueue(digits_job(job_id="job"), ensure=True)
     assert (enqueued.created, enqueued.waiting) == (False, True)
     server.start()
+    assert client.status("job").status == "unknown"
     assert client.resubmit() == ["job"]
+    assert client.status("job").status == "queued"
     start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})
     assert wait_for(client, "job").status == "finished"

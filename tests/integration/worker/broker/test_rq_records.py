@@ -155,9 +155,6 @@ def test_a_requeued_job_leaves_no_execution(raw: Redis, queue: Queue) -> None:
     assert not raw.exists("rq:job:j")
 
 
-# --- a Redis that lost its data
-
-
 def test_records_of_a_running_job_are_restored(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue, result_ttl=77, meta={"a": 1}, description="mine")
     raw.flushall()
@@ -196,9 +193,6 @@ def test_a_deleted_job_stays_deleted(raw: Redis, queue: Queue) -> None:
     one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
     assert not raw.exists("rq:job:j")
     assert queue.get_job_ids() == []
-
-
-# --- keys of one job that hold something else
 
 
 def test_job_keys_of_another_type_are_replaced(raw: Redis, queue: Queue) -> None:

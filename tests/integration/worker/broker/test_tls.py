@@ -1,6 +1,7 @@
 """Redis behind TLS: verified connections work, others end the worker with one sentence."""
 
 import asyncio
+import re
 import ssl
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from services import StartWorker, digits_job
+from services import RunWorker, StartWorker, digits_job
 
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
@@ -68,12 +69,11 @@ def port(settings: Settings, authority: Path) -> Iterator[int]:
         yield port
 
 
-def test_a_job_runs_over_tls(port: int, authority: Path, start_worker: StartWorker) -> None:
+def test_a_job_runs_over_tls(port: int, authority: Path, run_worker: RunWorker) -> None:
     url = f"rediss://localhost:{port}/0?ssl_ca_certs={authority}"
     client = Client(url)
     client.enqueue(digits_job(job_id="secret"))
-    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": url})
-    assert worker.wait() == 0, worker.output()
+    run_worker({"PREFLIGHT_REDIS_URL": url})
     assert client.status("secret").status == "finished"
     assert [event.type for event in client.events("secret")][-1] == "training_done"
 
@@ -102,8 +102,7 @@ def test_a_certificate_that_is_not_trusted_ends_the_worker(
     *_, sentence = worker.output().splitlines()
     assert sentence.startswith(f"preflight: Redis at {scheme}://user:***@{host}:{port}/0")
     assert expected in sentence
-    assert "Traceback" not in worker.output()
-    assert "hunter2" not in worker.output()
+    assert not re.search("Traceback|hunter2", worker.output())
     doctor = subprocess.run(
         [sys.executable, "-P", "-m", "worker.cli", "doctor"],
         env={**service_environment(settings), "PREFLIGHT_REDIS_URL": url}, capture_output=True, text=True,

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from faults.machines import RedisServer
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
-from redis.retry import Retry
+from services import out_of_memory, read_only, without_retries
 from structlog.testing import capture_logs
 
 from worker.broker import retry
@@ -40,14 +39,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "MAX_PAUSE_SECONDS", 0.002)
 
 
-def connected(url: str) -> Redis:
-    return Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2, retry=Retry(NoBackoff(), 0))
-
-
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Redis:
     """A Redis that does not exist."""
-    return connected(f"unix://{tmp_path}/none")
+    return without_retries(f"unix://{tmp_path}/none")
 
 
 def test_an_answer_is_returned_at_the_first_try(connection: Redis) -> None:
@@ -57,7 +52,7 @@ def test_an_answer_is_returned_at_the_first_try(connection: Redis) -> None:
 
 
 def test_a_redis_that_is_away_is_retried(server: RedisServer) -> None:
-    raw = connected(server.url)
+    raw = without_retries(server.url)
     server.kill()
 
     def look() -> None:
@@ -74,8 +69,7 @@ def test_a_redis_that_is_away_is_retried(server: RedisServer) -> None:
 
 
 def test_a_full_redis_is_retried(settings: Settings) -> None:
-    raw = connected(settings.redis_url)
-    raw.config_set("maxmemory", 1)
+    raw = without_retries(settings.redis_url)
     look = Look()
 
     def room() -> None:
@@ -83,10 +77,8 @@ def test_a_full_redis_is_retried(settings: Settings) -> None:
         if look.times == 3:
             raw.config_set("maxmemory", 0)
 
-    try:
+    with out_of_memory(raw):
         retry_until_available(lambda: raw.set("x", "1"), "write", room)
-    finally:
-        raw.config_set("maxmemory", 0)
     assert (raw.get("x"), look.times) == (b"1", 3)
 
 
@@ -107,14 +99,14 @@ def test_a_refused_password_is_not_retried() -> None:
         for wrong in (url, url.replace("unix://", "unix://:wrong@")):
             look = Look()
             with pytest.raises(AuthenticationError):
-                retry_until_available(connected(wrong).ping, "ask", look)
+                retry_until_available(without_retries(wrong).ping, "ask", look)
             assert look.times == 0
 
 
 def test_a_missing_permission_is_not_retried(settings: Settings) -> None:
     raw, look = Redis.from_url(settings.redis_url), Look()
     raw.acl_setuser("poor", enabled=True, passwords=["+pass"], keys=["none"], categories=["+@all"])
-    poor = connected(settings.redis_url.replace("unix://", "unix://poor:pass@"))
+    poor = without_retries(settings.redis_url.replace("unix://", "unix://poor:pass@"))
     try:
         with pytest.raises(NoPermissionError):
             retry_until_available(lambda: poor.get("x"), "read", look)
@@ -159,20 +151,17 @@ def failed(action: Callable[[], object]) -> str:
 
 def test_conditions_of_redis_are_named(server: RedisServer, nowhere: Redis) -> None:
     """Special conditions before general ones."""
-    raw, url = connected(server.url), server.url
+    raw, url = without_retries(server.url), server.url
     assert failed(nowhere.ping).startswith("Redis cannot be reached: ")
     raw.set("text", "1")
     assert failed(lambda: raw.hget("text", "a")).startswith("Redis refuses: WRONGTYPE")
-    raw.config_set("maxmemory", 1)
-    assert failed(lambda: raw.set("x", "1")).startswith("Redis is full: ")
-    raw.config_set("maxmemory", 0)
-    raw.execute_command("REPLICAOF", "127.0.0.1", "1")
-    assert failed(lambda: raw.set("x", "1")).startswith("Redis is a read-only replica: ")
-    raw.execute_command("REPLICAOF", "NO", "ONE")
+    with out_of_memory(raw):
+        assert failed(lambda: raw.set("x", "1")).startswith("Redis is full: ")
+    with read_only(raw):
+        assert failed(lambda: raw.set("x", "1")).startswith("Redis is a read-only replica: ")
     raw.acl_setuser("poor", enabled=True, passwords=["+pass"], keys=["none"], categories=["+@all"])
-    poor = connected(url.replace("unix://", "unix://poor:pass@"))
+    poor, stranger = (without_retries(url.replace("unix://", f"unix://poor:{word}@")) for word in ("pass", "wrong"))
     assert failed(lambda: poor.get("x")).startswith("Redis refuses a command: ")
-    stranger = connected(url.replace("unix://", "unix://poor:wrong@"))
     assert failed(stranger.ping).startswith("Redis refuses the password: ")
     server.halt()
     assert failed(raw.ping).startswith("Redis does not answer in time: ")
