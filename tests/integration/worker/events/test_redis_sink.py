@@ -2,10 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from faults.machines import RedisServer
@@ -15,10 +16,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
-from redis.retry import Retry
-from services import StartWorker, digits_job, wait_until
+from services import RunWorker, digits_job, out_of_memory, read_only, wait_until, without_retries
 from structlog.testing import capture_logs
 
 from worker.broker import keys
@@ -33,15 +32,6 @@ from worker.events.spool import Spool, SpooledEvent
 from worker.wire import TrainResult, flatten
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished", test_accuracy=0.75)
-SOCKET_TIMEOUT = 0.2
-"""Socket timeout, seconds."""
-
-
-def connected(url: str) -> Redis:
-    """Return a connection without retries, as a worker has it."""
-    return Redis.from_url(
-        url, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=SOCKET_TIMEOUT, retry=Retry(NoBackoff(), 0)
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -50,22 +40,11 @@ def no_retry_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_sink, "RETRY_INTERVAL", 0.0)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A redis-server that keeps its data when it is killed."""
-    directory = tmp_path / "redis"
-    directory.mkdir()
-    server = RedisServer(directory)
-    server.start()
-    yield server
-    server.go_on()
-    server.kill()
-
-
 @dataclass
 class Attempt:
     """A running attempt, and a connection that reads what it published."""
 
+    url: str
     fence: Fence
     spool: Spool
     sink: RedisSink
@@ -83,25 +62,28 @@ class Attempt:
     def publish_all(self) -> None:
         wait_until(self.sink.publish_pending)
 
+    def successor(self, meta: dict[str, JsonValue] | None = None) -> "Attempt":
+        """Let this attempt die, and start the next one on the same disk."""
+        die(self.connection)
+        return attempt(self.url, self.directory, "b", meta=meta)
+
 
 def attempt(
     url: str, directory: Path, owner: str = "a", *, least: int = 1, meta: dict[str, JsonValue] | None = None
 ) -> Attempt:
     """Start an attempt of job `j` with its spool in `directory`."""
-    fence = Fence(connected(url), "j", owner, ttl=1000, request="r")
+    fence = Fence(without_retries(url), "j", owner, ttl=1000, request="r")
     assert fence.claim("j", least=least).status == "claimed"
     (directory / str(fence.attempt)).mkdir(parents=True, exist_ok=True)
     spool = Spool(directory, "j", fence.attempt)
     sink = RedisSink(fence, spool, "rq:job:j", kept=1000, meta=meta or {})
-    return Attempt(fence, spool, sink, Redis.from_url(url, decode_responses=True), directory)
+    return Attempt(url, fence, spool, sink, Redis.from_url(url, decode_responses=True), directory)
 
 
 @pytest.fixture
-def first(settings: Settings, tmp_path: Path) -> Iterator[Attempt]:
+def first(settings: Settings, tmp_path: Path) -> Attempt:
     """The first attempt, on the shared Redis."""
-    first = attempt(settings.redis_url, tmp_path / "j")
-    yield first
-    full(first.connection, False)
+    return attempt(settings.redis_url, tmp_path / "j")
 
 
 @pytest.fixture
@@ -112,9 +94,6 @@ def own(server: RedisServer, tmp_path: Path) -> Attempt:
 
 def ones(*seqs: int) -> list[tuple[int, int]]:
     return [(1, seq) for seq in seqs]
-
-
-# --- Redis is unavailable
 
 
 def test_a_redis_that_restarts_gets_every_event_once(own: Attempt, server: RedisServer) -> None:
@@ -131,8 +110,7 @@ def test_a_redis_that_restarts_gets_every_event_once(own: Attempt, server: Redis
 
 
 def test_the_next_sink_publishes_the_spool_of_one_without_redis(first: Attempt, tmp_path: Path) -> None:
-    """Without a socket every event is spooled."""
-    nowhere = Fence(connected(f"unix://{tmp_path}/none"), "j", "a", ttl=1000, request="r")
+    nowhere = Fence(without_retries(f"unix://{tmp_path}/none"), "j", "a", ttl=1000, request="r")
     nowhere.attempt = first.fence.attempt
     sink = RedisSink(nowhere, first.spool, "rq:job:j", kept=1000, meta={})
     for seq in range(1, 6):
@@ -154,31 +132,20 @@ def test_a_stopped_redis_gets_each_event_once(own: Attempt, server: RedisServer)
     assert own.events == ones(1, 2, 3)
 
 
-def full(connection: Redis, on: bool) -> None:
-    connection.config_set("maxmemory", 1 if on else 0)
-
-
-def replica(connection: Redis, on: bool) -> None:
-    connection.execute_command("REPLICAOF", *(("127.0.0.1", "1") if on else ("NO", "ONE")))
-
-
-@pytest.mark.parametrize("refuse", [full, replica])
-def test_a_full_or_read_only_redis_is_retried(own: Attempt, refuse: Callable[[Redis, bool], None]) -> None:
-    """Events are pending until Redis accepts writes."""
+@pytest.mark.parametrize("refusing", [out_of_memory, read_only])
+def test_a_full_or_read_only_redis_is_retried(
+    own: Attempt, refusing: Callable[[Redis], AbstractContextManager[None]]
+) -> None:
     own.publish(1)
-    refuse(own.connection, True)
-    with capture_logs() as log:
+    with refusing(own.connection), capture_logs() as log:
         own.publish(2, 3)
-    assert own.events == ones(1)
+        assert own.events == ones(1)
     assert {line["event"] for line in log} == {"event_publish_failed"}
-    refuse(own.connection, False)
     assert own.sink.publish_pending()
     assert own.events == ones(1, 2, 3)
 
 
-def test_an_unavailable_redis_is_tried_once_per_interval(
-    own: Attempt, server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_redis_is_tried_once_per_interval(own: Attempt, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a training would wait for a timeout with each event."""
     monkeypatch.setattr(redis_sink, "RETRY_INTERVAL", 3600.0)
     server.kill()
@@ -196,10 +163,8 @@ def test_a_key_of_another_type_is_not_retried(first: Attempt, key: Callable[[str
         first.sink.emit(done(1))
 
 
-def test_a_superseded_attempt_publishes_nothing(first: Attempt, redis_url: str) -> None:
-    """Each later call raises `Superseded`."""
+def test_a_superseded_attempt_publishes_nothing(first: Attempt, raw: Redis) -> None:
     first.publish(1, 2)
-    raw = Redis.from_url(redis_url)
     die(raw)
     claimed(raw, "b")
     before = everything(raw)
@@ -210,56 +175,40 @@ def test_a_superseded_attempt_publishes_nothing(first: Attempt, redis_url: str) 
     assert everything(raw) == before
 
 
-# --- more events than memory keeps
-
-
 @pytest.mark.usefixtures("settings")
-def test_an_event_that_a_full_disk_lost_keeps_its_place(
-    redis_url: str, small_disk: tuple[Path, Callable[[], None]]
-) -> None:
+def test_events_lost_by_a_full_disk_stay_in_place(redis_url: str, small_disk: tuple[Path, Callable[[], None]]) -> None:
     """After a data loss, events in memory are merged with those on disk."""
     first = attempt(redis_url, small_disk[0] / "j")
-    try:
+    with closing(first.spool):  # else the disk cannot be taken away
         first.publish(1)
-        full(first.connection, True)
-        with capture_logs():  # standard output is a file that may not grow, too
+        with out_of_memory(first.connection), capture_logs():  # standard output is a file that may not grow, too
             first.publish(*range(2, 61))
             small_disk[1]()
             first.publish(*range(61, 66))
         spooled = [one.event.seq for one in first.spool.replay()]
         assert set(range(61, 66)) < set(spooled) < set(range(1, 66))
         first.connection.flushall()
-        full(first.connection, False)
         assert first.sink.publish_pending()
         assert first.events == ones(*range(1, 66))
-    finally:
-        full(first.connection, False)
-        first.spool.close()  # else the disk cannot be taken away
 
 
 def test_a_long_backlog_renews_the_lease(own: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two batches; a single batch does not."""
     monkeypatch.setattr(redis_sink, "BATCH_SIZE", 2)
-    raw = Redis.from_url(f"unix://{own.connection.connection_pool.connection_kwargs['path']}")
     own.publish(1, 2)
-    assert read_lease(raw, "j") == "a 0"
-    full(own.connection, True)
-    own.publish(*range(3, 10))
-    full(own.connection, False)
+    assert read_lease(own.connection, "j") == "a 0"
+    with out_of_memory(own.connection):
+        own.publish(*range(3, 10))
     assert own.sink.publish_pending()
     assert own.events == ones(*range(1, 10))
-    assert read_lease(raw, "j") == "a 3"
+    assert read_lease(own.connection, "j") == "a 3"
 
 
-# --- Redis lost its data
-
-
-def test_an_emptied_redis_gets_all_events_again(first: Attempt, redis_url: str) -> None:
+def test_an_emptied_redis_gets_all_events_again(first: Attempt) -> None:
     """Those of all attempts on this disk, in order, with result and meta; the state is of the newest."""
     first.sink.emit(started())
     first.publish(2, 3)
-    die(Redis.from_url(redis_url))
-    second = attempt(redis_url, first.directory, "b")
+    second = first.successor()
     second.sink.emit(started(attempt=2))
     second.publish(2)
     before = stream(first.connection, keys.events("j"))
@@ -277,9 +226,7 @@ def test_an_emptied_redis_gets_all_events_again(first: Attempt, redis_url: str) 
     assert second.events == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (2, 4)]
 
 
-def test_a_redis_restored_from_a_backup_gets_the_later_events(first: Attempt, redis_url: str) -> None:
-    """Events in the backup are not duplicated."""
-    raw = Redis.from_url(redis_url)
+def test_a_redis_restored_from_a_backup_gets_the_later_events(first: Attempt, raw: Redis) -> None:
     first.publish(1, 2)
     copy = everything(raw)
     first.publish(3, 4)
@@ -300,15 +247,13 @@ def test_a_lost_spool_does_not_stop_the_attempt(first: Attempt) -> None:
     assert first.events == ones(3)
 
 
-def test_events_of_a_dead_attempt_are_published_first(first: Attempt, redis_url: str) -> None:
+def test_events_of_a_dead_attempt_are_published_first(first: Attempt) -> None:
     """The next attempt on its disk publishes them, result included, before its own."""
     first.sink.emit(started())
-    full(first.connection, True)
-    first.publish(2)
-    first.sink.emit(done(3), RESULT)
-    full(first.connection, False)
-    die(Redis.from_url(redis_url))
-    second = attempt(redis_url, first.directory, "b")
+    with out_of_memory(first.connection):
+        first.publish(2)
+        first.sink.emit(done(3), RESULT)
+    second = first.successor()
     assert first.events == ones(1)
     assert second.sink.publish_pending()
     assert first.connection.get(keys.result("j")) == RESULT.model_dump_json()
@@ -317,7 +262,7 @@ def test_events_of_a_dead_attempt_are_published_first(first: Attempt, redis_url:
 
 
 def test_a_worker_does_not_reuse_an_attempt_number_of_its_disk(
-    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
+    settings: Settings, client: Client, connection: Redis, run_worker: RunWorker
 ) -> None:
     """Redis and worker died, and only the disk has the first attempt: the job ends with all events and a result."""
     directory = settings.state_dir / "jobs" / "j" / "1"
@@ -328,7 +273,7 @@ def test_a_worker_does_not_reuse_an_attempt_number_of_its_disk(
         spool.append(SpooledEvent(progress(seq)))
     spool.close()
     client.enqueue(digits_job(job_id="j"))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     state, result = client.status("j"), client.result("j")
     assert result is not None
     assert (state.status, state.attempt, result.attempt) == ("finished", 2, 2)
@@ -338,28 +283,11 @@ def test_a_worker_does_not_reuse_an_attempt_number_of_its_disk(
     assert len(events) > 105
 
 
-# --- state, meta and streams
-
-
-def test_a_new_attempt_resets_the_state(first: Attempt, redis_url: str) -> None:
-    """Metrics of earlier attempts are removed."""
-    first.publish(1)
-    die(Redis.from_url(redis_url))
-    second = attempt(redis_url, first.directory, "b")
-    second.sink.emit(started(attempt=2))
-    state = first.connection.hgetall(keys.state("j"))
-    assert (state["attempt"], state["status"]) == ("2", "running")
-    assert not {"loss", "step"} & set(state)
-
-
-def test_rq_meta_has_the_same_values(redis_url: str, first: Attempt) -> None:
+def test_rq_meta_has_the_same_values(first: Attempt) -> None:
     """Beside the producer's entries, and without values of an earlier attempt."""
     first.connection.hset("rq:job:j", "status", "started")
-    die(Redis.from_url(redis_url))
-    second = attempt(
-        redis_url, first.directory, "b",
-        meta={"note": "mine", "reason": "artifact_error", "message": "the first attempt failed", "status": "failed"},
-    )  # fmt: skip
+    earlier: dict[str, JsonValue] = {"reason": "artifact_error", "message": "the first failed", "status": "failed"}
+    second = first.successor({"note": "mine", **earlier})
     second.sink.emit(started(attempt=2))
     second.publish(2)
     meta = json.loads(str(first.connection.hget("rq:job:j", "meta")))
@@ -371,12 +299,11 @@ def test_rq_meta_has_the_same_values(redis_url: str, first: Attempt) -> None:
 
 
 @pytest.mark.parametrize(("characters", "kept"), [(10_000, True), (200_000, False)])
-def test_large_meta_is_dropped(first: Attempt, redis_url: str, characters: int, kept: bool) -> None:
+def test_large_meta_is_dropped(first: Attempt, characters: int, kept: bool) -> None:
     """`meta` then has the values of the events only."""
     first.connection.hset("rq:job:j", "status", "started")
-    die(Redis.from_url(redis_url))
     with capture_logs() as logged:
-        second = attempt(redis_url, first.directory, "b", meta={"note": "x" * characters})
+        second = first.successor({"note": "x" * characters})
     second.sink.emit(started(attempt=2))
     second.publish(2)
     stored = str(first.connection.hget("rq:job:j", "meta"))
@@ -395,27 +322,8 @@ def test_the_event_stream_is_capped_and_the_lifecycle_is_not(first: Attempt) -> 
     assert len(event_ids(first.connection, keys.lifecycle("j"))) == 300
 
 
-# --- any order
-
 What = Literal["publish", "publish more", "publish_pending", "take over", "empty", "full", "room", "wake"]
-STEPS: st.SearchStrategy[list[What]] = st.lists(
-    st.sampled_from(
-        (
-            "publish",
-            "publish",
-            "publish more",
-            "publish_pending",
-            "take over",
-            "take over",
-            "empty",
-            "full",
-            "room",
-            "wake",
-            "wake",
-        )
-    ),
-    max_size=25,
-)
+STEPS = st.lists(st.sampled_from((*get_args(What), "publish", "take over", "wake")), max_size=25)
 
 
 @hypothesis_settings(max_examples=150)
@@ -455,7 +363,7 @@ def test_every_event_arrives_once_and_in_order(
                     case "empty":
                         redis.flushall()
                     case "full" | "room":
-                        full(redis, step == "full")
+                        redis.config_set("maxmemory", int(step == "full"))
                     case "wake" if len(attempts) > 1:
                         event("resumed")
                         try:
@@ -463,13 +371,13 @@ def test_every_event_arrives_once_and_in_order(
                             attempts[-2].sink.emit(progress(published[-2], attempts[-2].fence.attempt))
                         except Superseded:
                             event("superseded")
-            full(redis, False)
+            redis.config_set("maxmemory", 0)
             newest = attempts[-1]
             published[-1] += 1
             newest.sink.emit(progress(published[-1], newest.fence.attempt))
             newest.publish_all()
         finally:
-            full(redis, False)
+            redis.config_set("maxmemory", 0)
             for one in attempts:
                 one.spool.close()
     assert [one.fence.attempt for one in attempts] == list(range(1, len(attempts) + 1))

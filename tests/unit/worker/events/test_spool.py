@@ -1,7 +1,7 @@
 """The spool: appended events are read back, whatever happened to the file."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import fences
@@ -15,9 +15,7 @@ from worker.events import spool
 from worker.events.spool import FILE_NAME, Spool, SpooledEvent
 from worker.wire import JobWarning, TrainResult
 
-RESULT = TrainResult(
-    job_id="j", attempt=2, status="finished", test_accuracy=0.75, plan=Plan(threads=2, micro_batch=128)
-)
+RESULT = TrainResult(job_id="j", attempt=2, status="finished", test_accuracy=0.5, plan=Plan(threads=2, micro_batch=128))
 
 
 def progress(seq: int, attempt: int = 1) -> SpooledEvent:
@@ -51,7 +49,6 @@ def seqs(one: Spool) -> list[tuple[int, int]]:
 
 
 def test_events_come_back_as_they_were(tmp_path: Path) -> None:
-    """Every field, and the result of an event."""
     said = [started(1), progress(2), done(3)]
     assert written(tmp_path, *said).replay() == said
 
@@ -129,7 +126,7 @@ def test_damage_only_loses_events(
         assert back == said
 
 
-def test_a_full_disk_is_ignored(small_disk: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
+def test_a_full_disk_is_ignored(small_disk: tuple[Path, Callable[[], None]]) -> None:
     """Earlier events are complete, and later ones are kept once there is room."""
     directory, make_room = small_disk
     one = opened(directory / "job")
@@ -143,7 +140,6 @@ def test_a_full_disk_is_ignored(small_disk: tuple[Path, Callable[[], None]], tmp
         one.append(progress(seq))
     assert [seq for _, seq in seqs(one)] == [*kept, 101, 102, 103]
     one.close()
-    assert tmp_path in (directory, *directory.parents)
 
 
 def test_a_large_spool_drops_progress_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +158,8 @@ def test_a_large_spool_drops_progress_only(tmp_path: Path, monkeypatch: pytest.M
     one.close()
 
 
-@pytest.fixture
-def littered(tmp_path: Path) -> Iterator[Path]:
-    """A job's directory with entries that are not attempts."""
+def test_entries_that_are_not_attempts_are_ignored(tmp_path: Path) -> None:
+    """Other names, files, dangling links, and a directory in place of a spool."""
     directory = tmp_path / "job"
     written(directory, progress(1))
     for name in ("x", "01", "-2", "²", "٣", "9" * 200, "0", "1.5", " 7"):
@@ -173,12 +168,7 @@ def littered(tmp_path: Path) -> Iterator[Path]:
     (directory / "4").write_text("a file")
     (directory / "5").symlink_to("/nowhere")
     (directory / "6" / FILE_NAME).mkdir(parents=True)
-    yield directory
-
-
-def test_entries_that_are_not_attempts_are_ignored(littered: Path) -> None:
-    """Other names, files, dangling links, and a directory in place of a spool."""
-    assert opened(littered, 7).replay() == [progress(1)]
+    assert opened(directory, 7).replay() == [progress(1)]
 
 
 def test_a_deleted_directory_is_empty(tmp_path: Path) -> None:
