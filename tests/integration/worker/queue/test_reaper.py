@@ -15,12 +15,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
-from services import digits_job
+from services import digits_job, out_of_memory, read_only
 from structlog.testing import capture_logs
 
 from worker.broker import keys
 from worker.broker.connection import connect
-from worker.broker.fencing import Fence, Superseded
+from worker.broker.fencing import Fence
 from worker.broker.requeue import read_lease
 from worker.broker.rq_records import Execution, RqRecords
 from worker.client import Client
@@ -88,18 +88,25 @@ class Watch:
             meanwhile()
             self.reaper.check()
 
-    def taken(self, job_id: str = "j", rq_id: str | None = None) -> str:
-        """Enqueue a job and move it to the intermediate queue; returns RQ's id."""
-        rq_id = rq_id or job_id
+    def observes(self, seconds: float) -> None:
+        """Check the jobs now, and let time pass."""
+        self.reaper.check()
+        self.passes(seconds)
+
+    def enqueue(self, job_id: str, rq_id: str) -> None:
         self.queue.enqueue("worker.jobs.train", digits_job(job_id=job_id).model_dump(mode="json"), job_id=rq_id)
-        assert self.raw.lmove(self.queue.key, self.queue.intermediate_queue_key, "LEFT", "RIGHT") == rq_id.encode()
-        return rq_id
+
+    def taken(self, job_id: str = "j", rq_id: str | None = None) -> None:
+        """Enqueue a job and move it to the intermediate queue."""
+        self.enqueue(job_id, rq_id or job_id)
+        taken = self.raw.lmove(self.queue.key, self.queue.intermediate_queue_key, "LEFT", "RIGHT")
+        assert taken == (rq_id or job_id).encode()
 
     def begun(self, job_id: str = "j", rq_id: str | None = None) -> tuple[PreflightWorker, Fence]:
         """Record a job's execution; returns its worker and the fence, which is not claimed."""
-        rq_id = self.taken(job_id, rq_id)
+        self.taken(job_id, rq_id)
         worker = PreflightWorker(self.queue, self.raw, self._settings)
-        execution = begun_by(worker, self.queue, fetch_job(rq_id, self.raw))
+        execution = begun_by(worker, self.queue, fetch_job(rq_id or job_id, self.raw))
         return worker, Fence(self.raw, job_id, f"{worker.name}/{execution.id}", ttl=1000, request="r")
 
     def running(self, job_id: str = "j", rq_id: str | None = None) -> tuple[PreflightWorker, Fence]:
@@ -113,8 +120,7 @@ class Watch:
     def nearly_dead(self) -> Fence:
         """Run `j` without renewing its lease: one more step of time makes it dead."""
         _, fence = self.running()
-        self.reaper.check()
-        self.passes(LEASE_TIMEOUT - STEP)
+        self.observes(LEASE_TIMEOUT - STEP)
         return fence
 
     def dies_next(self) -> None:
@@ -134,15 +140,10 @@ class Watch:
         return [*self.raw.zrange(started, 0, -1), *self.raw.lrange(between, 0, -1)]
 
 
-# --- a lease that stands still
-
-
 def test_a_dead_job_is_reclaimed_after_the_timeout(watch: Watch) -> None:
     """Not before; then it is at the front, and RQ no longer lists it as started."""
-    watch.running()
-    watch.queue.enqueue("worker.jobs.train", digits_job().model_dump(mode="json"), job_id="x")
-    watch.reaper.check()
-    watch.passes(LEASE_TIMEOUT - STEP)
+    watch.nearly_dead()
+    watch.enqueue("x", "x")
     assert watch.waiting == ["x"]
     with capture_logs() as log:
         watch.passes(STEP)
@@ -165,8 +166,7 @@ def test_a_job_whose_lease_is_renewed_is_left_alone(watch: Watch) -> None:
 
 def test_an_expired_lease_is_no_renewal(watch: Watch) -> None:
     watch.running()
-    watch.reaper.check()
-    watch.passes(LEASE_TIMEOUT - 2 * STEP)
+    watch.observes(LEASE_TIMEOUT - 2 * STEP)
     die(watch.raw)
     watch.passes(STEP)
     watch.dies_next()
@@ -184,8 +184,7 @@ def test_a_step_of_the_system_clock_changes_nothing(watch: Watch, step: float, m
 def test_a_suspended_reaper_drops_its_observations(watch: Watch, clock: Clock) -> None:
     watch.nearly_dead()
     clock.now += MAX_CHECK_GAP + STEP
-    watch.reaper.check()
-    watch.passes(LEASE_TIMEOUT - STEP)
+    watch.observes(LEASE_TIMEOUT - STEP)
     watch.dies_next()
 
 
@@ -205,21 +204,6 @@ def test_a_renewal_between_observation_and_reclaim_counts(watch: Watch, monkeypa
     assert fence.renew_lease(progressed=False).cancelled is False
 
 
-def test_a_reclaimed_attempt_is_superseded_by_the_next(watch: Watch) -> None:
-    _, old = watch.running()
-    watch.reaper.check()
-    watch.passes(LEASE_TIMEOUT)
-    assert watch.waiting == ["j"]
-    watch.raw.delete(watch.queue.key, "rq:job:j")
-    _, new = watch.running()
-    with pytest.raises(Superseded):
-        old.renew_lease(progressed=False)
-    assert new.renew_lease(progressed=False).cancelled is False
-
-
-# --- no lease at all
-
-
 @pytest.mark.parametrize("booked", [False, True])
 def test_a_job_that_was_taken_and_never_claimed_is_reclaimed(watch: Watch, booked: bool) -> None:
     """Its worker died before or after recording the execution."""
@@ -227,9 +211,8 @@ def test_a_job_that_was_taken_and_never_claimed_is_reclaimed(watch: Watch, booke
         watch.begun()
     else:
         watch.taken()
-    watch.queue.enqueue("worker.jobs.train", digits_job().model_dump(mode="json"), job_id="x")
-    watch.reaper.check()
-    watch.passes(CLAIM_TIMEOUT - STEP)
+    watch.enqueue("x", "x")
+    watch.observes(CLAIM_TIMEOUT - STEP)
     assert watch.waiting == ["x"]
     watch.passes(STEP)
     assert watch.waiting == ["j", "x"]
@@ -239,8 +222,7 @@ def test_a_job_that_was_taken_and_never_claimed_is_reclaimed(watch: Watch, booke
 def test_a_claim_has_its_own_timeout(watch: Watch) -> None:
     """From the record of the execution on; then the lease counts."""
     watch.taken()
-    watch.reaper.check()
-    watch.passes(CLAIM_TIMEOUT - STEP)
+    watch.observes(CLAIM_TIMEOUT - STEP)
     worker = PreflightWorker(watch.queue, watch.raw, Settings())
     execution = begun_by(worker, watch.queue, fetch_job("j", watch.raw))
     watch.passes(CLAIM_TIMEOUT)
@@ -251,13 +233,11 @@ def test_a_claim_has_its_own_timeout(watch: Watch) -> None:
 
 
 def test_records_of_a_job_that_ended_are_removed(watch: Watch) -> None:
-    """It is not run again."""
     watch.running("done")
     watch.raw.hset("rq:job:done", "status", "finished")
     watch.running("gone")
     watch.raw.delete("rq:job:gone", keys.lease("done"), keys.lease("gone"))
-    watch.reaper.check()
-    watch.passes(CLAIM_TIMEOUT)
+    watch.observes(CLAIM_TIMEOUT)
     assert (watch.waiting, watch.unsettled) == ([], [])
     assert watch.raw.hget("rq:job:done", "status") == b"finished"
     assert not watch.raw.exists("rq:job:gone")
@@ -269,9 +249,6 @@ def test_the_lease_has_the_jobs_id_and_the_queue_has_rqs(watch: Watch) -> None:
     assert watch.waiting == []
     watch.passes(LEASE_TIMEOUT)
     assert watch.waiting == ["rqs"]
-
-
-# --- workers that are known to be dead
 
 
 def test_a_dead_workers_job_is_reclaimed_at_once(watch: Watch) -> None:
@@ -300,36 +277,24 @@ def test_a_dead_worker_that_deferred_leaves_the_running_attempt_alone(watch: Wat
     assert "again" in watch.waiting
 
 
-# --- what cannot be a job, and Redis that does not answer
-
-
-def test_poison_among_started_jobs_goes_into_quarantine(watch: Watch) -> None:
+@pytest.mark.parametrize("unwritable", [None, keys.events, keys.lifecycle, keys.state, keys.fence])
+def test_poison_among_started_jobs_goes_into_quarantine(watch: Watch, unwritable: Callable[[str], str] | None) -> None:
+    """Also when its failure cannot be published."""
     watch.running("bad")
     watch.running("good")
     watch.raw.hset("rq:job:bad", "data", "x")
     watch.raw.delete(keys.lease("bad"))
-    watch.reaper.check()
-    watch.passes(LEASE_TIMEOUT)
-    assert watch.waiting == ["good"]
-    assert watch.unsettled == []
-    assert list(quarantine.entries(watch.raw)) == ["bad"]
-    state = watch.client.status("bad")
-    assert (state.status, state.reason) == ("failed", "quarantined")
-
-
-@pytest.mark.parametrize("key", [keys.events, keys.lifecycle, keys.state, keys.fence])
-def test_poison_is_quarantined_when_its_failure_cannot_be_published(watch: Watch, key: Callable[[str], str]) -> None:
-    watch.running("bad")
-    watch.running("good")
-    watch.raw.hset("rq:job:bad", "data", "x")
-    watch.raw.delete(keys.lease("bad"), key("bad"))
-    watch.raw.sadd(key("bad"), "x")
+    if unwritable is not None:
+        watch.raw.delete(unwritable("bad"))
+        watch.raw.sadd(unwritable("bad"), "x")
     with capture_logs() as log:
-        watch.reaper.check()
-        watch.passes(LEASE_TIMEOUT)
+        watch.observes(LEASE_TIMEOUT)
     assert [line["job_id"] for line in log if line["event"] == "job_failed"] == ["bad"]
     assert (watch.waiting, watch.unsettled) == (["good"], [])
     assert list(quarantine.entries(watch.raw)) == ["bad"]
+    if unwritable is None:
+        state = watch.client.status("bad")
+        assert (state.status, state.reason) == ("failed", "quarantined")
 
 
 @pytest.mark.parametrize("key", [keys.lease, keys.fence, keys.state])
@@ -339,8 +304,7 @@ def test_a_job_key_of_a_wrong_type_does_not_stop_the_reaper(watch: Watch, key: C
     watch.running("good")
     watch.raw.delete(key("bad"))
     watch.raw.sadd(key("bad"), "x")
-    watch.reaper.check()
-    watch.passes(LEASE_TIMEOUT)
+    watch.observes(LEASE_TIMEOUT)
     assert "good" in watch.waiting
     assert watch.unsettled == []
     assert ("bad" in watch.waiting) != ("bad" in quarantine.entries(watch.raw))
@@ -352,8 +316,7 @@ def test_an_entry_without_an_execution_is_observed(watch: Watch) -> None:
     watch.raw.delete(watch.queue.intermediate_queue_key)
     for entry in (b"old", b"\xff", b":x", b":"):
         watch.raw.zadd(watch.queue.started_job_registry.key, {entry: 1})
-    watch.reaper.check()
-    watch.passes(CLAIM_TIMEOUT)
+    watch.observes(CLAIM_TIMEOUT)
     assert watch.waiting == ["old"]
     assert watch.unsettled == []
     assert set(quarantine.entries(watch.raw)) == {"%FF", ""}
@@ -362,8 +325,6 @@ def test_an_entry_without_an_execution_is_observed(watch: Watch) -> None:
 ENTRIES = st.binary(max_size=6) | st.sampled_from(
     [b"j", b"j:", b":", b"j:e", b"j:\xff", b"\xff:e", b"j:e:f", b"j:e\n", b"..:e", b"gone:e", b"\x00", b"j\xc3\xa9:e"]
 )
-
-
 # What is put away as `j:` takes with it what RQ would hold for executions of a job of that name.
 BETWEEN = ENTRIES.filter(lambda entry: not entry.startswith(b"j:"))
 
@@ -386,8 +347,7 @@ def test_any_bytes_in_the_registries_are_cleared(redis_url: str, started: list[b
     with pytest.MonkeyPatch.context() as patch, capture_logs():
         patch.setattr(reaper, "time", clock)
         watch = Watch(raw, queue, settings, clock)
-        watch.reaper.check()
-        watch.passes(LEASE_TIMEOUT)
+        watch.observes(LEASE_TIMEOUT)
     assert watch.unsettled == []
     real = any(entry.partition(b":")[0] == b"j" for entry in started) or b"j" in between
     assert watch.waiting == (["j"] if real else [])
@@ -411,12 +371,8 @@ def test_observations_are_dropped_when_redis_was_away(server: RedisServer, clock
 def test_a_read_only_redis_is_retried(watch: Watch) -> None:
     watch.nearly_dead()
     before = everything(watch.raw)
-    watch.raw.execute_command("REPLICAOF", "127.0.0.1", "1")
-    try:
-        with pytest.raises(RedisError):
-            watch.passes(STEP)
-    finally:
-        watch.raw.execute_command("REPLICAOF", "NO", "ONE")
+    with read_only(watch.raw), pytest.raises(RedisError):
+        watch.passes(STEP)
     assert everything(watch.raw) == before
     watch.passes(LEASE_TIMEOUT + STEP)
     assert watch.waiting == ["j"]
@@ -424,13 +380,9 @@ def test_a_read_only_redis_is_retried(watch: Watch) -> None:
 
 def test_jobs_are_reclaimed_in_a_full_redis(watch: Watch) -> None:
     watch.running()
-    watch.reaper.check()
-    watch.raw.config_set("maxmemory", 1)
-    try:
-        watch.passes(LEASE_TIMEOUT)
+    with out_of_memory(watch.raw):
+        watch.observes(LEASE_TIMEOUT)
         assert watch.waiting == ["j"]
-    finally:
-        watch.raw.config_set("maxmemory", 0)
 
 
 def test_checks_have_an_interval(watch: Watch, clock: Clock) -> None:
