@@ -14,14 +14,11 @@ from worker.queue.worker import PreflightWorker
 from worker.wire import FUNCTION
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "worker.queue.intake.fetch_job", "worker.queue.intake.admit", "worker.queue.intake.resolve_job_id",
-        "worker.broker.rq_records.RqRecords.begin_execution", "worker.queue.work_horse.WorkHorse.run",
-        "worker.jobs.supervisor.next_attempt", "worker.broker.fencing.Fence.claim",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("step", [
+    "worker.queue.intake.fetch_job", "worker.queue.intake.admit", "worker.queue.intake.resolve_job_id",
+    "worker.broker.rq_records.RqRecords.begin_execution", "worker.queue.work_horse.WorkHorse.run",
+    "worker.jobs.supervisor.next_attempt", "worker.broker.fencing.Fence.claim",
+])  # fmt: skip
 def test_any_error_between_take_and_claim_quarantines(
     raw: Redis, queue: Queue, settings: Settings, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

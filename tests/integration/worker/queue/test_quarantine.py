@@ -3,30 +3,26 @@
 import json
 import pickle
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command_line import run
 from hypothesis import event, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError
-from redis.retry import Retry as Retrying
 from rq import Callback, Queue, Retry
 from rq.exceptions import NoSuchJobError
 from rq.job import Dependency
 from rq.serializers import JSONSerializer
-from services import StartWorker, digits_job
+from services import RunWorker, digits_job, without_retries
 
 from training.errors import InvalidConfig
 from worker.broker import keys
 from worker.broker.embedded_redis import redis_server
-from worker.cli import main
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.queue import quarantine
@@ -54,8 +50,6 @@ class Tripwire:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return exec, (f"open({str(self.path)!r}, 'w')",)
 
-
-# --- whatever is in a hash, the outcome is one of four
 
 Fields = dict[str | bytes, bytes]
 
@@ -167,8 +161,6 @@ def assert_plain(message: str) -> None:
     assert len(message) < 500
 
 
-# --- bounds
-
 BAD: dict[str, tuple[Fields, str]] = {
     "pickle": ({"data": zlib.compress(pickle.dumps(("os.system", None, ("true",), {})))}, "is a pickle"),
     "old-pickle": ({"data": pickle.dumps(("os.system", None, ("true",), {}), 0)}, "is a pickle"),
@@ -205,14 +197,13 @@ def test_poison_messages_name_job_value_and_bound(raw: Redis, job_id: str) -> No
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "stream"])
-def test_a_job_key_of_another_type_is_poison_and_unchanged(raw: Redis, queue: Queue, kind: str) -> None:
-    put: dict[str, Callable[[], object]] = {
-        "string": lambda: raw.set("rq:job:x", "1"), "list": lambda: raw.rpush("rq:job:x", "1"),
-        "set": lambda: raw.sadd("rq:job:x", "1"), "zset": lambda: raw.zadd("rq:job:x", {"1": 1}),
-        "stream": lambda: raw.xadd("rq:job:x", {"a": "1"}),
-    }  # fmt: skip
-    put[kind]()
+@pytest.mark.parametrize(("kind", "command"), [
+    ("string", "SET x 1"), ("list", "RPUSH x 1"), ("set", "SADD x 1"), ("zset", "ZADD x 1 1"),
+    ("stream", "XADD x * a 1"),
+])  # fmt: skip
+def test_a_job_key_of_another_type_is_poison_and_unchanged(raw: Redis, queue: Queue, kind: str, command: str) -> None:
+    name, _, *values = command.split()
+    raw.execute_command(name, "rq:job:x", *values)
     before = raw.dump("rq:job:x")
     with pytest.raises(PoisonMessage, match=f"job x is a {kind} in Redis, but must be a hash"):
         fetch_job("x", raw)
@@ -220,11 +211,6 @@ def test_a_job_key_of_another_type_is_poison_and_unchanged(raw: Redis, queue: Qu
     assert quarantine.drop(raw, "x")
     assert raw.dump("rq:job:x") == before
     assert raw.ttl("rq:job:x") == -1
-
-
-def test_a_missing_job_is_not_poison(raw: Redis) -> None:
-    with pytest.raises(NoSuchJobError):
-        fetch_job("gone", raw)
 
 
 def test_only_the_fields_in_use_are_transferred(raw: Redis, queue: Queue) -> None:
@@ -239,10 +225,12 @@ def sent_by(raw: Redis) -> int:
     return int(raw.info("stats")["total_net_output_bytes"])
 
 
-def test_errors_of_redis_are_not_poison(queue: Queue, tmp_path: Path) -> None:
+def test_a_missing_job_and_errors_of_redis_are_not_poison(queue: Queue, tmp_path: Path) -> None:
+    with pytest.raises(NoSuchJobError):
+        fetch_job("gone", queue.connection)
     job_id = queue.enqueue(FUNCTION, JOB).id
     with pytest.raises(RedisConnectionError):
-        fetch_job(job_id, Redis(unix_socket_path=str(tmp_path / "none"), retry=Retrying(NoBackoff(), 0)))
+        fetch_job(job_id, without_retries(f"unix://{tmp_path}/none"))
     with redis_server() as url:
         other = Redis.from_url(url)
         other.acl_setuser("poor", enabled=True, passwords=["+pass"], keys=["none"], categories=["+@all"])
@@ -256,9 +244,6 @@ def test_errors_of_redis_are_not_poison(queue: Queue, tmp_path: Path) -> None:
             fetch_job(bad, other)
         quarantine.put(other, full, bad, str(caught.value))
         assert full.get_job_ids() == [good]
-
-
-# --- what is read is clean, and RQ can work with it
 
 
 def test_only_known_fields_are_restored(raw: Redis, queue: Queue, tmp_path: Path) -> None:
@@ -276,14 +261,9 @@ def test_only_known_fields_are_restored(raw: Redis, queue: Queue, tmp_path: Path
         "dependency_ids": "{", "ttl": "-7", "result_ttl": "soon", "failure_ttl": "9" * 17, "status": "nonsense",
     })  # fmt: skip
     job = fetch_job(job_id, raw)
-    assert (job.meta, job.retries_left, job.ttl, job.result_ttl, job.failure_ttl) == (
-        {"note": [1]},
-        50,
-        None,
-        None,
-        None,
-    )
-    assert (job.status, set(job.fields) <= set(FIELDS)) == ("queued", True)
+    assert (job.meta, job.retries_left, job.status) == ({"note": [1]}, 50, "queued")
+    assert job.ttl is job.result_ttl is job.failure_ttl is None
+    assert set(job.fields) <= set(FIELDS)
     assert not tripwire.exists()
 
 
@@ -317,11 +297,7 @@ def test_a_timeout_within_bounds_counts(raw: Redis, stored: str, timeout: int) -
     assert fetch_job("x", raw).timeout == JOB_TIMEOUT
 
 
-# --- quarantine
-
-
 def test_a_quarantined_id_is_removed_everywhere(raw: Redis, queue: Queue) -> None:
-    """Other ids stay."""
     bad, good = queue.enqueue(FUNCTION, JOB).id, queue.enqueue(FUNCTION, JOB).id
     raw.rpush(queue.key, bad)
     raw.rpush(queue.intermediate_queue_key, bad, good, bad)
@@ -360,9 +336,7 @@ def test_any_id_has_a_unique_printable_name(redis_url: str, job_id: bytes) -> No
     assert raw.exists(b"rq:job:" + job_id) == (len(job_id) > quarantine.MAX_ID_BYTES)
 
 
-def test_the_oldest_tenth_is_deleted_beyond_the_bound(
-    raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_tenth_is_deleted_beyond_a_bound(raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "MAX_ENTRIES", 50)
     for number in range(51):
         quarantine.put(raw, queue, f"job-{number}", "why")
@@ -384,7 +358,7 @@ def test_an_invalid_entry_is_listed_and_can_be_dropped(raw: Redis) -> None:
 
 
 def test_a_worker_quarantines_poison_and_runs_the_next_job(
-    raw: Redis, queue: Queue, client: Client, start_worker: StartWorker, tmp_path: Path
+    raw: Redis, queue: Queue, client: Client, run_worker: RunWorker, tmp_path: Path
 ) -> None:
     """Poison in the queue, or left in the registries by a killed worker."""
     tripwire = tmp_path / "ran"
@@ -398,8 +372,7 @@ def test_a_worker_quarantines_poison_and_runs_the_next_job(
     raw.zadd(queue.started_job_registry.key, {b"\xfd:execution": 1})
     raw.rpush(queue.key, "tripwire", "string", "gone", *BAD, *odd)
     client.enqueue(digits_job(job_id="good"))
-    worker = start_worker("--burst")
-    assert worker.wait() == 0, worker.output()
+    worker = run_worker()
     assert client.status("good").status == "finished"
     put_away = quarantine.entries(raw)
     assert not any("please report it" in entry.reason for entry in put_away.values())
@@ -410,9 +383,7 @@ def test_a_worker_quarantines_poison_and_runs_the_next_job(
     assert all(json.loads(line)["message"] for line in worker.output().splitlines())
 
 
-def test_a_worker_refuses_unsigned_and_too_large_jobs(
-    settings: Settings, queue: Queue, start_worker: StartWorker
-) -> None:
+def test_a_worker_refuses_unsigned_and_too_large_jobs(settings: Settings, queue: Queue, run_worker: RunWorker) -> None:
     key = "sixteen letters!"
     client = Client(settings.redis_url, signing_key=key)
     client.enqueue(digits_job(job_id="signed"))
@@ -421,10 +392,8 @@ def test_a_worker_refuses_unsigned_and_too_large_jobs(
     Client(settings.redis_url, signing_key=key[::-1]).enqueue(digits_job(job_id="forged"))
     unsigned = digits_job(job_id="unsigned").model_dump(mode="json", exclude_unset=True)
     queue.enqueue(FUNCTION, unsigned, job_id="unsigned")
-    worker = start_worker("--burst", environment={
-        "PREFLIGHT_SIGNING_KEY": key, "PREFLIGHT_MAX_EPOCHS": "3", "PREFLIGHT_MAX_SAMPLES": "1500",
-    })  # fmt: skip
-    assert worker.wait() == 0, worker.output()
+    limits = {"PREFLIGHT_MAX_EPOCHS": "3", "PREFLIGHT_MAX_SAMPLES": "1500"}
+    worker = run_worker({"PREFLIGHT_SIGNING_KEY": key, **limits})
     states = {job_id: client.status(job_id) for job_id in ("signed", "long", "large", "forged", "unsigned")}
     assert states.pop("signed").status == "finished"
     assert {job_id: (state.reason, state.field) for job_id, state in states.items()} == {
@@ -434,24 +403,20 @@ def test_a_worker_refuses_unsigned_and_too_large_jobs(
     assert key not in worker.output()
 
 
-def test_the_commands_list_and_drop(
-    settings: Settings, raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PREFLIGHT_REDIS_URL", settings.redis_url)
-    run = CliRunner()
+def test_the_commands_list_and_drop(redis_url: str, raw: Redis, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
     for job_id in ("a", b"b\n\xff", "c"):
         quarantine.put(raw, queue, job_id, "why \x1b[31m\nnot")
-    listed = run.invoke(main, ["quarantine", "list"])
+    listed = run("quarantine", "list")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["a", "b%0A%FF", "c"]
     assert "\x1b" not in listed.stdout
-    as_json = [json.loads(line) for line in run.invoke(main, ["quarantine", "list", "--json"]).stdout.splitlines()]
-    assert [(entry["id"], entry["queue"]) for entry in as_json] == [
-        ("a", "preflight"), ("b%0A%FF", "preflight"), ("c", "preflight"),
-    ]  # fmt: skip
-    assert run.invoke(main, ["quarantine", "drop", "b%0A%FF"]).stdout == "1 dropped\n"
-    unknown = run.invoke(main, ["quarantine", "drop", "a", "nobody"])
+    entries = [json.loads(line) for line in run("quarantine", "list", "--json").stdout.splitlines()]
+    assert [entry["id"] for entry in entries] == ["a", "b%0A%FF", "c"]
+    assert {entry["queue"] for entry in entries} == {"preflight"}
+    assert run("quarantine", "drop", "b%0A%FF").stdout == "1 dropped\n"
+    unknown = run("quarantine", "drop", "a", "nobody")
     assert (unknown.exit_code, "'nobody' is not in quarantine" in unknown.stderr) == (2, True)
-    assert run.invoke(main, ["quarantine", "drop"]).exit_code == 2
-    assert run.invoke(main, ["quarantine", "drop", "c", "--all"]).exit_code == 2
-    assert run.invoke(main, ["quarantine", "drop", "--all"]).stdout == "1 dropped\n"
-    assert run.invoke(main, ["quarantine", "list"]).stdout == ""
+    assert run("quarantine", "drop").exit_code == 2
+    assert run("quarantine", "drop", "c", "--all").exit_code == 2
+    assert run("quarantine", "drop", "--all").stdout == "1 dropped\n"
+    assert run("quarantine", "list").stdout == ""

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError
 from rq import Callback, Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import StartWorker, digits_job, wait_for, wait_until
+from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
 from worker.broker import keys
@@ -85,7 +85,6 @@ def test_entries_of_deleted_jobs_are_removed(raw: Redis, run_round: Callable[[],
 
 
 def test_no_job_is_run_moved_or_unpickled(raw: Redis, run_round: Callable[[], int]) -> None:
-    theirs = Queue("preflight", connection=raw)
     bomb = Job.create("os.abort", connection=raw, on_failure=Callback("os.abort"), id="bomb")
     bomb.save()
     raw.hset("rq:job:bomb", "data", pickle.dumps(("os.abort", None, (), {})))
@@ -96,7 +95,7 @@ def test_no_job_is_run_moved_or_unpickled(raw: Redis, run_round: Callable[[], in
     before = {key: raw.dump(key) for key in raw.scan_iter()}
     run_round()
     assert {key: raw.dump(key) for key in raw.scan_iter() if key != keys.maintenance("preflight").encode()} == before
-    assert len(theirs) == 0
+    assert raw.llen("rq:queue:preflight") == 0
     assert raw.ttl("rq:job:bomb") == -1
 
 
@@ -116,11 +115,11 @@ def test_results_and_cancel_keys_expire_with_their_job(raw: Redis, run_round: Ca
     assert all(TTL - 10 < raw.ttl(keys.cancel(job_id)) <= TTL for job_id in ("short", "kept", "gone"))
 
 
-def test_a_job_that_rq_cancelled_expires(raw: Redis, client: Client, run_round: Callable[[], int]) -> None:
+def test_a_job_cancelled_by_rq_expires(raw: Redis, client: Client, queue: Queue, run_round: Callable[[], int]) -> None:
     """Jobs of other functions are left alone."""
     client.enqueue(digits_job(job_id="ours"))
     client.enqueue(digits_job(job_id="again"))
-    Queue("preflight", connection=raw, serializer=JSONSerializer).enqueue("os.getcwd", job_id="theirs")
+    queue.enqueue("os.getcwd", job_id="theirs")
     for job_id in ("ours", "theirs", "again"):
         Job.fetch(job_id, connection=raw, serializer=JSONSerializer).cancel()
     raw.hset("rq:job:again", "status", "queued")  # somebody has enqueued it again
@@ -208,9 +207,7 @@ def test_a_registry_of_another_type_is_logged_once_and_skipped(raw: Redis, queue
 def test_missing_permissions_do_not_stop_the_worker(raw: Redis, settings: Settings) -> None:
     raw.acl_setuser("poor", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
     poor = Redis.from_url(settings.redis_url, username="poor", password="x")  # noqa: S106 - any will do
-    queue = Queue("preflight", connection=poor, serializer=JSONSerializer)
-    maintenance = RegistryCleaner(poor, queue, "w", ttl=TTL)
-    assert all_steps(maintenance) == 1
+    assert all_steps(RegistryCleaner(poor, Queue("preflight", connection=poor), "w", ttl=TTL)) == 1
     raw.acl_deluser("poor")
 
 
@@ -226,21 +223,18 @@ def test_a_step_is_repeated_after_an_error_of_redis(raw: Redis, queue: Queue, mo
     assert entries(raw, "finished") == []
 
 
-def test_a_worker_cleans_registries_at_its_start(raw: Redis, start_worker: StartWorker) -> None:
+def test_a_worker_cleans_registries_at_its_start(raw: Redis, run_worker: RunWorker) -> None:
     enter(raw, "finished", "gone", 1e10, hash_ttl=0)
     enter(raw, "failed", "over", 1)
     raw.sadd(WORKERS, "rq:worker:killed")
     raw.set("rq:scheduled:preflight", "x")
-    worker = start_worker("--burst")
-    assert worker.wait() == 0, worker.output()
+    worker = run_worker()
     assert entries(raw, "finished") == entries(raw, "failed") == []
     assert raw.smembers(WORKERS) == set()
     assert worker.output().count("registry_not_maintained") == 1
 
 
-def test_a_job_cancelled_while_it_runs_is_listed_as_canceled(
-    raw: Redis, client: Client, start_worker: StartWorker
-) -> None:
+def test_a_cancelled_running_job_is_listed_as_canceled(raw: Redis, client: Client, start_worker: StartWorker) -> None:
     """RQ's status of it is finished."""
     client.enqueue(digits_job(job_id="long", epochs=10_000))
     worker = start_worker()
@@ -253,9 +247,9 @@ def test_a_job_cancelled_while_it_runs_is_listed_as_canceled(
     assert client.jobs(statuses=["finished"]) == []
 
 
-def test_results_of_a_failed_job_expire(raw: Redis, start_worker: StartWorker) -> None:
-    Queue("preflight", connection=raw, serializer=JSONSerializer).enqueue("os.getcwd", job_id="j")
-    assert start_worker("--burst").wait() == 0
+def test_results_of_a_failed_job_expire(raw: Redis, queue: Queue, run_worker: RunWorker) -> None:
+    queue.enqueue("os.getcwd", job_id="j")
+    run_worker()
     assert entries(raw, "failed") == ["j"]
     assert raw.exists("rq:results:j")
     assert {key for key in raw.keys("*j") if raw.ttl(key) == -1} == set()

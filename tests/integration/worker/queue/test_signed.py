@@ -2,9 +2,9 @@
 
 import json
 import os
-import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,10 @@ from redis import Redis
 from rq import Queue, Retry
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import StartWorker, digits_job, wait_for, wait_until
+from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from worker.broker import keys
 from worker.client import Client
-from worker.client.rq_job import AnyIdJob
 from worker.config.settings import Settings
 from worker.queue.admission.signing import Terms, sign
 from worker.wire import FUNCTION, JOB_TIMEOUT
@@ -29,28 +28,20 @@ SHORT_WINDOW = {**SIGNED, "PREFLIGHT_SIGNATURE_SECONDS": "60"}
 
 
 @pytest.fixture
-def queue(raw: Redis) -> Queue:
-    return Queue("preflight", connection=raw, job_class=AnyIdJob, serializer=JSONSerializer)
-
-
-@pytest.fixture
 def producer(settings: Settings) -> Client:
     return Client(settings.redis_url, signing_key=KEY)
 
 
-def enqueue_signed(queue: Queue, job_id: str, *, ago: int, retries: int = 2, **fields: object) -> Job:
+def enqueue_signed(queue: Queue, job_id: str, *, ago: int, retries: int = 2, **fields: object) -> None:
     """Enqueue a job signed some time ago, with RQ and without this package."""
     job = digits_job(job_id=job_id, **fields).model_dump(mode="json", exclude_unset=True)
     terms = Terms(signed_at=int(time.time()) - ago, timeout=JOB_TIMEOUT, retries=retries)
     keywords = {"signature": sign(job, terms, KEY), "signed_at": terms.signed_at, "retries": retries}
     retry = Retry(max=retries) if retries else None
-    return queue.enqueue(
-        FUNCTION, args=(job,), kwargs=keywords, job_id=job_id, job_timeout=JOB_TIMEOUT, retry=retry
-    )  # fmt: skip
+    queue.enqueue(FUNCTION, args=(job,), kwargs=keywords, job_id=job_id, job_timeout=JOB_TIMEOUT, retry=retry)
 
 
 def captured(raw: Redis, job_id: str) -> dict[bytes, bytes]:
-    """Return a job's hash."""
     return RAW.validate_python(raw.hgetall(f"rq:job:{job_id}"))
 
 
@@ -62,22 +53,18 @@ def replay(raw: Redis, message: dict[bytes, bytes], rq_id: str) -> None:
     raw.rpush("rq:queue:preflight", rq_id)
 
 
-def test_a_failed_job_is_not_replayed(
-    producer: Client, raw: Redis, connection: Redis, start_worker: StartWorker
-) -> None:
+def test_a_failed_job_is_not_replayed(producer: Client, raw: Redis, connection: Redis, run_worker: RunWorker) -> None:
     producer.enqueue(digits_job(job_id="j", epochs=4))
     message = captured(raw, "j")
-    assert start_worker("--burst", environment={**SIGNED, "PREFLIGHT_MAX_SAMPLES": "1500"}).wait() == 0
+    run_worker({**SIGNED, "PREFLIGHT_MAX_SAMPLES": "1500"})
     assert producer.status("j").field == "epochs"
     before = connection.hgetall(keys.state("j"))
-    AnyIdJob.fetch("j", connection=raw, serializer=JSONSerializer).requeue()
+    Job.fetch("j", connection=raw, serializer=JSONSerializer).requeue()
     replay(raw, message, "copy")
-    worker = start_worker("--burst", environment=SIGNED)
-    assert worker.wait() == 0, worker.output()
+    run_worker(SIGNED)
     replay(raw, message, "j")
     replay(raw, message, "late-copy")
-    worker = start_worker("--burst", environment=SIGNED)
-    assert worker.wait() == 0, worker.output()
+    worker = run_worker(SIGNED)
     assert connection.hgetall(keys.state("j")) == before
     for rq_id in ("copy", "late-copy"):
         refused = producer.status(rq_id)
@@ -106,26 +93,22 @@ def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_wor
     assert {producer.status(f"copy-of-{job_id}").field for job_id in messages} == {"signature"}
 
 
-def test_a_copy_of_a_finished_job_gets_the_stored_result(
-    producer: Client, raw: Redis, connection: Redis, start_worker: StartWorker
-) -> None:
+def test_a_copy_gets_the_stored_result(producer: Client, raw: Redis, connection: Redis, run_worker: RunWorker) -> None:
     producer.enqueue(digits_job(job_id="j"))
     message = captured(raw, "j")
-    assert start_worker("--burst", environment=SIGNED).wait() == 0
+    run_worker(SIGNED)
     assert producer.status("j").status == "finished"
     replay(raw, message, "copy")
-    worker = start_worker("--burst", environment=SIGNED)
-    assert worker.wait() == 0, worker.output()
+    run_worker(SIGNED)
     assert (connection.hget("rq:job:copy", "status"), producer.status("j").attempt) == ("finished", 1)
 
 
-def test_a_copy_with_other_terms_is_refused(producer: Client, raw: Redis, start_worker: StartWorker) -> None:
+def test_a_copy_with_other_terms_is_refused(producer: Client, raw: Redis, run_worker: RunWorker) -> None:
     changes = {"timeout": "-1", "result_ttl": "-1", "failure_ttl": "-1", "ttl": "1000000", "retries_left": "9"}
     for name, value in changes.items():
         producer.enqueue(digits_job(job_id=name))
         raw.hset(f"rq:job:{name}", name, value)
-    worker = start_worker("--burst", environment=SIGNED)
-    assert worker.wait() == 0, worker.output()
+    run_worker(SIGNED)
     assert {producer.status(name).field for name in changes} == {"signature"}
 
 
@@ -139,8 +122,7 @@ def test_a_requeued_job_is_accepted_after_its_window(
     wait_for(producer, "j", "running")
     connection.flushall()
     wait_until(lambda: connection.exists(keys.accepted("j")) == 1)
-    worker.process.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    worker.stop()
     replay(queue.connection, message, "copy")
     worker = start_worker(environment=SHORT_WINDOW)
     wait_until(lambda: producer.status("j").attempt == 2)
@@ -150,34 +132,30 @@ def test_a_requeued_job_is_accepted_after_its_window(
 
 
 def test_a_retried_job_is_accepted_again(
-    producer: Client, queue: Queue, connection: Redis, start_worker: StartWorker, tmp_path: Path
-) -> None:
+    producer: Client, queue: Queue, connection: Redis, run_worker: RunWorker, tmp_path: Path,
+    install_package: Callable[..., None],
+) -> None:  # fmt: skip
     enqueue_signed(queue, "j", ago=0, model="broken")
     message = captured(queue.connection, "j")
-    (tmp_path / "broken.py").write_text("import os\n\ndef broken(*_: object) -> None:\n    os._exit(3)\n")
-    metadata = tmp_path / "broken-1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text("[preflight.models]\nbroken = broken:broken\n")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    worker = start_worker("--burst", environment={**SIGNED, "PYTHONPATH": path})
-    assert worker.wait() == 0, worker.output()
+    source = "import os\n\ndef broken(*_: object) -> None:\n    os._exit(3)\n"
+    install_package("preflight.models", {"broken": "broken:broken"}, "broken", source)
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker = run_worker({**SIGNED, "PYTHONPATH": path})
     assert producer.status("j").reason == "child_failed", worker.output()
     assert producer.status("j").attempt == 3
     assert connection.hget("rq:job:j", "retries_left") == "0"
     replay(queue.connection, message, "copy")
-    assert start_worker("--burst", environment={**SIGNED, "PYTHONPATH": path}).wait() == 0
+    run_worker({**SIGNED, "PYTHONPATH": path})
     assert producer.status("copy").field == "signature"
 
 
-def test_a_message_that_waited_too_long_is_refused(producer: Client, queue: Queue, start_worker: StartWorker) -> None:
+def test_a_message_that_waited_too_long_is_refused(producer: Client, queue: Queue, run_worker: RunWorker) -> None:
     enqueue_signed(queue, "late", ago=100)
     enqueue_signed(queue, "early", ago=-7200)
-    worker = start_worker("--burst", environment=SHORT_WINDOW)
-    assert worker.wait() == 0, worker.output()
+    run_worker(SHORT_WINDOW)
     assert {producer.status(job_id).field for job_id in ("late", "early")} == {"signature"}
     enqueue_signed(queue, "late", ago=0)
-    assert start_worker("--burst", environment=SHORT_WINDOW).wait() == 0
+    run_worker(SHORT_WINDOW)
     assert wait_for(producer, "late").status == "finished"
 
 
@@ -203,17 +181,13 @@ printf '["worker.jobs.train",null,[%s],{"signature":"%s","signed_at":%s,"retries
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "hash_fields"),
-    [
-        (["node", "--eval", IN_NODE], {"timeout": "600", "result_ttl": "700", "failure_ttl": "800",
-                                       "retries_left": "1"}),
-        (["sh", "-c", IN_SHELL, "sh"], {"timeout": "600", "result_ttl": "700"}),
-    ],
-    ids=["node", "shell"],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "hash_fields"), [
+    (["node", "--eval", IN_NODE], {"timeout": "600", "result_ttl": "700", "failure_ttl": "800",
+                                   "retries_left": "1"}),
+    (["sh", "-c", IN_SHELL, "sh"], {"timeout": "600", "result_ttl": "700"}),
+], ids=["node", "shell"])  # fmt: skip
 def test_openssl_and_jq_sign_by_the_documentation(
-    raw: Redis, producer: Client, start_worker: StartWorker, command: list[str], hash_fields: dict[str, str]
+    raw: Redis, producer: Client, run_worker: RunWorker, command: list[str], hash_fields: dict[str, str]
 ) -> None:
     """With HMAC-SHA256 and a JSON writer, docs/wire.md is enough."""
     fields: dict[str, JsonValue] = digits_job(job_id="j").model_dump(mode="json", exclude_unset=True)
@@ -228,6 +202,5 @@ def test_openssl_and_jq_sign_by_the_documentation(
     sent = {"data": done.stdout.decode(), "status": "queued", "created_at": created, **hash_fields}
     raw.hset("rq:job:j", mapping={name: value for name, value in sent.items()})  # noqa: C416 - the type
     raw.rpush("rq:queue:preflight", "j")
-    worker = start_worker("--burst", environment=SIGNED)
-    assert worker.wait() == 0, worker.output()
+    worker = run_worker(SIGNED)
     assert producer.status("j").status == "finished", worker.output()

@@ -16,52 +16,36 @@ import pytest
 from faults.machines import RedisServer
 from pydantic import JsonValue
 from redis import Redis
-from rq import Callback, Queue
+from rq import Callback, Queue, Retry
 from rq.command import send_stop_job_command
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import StartWorker, digits_job, wait_for, wait_until
+from services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.broker import keys
 from worker.broker.connection import ClockSkew, connect
+from worker.broker.embedded_redis import redis_server
 from worker.client import Client
-from worker.config.settings import Settings, service_environment
+from worker.config.settings import Settings
 from worker.queue import quarantine
 from worker.queue.worker_lock import DIRECTORY
-from worker.wire import (
-    CheckpointSaved,
-    JobResumed,
-    JobStarted,
-    JobWarning,
-    LoaderConfig,
-    Progress,
-    TrainingDone,
-)
+from worker.wire import CheckpointSaved, JobResumed, JobStarted, JobWarning, LoaderConfig, Progress, TrainingDone
 
 
-def queue_of(settings: Settings) -> Queue:
-    return Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+def rq_job(queue: Queue, job_id: str) -> Job:
+    return Job.fetch(job_id, connection=queue.connection, serializer=JSONSerializer)
 
 
-def result_of(queue: Queue, job_id: str) -> JsonValue:
-    result = Job.fetch(job_id, connection=queue.connection, serializer=JSONSerializer).latest_result()
-    assert result is not None
-    value: JsonValue = result.return_value
-    return value
-
-
-def test_a_worker_warns_of_missing_bytecode(start_worker: StartWorker, tmp_path: Path) -> None:
-    kept_nowhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
-    worker = start_worker("--burst", environment=kept_nowhere)
-    assert worker.wait() == 0
+def test_a_worker_warns_of_missing_bytecode(run_worker: RunWorker, tmp_path: Path) -> None:
+    worker = run_worker({"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"})
     assert "bytecode_missing" in worker.output()
     assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in worker.output()
 
 
 def test_a_job_is_trained_and_told(
-    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
+    settings: Settings, client: Client, connection: Redis, queue: Queue, start_worker: StartWorker
 ) -> None:
     """Result, artifact, streams, state, lifecycle, meta and log agree on one calibrated job."""
     handle = client.enqueue(digits_job(job_id="one", epochs=2, calibrate=True, force_calibration=True))
@@ -71,11 +55,11 @@ def test_a_job_is_trained_and_told(
     assert worker.wait() == 0
 
     kinds = [event.type for event in events]
-    assert kinds[0] == "job_started"
-    assert kinds[-1] == "training_done"
-    for kind in ("resource_limits", "dataset_ready", "calibration_trial", "calibration_winner", "training_config",
-                 "dataloader_config", "progress", "epoch_done"):  # fmt: skip
-        assert kind in kinds
+    assert (kinds[0], kinds[-1]) == ("job_started", "training_done")
+    assert set(kinds) >= {
+        "resource_limits", "dataset_ready", "calibration_trial", "calibration_winner", "training_config",
+        "dataloader_config", "progress", "epoch_done",
+    }  # fmt: skip
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert {(event.job_id, event.attempt) for event in events} == {("one", 1)}
 
@@ -84,7 +68,7 @@ def test_a_job_is_trained_and_told(
     result = client.result("one")
     assert result is not None
     assert result.status == "finished"
-    assert result_of(queue_of(settings), "one") == result.model_dump(mode="json", exclude_none=True)
+    assert rq_job(queue, "one").return_value() == result.model_dump(mode="json", exclude_none=True)
     assert (result.test_accuracy, result.model_sha256) == (done.test_accuracy, done.model_sha256)
     assert result.predicted_epoch_s is not None
     assert result.measured_epoch_s is not None
@@ -103,7 +87,7 @@ def test_a_job_is_trained_and_told(
     assert lifecycle == ["job_started", "calibration_winner", "training_done"]
     for key in (keys.events, keys.lifecycle, keys.state, keys.fence, keys.result):
         assert 0 < connection.ttl(key("one")) <= settings.state_ttl
-    meta = Job.fetch("one", connection=queue_of(settings).connection, serializer=JSONSerializer).meta
+    meta = rq_job(queue, "one").meta
     assert (meta["status"], meta["test_accuracy"]) == ("finished", result.test_accuracy)
 
     lines = [json.loads(line) for line in worker.output().splitlines()]
@@ -126,121 +110,96 @@ def test_a_job_is_trained_and_told(
 
 
 BAD: dict[str, dict[str, JsonValue]] = {
-    "epochs-zero": {"epochs": 0},
-    "epochs-negative": {"epochs": -1},
-    "epochs-huge": {"epochs": 1e9},
-    "epochs-nan": {"epochs": float("nan")},
-    "epochs-string": {"epochs": "3"},
-    "epochs-true": {"epochs": True},
-    "batch-zero": {"batch_size": 0},
-    "batch-huge": {"batch_size": 10**9},
+    "epochs-zero": {"epochs": 0}, "epochs-negative": {"epochs": -1}, "epochs-huge": {"epochs": 1e9},
+    "epochs-nan": {"epochs": float("nan")}, "epochs-string": {"epochs": "3"}, "epochs-true": {"epochs": True},
+    "batch-zero": {"batch_size": 0}, "batch-huge": {"batch_size": 10**9},
     "batch-above-data": {"batch_size": 60_000, "dataset": "digits"},
-    "unknown-field": {"epoch": 3},
-    "version": {"type": "preflight.train.v2"},
-    "dataset": {"dataset": "minst"},
-    "model": {"model": "cnnn"},
-    "id-path": {"job_id": "../x"},
-    "id-nul": {"job_id": "a\0b"},
-    "id-newline": {"job_id": "a\nb"},
-    "id-long": {"job_id": "a" * 300},
+    "unknown-field": {"epoch": 3}, "version": {"type": "preflight.train.v2"}, "dataset": {"dataset": "minst"},
+    "model": {"model": "cnnn"}, "id-path": {"job_id": "../x"}, "id-nul": {"job_id": "a\0b"},
+    "id-newline": {"job_id": "a\nb"}, "id-long": {"job_id": "a" * 300},
     "too-large": {"seed": 1, "model": "x" * 70_000},
-}
+}  # fmt: skip
 
 
-def test_bad_jobs_fail_with_one_sentence_and_the_next_one_runs(
-    settings: Settings, client: Client, start_worker: StartWorker
-) -> None:
+def test_bad_jobs_fail_in_one_sentence(settings: Settings, client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """Published under RQ's id, never begun."""
-    queue = queue_of(settings)
-    from rq import Retry
-
-    for job_id, fields in BAD.items():
-        payload = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1, **fields}
-        queue.enqueue("worker.jobs.train", payload, job_id=job_id, retry=Retry(max=3))
-    queue.enqueue("worker.jobs.train", job_id="no-argument", retry=Retry(max=3))
-    queue.enqueue("worker.jobs.train", 1, 2, job_id="two-arguments", retry=Retry(max=3))
-    queue.enqueue("worker.jobs.train", [], job_id="a-list", retry=Retry(max=3))
+    job = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
+    calls: dict[str, tuple[object, ...]] = {job_id: ({**job, **fields},) for job_id, fields in BAD.items()}
+    calls |= {"no-argument": (), "two-arguments": (1, 2), "a-list": ([],)}
+    for job_id, arguments in calls.items():
+        queue.enqueue("worker.jobs.train", args=arguments, job_id=job_id, retry=Retry(max=3))
     client.enqueue(digits_job(job_id="good"))
-    assert start_worker("--burst").wait() == 0
-
-    for job_id in (*BAD, "no-argument", "two-arguments", "a-list"):
+    run_worker()
+    for job_id in calls:
         state = client.status(job_id)
         begun = int(job_id == "batch-above-data")  # only who has the data can know
         assert (job_id, state.status, state.reason, state.attempt) == (job_id, "failed", "invalid_config", begun)
         assert state.message
         assert "\n" not in state.message
-        rq_job = Job.fetch(job_id, connection=queue.connection, serializer=JSONSerializer)
-        assert rq_job.get_status() == "failed"
+        assert rq_job(queue, job_id).get_status() == "failed"
     assert client.status("good").status == "finished"
     assert not list(settings.artifact_dir.parent.glob("x*"))
 
 
-def test_only_the_allowed_function_is_run(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+def test_only_the_allowed_function_is_run(tmp_path: Path, client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """Other functions, callbacks and pickles fail or do nothing."""
-    marker = settings.artifact_dir.parent / "ran"
-    queue = queue_of(settings)
+    marker = tmp_path / "ran"
     queue.enqueue("os.system", f"touch {marker}", job_id="os-system")
-    touch = "pathlib.Path.touch"
     queue.enqueue(
         "worker.jobs.train", digits_job().model_dump(mode="json"), job_id="callbacks",
-        on_success=Callback("os.abort"), on_failure=Callback("os.abort"), on_stopped=Callback(touch),
+        on_success=Callback("os.abort"), on_failure=Callback("os.abort"), on_stopped=Callback("pathlib.Path.touch"),
     )  # fmt: skip
-    Queue(settings.queue, connection=queue.connection).enqueue(os.system, f"touch {marker}", job_id="pickle")
+    Queue("preflight", connection=queue.connection).enqueue(os.system, f"touch {marker}", job_id="pickle")
     client.enqueue(digits_job(job_id="good"))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     assert not marker.exists()
     refused = client.status("os-system")
     assert (refused.status, refused.reason) == ("failed", "invalid_config")
     assert "'os.system' is not allowed on this queue" in (refused.message or "")
-    assert client.status("pickle").status == "failed"
-    assert client.status("callbacks").status == "finished"
-    assert client.status("good").status == "finished"
+    statuses = [client.status(job_id).status for job_id in ("pickle", "callbacks", "good")]
+    assert statuses == ["failed", "finished", "finished"]
 
 
-def test_an_id_is_trained_once(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+def test_an_id_is_trained_once(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """A re-run of a finished job returns its stored result."""
     assert client.enqueue(digits_job(job_id="once")).created
     assert not client.enqueue(digits_job(job_id="once")).created
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     first = client.result("once")
-    payload = digits_job(job_id="once").model_dump(mode="json")
-    queue_of(settings).enqueue("worker.jobs.train", payload, job_id="again")
-    assert start_worker("--burst").wait() == 0
+    queue.enqueue("worker.jobs.train", digits_job(job_id="once").model_dump(mode="json"), job_id="again")
+    run_worker()
     assert first is not None
-    assert result_of(queue_of(settings), "again") == first.model_dump(mode="json", exclude_none=True)
+    assert rq_job(queue, "again").return_value() == first.model_dump(mode="json", exclude_none=True)
     assert client.status("once").attempt == 1
 
 
 @pytest.mark.slow
-def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, start_worker: StartWorker) -> None:
+def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, run_worker: RunWorker) -> None:
     for job_id in ("a", "b"):
         client.enqueue(digits_job(job_id=job_id, deterministic=True, plan={"threads": 1, "precision": "bfloat16"}))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     first, second = client.result("a"), client.result("b")
     assert first is not None
     assert second is not None
     assert first.model_sha256 == second.model_sha256
 
 
-def test_a_deterministic_job_keeps_its_plan_in_a_later_attempt(
-    connection: Redis, client: Client, start_worker: StartWorker
-) -> None:
+def test_a_deterministic_job_keeps_its_first_plan(connection: Redis, client: Client, run_worker: RunWorker) -> None:
     plan = {"threads": 1, "micro_batch": 16, "eval_batch": 77}
     connection.set(keys.plan("kept"), json.dumps(plan))
     client.enqueue(digits_job(job_id="kept", deterministic=True, calibrate=True))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     result = client.result("kept")
     assert result is not None
     assert result.plan is not None
     assert (result.plan.threads, result.plan.micro_batch, result.plan.eval_batch) == (1, 16, 77)
 
 
-def test_a_queued_job_is_cancelled_at_once(client: Client, connection: Redis, start_worker: StartWorker) -> None:
+def test_a_job_cancelled_in_the_queue_is_not_taken(client: Client, connection: Redis, run_worker: RunWorker) -> None:
+    """tests/unit/worker/client/test_rq_job.py has the cancellation itself."""
     client.enqueue(digits_job(job_id="unwanted"))
     assert client.cancel("unwanted")
-    assert client.status("unwanted").status == "cancelled"
-    assert [event.type for event in client.events("unwanted", timeout=5)] == ["job_cancelled"]
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     assert not connection.exists(keys.fence("unwanted"), keys.cancel("unwanted"))
     assert not client.cancel("unwanted")
     assert not client.cancel("never-heard-of")
@@ -260,32 +219,25 @@ def test_a_running_job_is_cancelled(
     assert client.status("long").status == "cancelled"
     wait_until(lambda: not connection.exists(keys.cancel("long")))
     assert not (settings.artifact_dir / "long").exists()
-    client.enqueue(digits_job(job_id="next"))
-    assert wait_for(client, "next").status == "finished"
-    assert_no_children(worker.process.pid)
+    assert_runs_the_next_job(client, worker)
 
 
-def test_a_stop_command_of_rq_cancels(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+def test_a_stop_command_of_rq_cancels(client: Client, raw: Redis, queue: Queue, start_worker: StartWorker) -> None:
     """It names RQ's id, which may differ from the job's."""
-    queue = queue_of(settings)
     long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)
     queue.enqueue("worker.jobs.train", args=(long,), job_id="of-rq")
     start_worker()
-    for event in client.events("own", timeout=60):
-        if isinstance(event, Progress):
-            break
-    send_stop_job_command(queue.connection, "of-rq", serializer=JSONSerializer)
+    assert any(isinstance(event, Progress) for event in client.events("own", timeout=60))
+    send_stop_job_command(raw, "of-rq", serializer=JSONSerializer)
     assert wait_for(client, "own").status == "cancelled"
 
 
-def assert_no_children(pid: int) -> None:
-    """The supervisor may take a moment to exit; its children may not."""
-    (*_, alive) = psutil.wait_procs(children_of(pid), timeout=10)
+def assert_runs_the_next_job(client: Client, worker: Worker) -> None:
+    """No process is left afterwards: the supervisor may take a moment to exit, its children may not."""
+    client.enqueue(digits_job(job_id="next"))
+    assert wait_for(client, "next").status == "finished"
+    (*_, alive) = psutil.wait_procs(psutil.Process(worker.process.pid).children(recursive=True), timeout=10)
     assert alive == []
-
-
-def children_of(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
 
 
 def test_a_job_over_its_timeout_fails(client: Client, start_worker: StartWorker) -> None:
@@ -295,14 +247,10 @@ def test_a_job_over_its_timeout_fails(client: Client, start_worker: StartWorker)
     state = wait_for(client, "slow")
     assert (state.status, state.reason) == ("failed", "timeout")
     assert "job_timeout" in (state.message or "")
-    client.enqueue(digits_job(job_id="next"))
-    assert wait_for(client, "next").status == "finished"
-    assert_no_children(worker.process.pid)
+    assert_runs_the_next_job(client, worker)
 
 
-def test_a_corrupt_file_is_named(
-    settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
-) -> None:
+def test_a_corrupt_file_is_named(settings: Settings, client: Client, mnist_dir: Path, run_worker: RunWorker) -> None:
     settings.data_dir.mkdir()
     for source in mnist_dir.glob("*.gz"):
         data = bytearray(gzip.decompress(source.read_bytes()))
@@ -310,7 +258,7 @@ def test_a_corrupt_file_is_named(
             data[1_000_000] ^= 1
         (settings.data_dir / source.name.removesuffix(".gz")).write_bytes(data)
     client.enqueue(digits_job(job_id="corrupt", dataset="mnist"))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     state = client.status("corrupt")
     assert (state.status, state.reason, state.attempt) == ("failed", "dataset_error", 1)
     assert "train-images-idx3-ubyte" in (state.message or "")
@@ -321,27 +269,20 @@ def test_a_killed_training_child_resumes_from_its_checkpoint(client: Client, sta
     """In the same attempt, with a warning that names the signal."""
     client.enqueue(digits_job(job_id="victim", epochs=20))
     worker = start_worker("--burst")
-    resumed, warned, killed = [], [], False
+    events, killed = [], False
     for event in client.events("victim", timeout=60):
-        assert event.attempt == 1
+        events.append(event)
         if isinstance(event, CheckpointSaved) and not killed:
-            kill_training(worker.process.pid)
+            for process in psutil.Process(worker.process.pid).children(recursive=True):
+                if "training.loop.child" in process.cmdline():
+                    process.kill()
             killed = True
-        if isinstance(event, JobWarning):
-            warned.append(event.message)
-        if isinstance(event, JobResumed):
-            resumed.append(event.epochs_done)
     assert worker.wait() == 0
-    assert len(resumed) == 1
-    assert resumed[0] >= 1
-    assert any("SIGKILL" in message for message in warned)
+    assert {event.attempt for event in events} == {1}
+    (resumed,) = [event for event in events if isinstance(event, JobResumed)]
+    assert resumed.epochs_done >= 1
+    assert any("SIGKILL" in event.message for event in events if isinstance(event, JobWarning))
     assert client.status("victim").status == "finished"
-
-
-def kill_training(worker_pid: int) -> None:
-    for process in children_of(worker_pid):
-        if "training.loop.child" in process.cmdline():
-            process.kill()
 
 
 def test_a_job_that_kills_its_supervisor_three_times_is_quarantined(
@@ -365,8 +306,7 @@ def test_a_job_that_kills_its_supervisor_three_times_is_quarantined(
     assert (state.status, state.reason) == ("failed", "quarantined")
     assert "died 3 times in a row" in (state.message or "")
     assert "orphan" in quarantine.entries(connection)
-    client.enqueue(digits_job(job_id="next"))
-    assert wait_for(client, "next").status == "finished"
+    assert_runs_the_next_job(client, worker)
 
 
 def test_rq_info_shows_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
@@ -385,34 +325,22 @@ def test_rq_info_shows_queue_and_worker(settings: Settings, client: Client, star
 @pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_an_idle_worker(
-    client: Client, settings: Settings, start_worker: StartWorker, number: signal.Signals
+    client: Client, connection: Redis, start_worker: StartWorker, number: signal.Signals
 ) -> None:
     worker = start_worker()
     client.enqueue(digits_job(job_id="x"))
     wait_for(client, "x")
-    worker.process.send_signal(number)
-    assert worker.wait(30) == 0
-    assert Redis.from_url(settings.redis_url).smembers("rq:workers") == set()
+    worker.stop(number)
+    assert connection.smembers("rq:workers") == set()
 
 
-def test_a_worker_behind_nohup_ignores_sighup(
-    client: Client, connection: Redis, settings: Settings, tmp_path: Path
-) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        worker = subprocess.Popen(
-            ["nohup", sys.executable, "-P", "-m", "worker.cli", "worker"],  # noqa: S607 - the one of this system
-            env=service_environment(settings), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        wait_until(lambda: bool(connection.smembers("rq:workers")))
-        worker.send_signal(signal.SIGHUP)
-        client.enqueue(digits_job(job_id="x"))
-        assert wait_for(client, "x").status == "finished"
-        worker.terminate()
-        assert worker.wait(30) == 0
-    finally:
-        worker.kill()
-        worker.wait()
+def test_a_nohup_worker_ignores_sighup(client: Client, connection: Redis, start_worker: StartWorker) -> None:
+    worker = start_worker(prefix=["nohup"])
+    wait_until(lambda: bool(connection.smembers("rq:workers")))
+    worker.process.send_signal(signal.SIGHUP)
+    client.enqueue(digits_job(job_id="x"))
+    assert wait_for(client, "x").status == "finished"
+    worker.stop()
 
 
 def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:
@@ -438,9 +366,7 @@ def test_an_unset_redis_url_is_named(start_worker: StartWorker) -> None:
 
 
 @pytest.mark.parametrize("ahead", [7200, -7200])
-def test_clocks_that_are_hours_apart_are_refused(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, ahead: float
-) -> None:
+def test_clocks_hours_apart_are_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     """Minutes are worth a warning."""
     if "server_time_usec" not in connect(settings).info("server"):
         pytest.skip("this Redis does not say what time it is")
@@ -458,7 +384,9 @@ def test_the_lock_is_touched_when_idle_when_busy_and_without_redis(
     server: RedisServer, settings: Settings, start_worker: StartWorker
 ) -> None:
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url})
-    lock = only_lock(settings)
+    directory = settings.state_dir / DIRECTORY
+    wait_until(lambda: any(directory.glob("[!.]*")))
+    (lock,) = directory.glob("[!.]*")
 
     def beats() -> None:
         before = lock.stat().st_mtime_ns
@@ -473,21 +401,7 @@ def test_the_lock_is_touched_when_idle_when_busy_and_without_redis(
     beats()
 
 
-def only_lock(settings: Settings) -> Path:
-    """Return the lock of the one worker, once it is named."""
-    directory = settings.state_dir / DIRECTORY
-
-    def named() -> list[Path]:
-        return [path for path in directory.glob("*") if not path.name.startswith(".")] if directory.is_dir() else []
-
-    wait_until(lambda: bool(named()))
-    (lock,) = named()
-    return lock
-
-
 def test_a_wrong_password_is_not_retried(start_worker: StartWorker) -> None:
-    from worker.broker.embedded_redis import redis_server
-
     with redis_server("--requirepass", "right") as url:
         guarded = url.replace("unix://", "unix://:hunter2@")
         worker = start_worker(environment={"PREFLIGHT_REDIS_URL": guarded})
@@ -496,20 +410,10 @@ def test_a_wrong_password_is_not_retried(start_worker: StartWorker) -> None:
     assert "hunter2" not in worker.output()
 
 
-def test_a_worker_waits_for_redis_to_start(tmp_path: Path, start_worker: StartWorker) -> None:
-    from worker.broker.embedded_redis import executable
-
-    socket = tmp_path / "late.sock"
-    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": f"unix://{socket}"})
-    while "redis_unreachable" not in worker.output():
-        time.sleep(0.05)
-    server = subprocess.Popen(
-        [str(executable()), "--port", "0", "--unixsocket", str(socket), "--dir", str(tmp_path), "--save", ""],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        assert worker.wait() == 0
-        assert "worker_started" in worker.output()
-    finally:
-        server.terminate()
-        server.wait()
+def test_a_worker_waits_for_redis_to_start(server: RedisServer, start_worker: StartWorker) -> None:
+    server.kill()
+    worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})
+    wait_until(lambda: "redis_unreachable" in worker.output())
+    server.start()
+    assert worker.wait() == 0
+    assert "worker_started" in worker.output()
