@@ -50,7 +50,7 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def long_bytes() -> int:
+def size() -> int:
     """Bytes that take about three leases to hash."""
     block, digest, began = bytes(1 << 20), hashlib.sha256(), time.perf_counter()
     for _ in range(256):
@@ -114,30 +114,28 @@ def info(settings: Settings) -> DatasetInfo:
     return prepare("digits", settings.data_dir, settings.cache_dir, download=False)
 
 
-def test_while_a_checkpoint_is_hashed(
-    context: JobContext, connection: Redis, info: DatasetInfo, long_bytes: int
-) -> None:
+def test_while_a_checkpoint_is_hashed(context: JobContext, connection: Redis, info: DatasetInfo, size: int) -> None:
     """It is damaged, which shows at its end."""
-    a_checkpoint(context.paths.job, info, dataset_store.checksum(info, Digests()), long_bytes)
+    a_checkpoint(context.paths.job, info, dataset_store.checksum(info, Digests()), size)
     with assert_not_taken_over(connection):
         assert resume_points(context, SPEC, info) == []
 
 
 def test_while_a_data_set_is_hashed(
-    context: JobContext, connection: Redis, info: DatasetInfo, long_bytes: int, tmp_path: Path
+    context: JobContext, connection: Redis, info: DatasetInfo, size: int, tmp_path: Path
 ) -> None:
     a_checkpoint(context.paths.job, info, "0" * 64, 10)
     large = tmp_path / "large.safetensors"
     large.write_bytes(info.path.read_bytes())
     with large.open("r+b") as file:
-        file.truncate(long_bytes)
+        file.truncate(size)
     with assert_not_taken_over(connection):
         assert resume_points(context, SPEC, replace(info, path=large)) == []
 
 
-def test_while_a_published_model_is_hashed(context: JobContext, connection: Redis, long_bytes: int) -> None:
+def test_while_a_published_model_is_hashed(context: JobContext, connection: Redis, size: int) -> None:
     save(context.paths.artifact, b"x", {"job_id": "job", "attempt": 1})
     with (context.paths.artifact / MODEL).open("r+b") as file:
-        file.truncate(long_bytes)
+        file.truncate(size)
     with assert_not_taken_over(connection):
         assert recover_published(context, digits_job(job_id="job")) is None

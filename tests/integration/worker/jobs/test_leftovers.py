@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from redis import Redis
-from services import StartWorker, digits_job, wait_for, wait_until
+from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from training.artifacts.model_dir import attempt_of, read_manifest
 from worker.broker import keys
@@ -35,7 +35,7 @@ publishing.publish = freeze_and_publish
 """sitecustomize that suspends a supervisor before or after the renames."""
 
 
-def test_a_starting_worker_removes_expired_files(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+def test_a_starting_worker_removes_expired_files(settings: Settings, client: Client, run_worker: RunWorker) -> None:
     """It keeps those of its jobs."""
     where = open_paths(settings, "dead", 1)
     where.staged.mkdir()
@@ -45,7 +45,7 @@ def test_a_starting_worker_removes_expired_files(settings: Settings, client: Cli
         for path in (*root.rglob("*"), root):
             os.utime(path, (when, when))
     client.enqueue(digits_job(job_id="job"))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     assert client.status("job").status == "finished"
     assert list((settings.state_dir / "jobs").iterdir()) == []
     assert list((settings.artifact_dir / STAGING).iterdir()) == []
@@ -63,18 +63,13 @@ def test_a_suspended_attempt_does_not_replace_a_newer_model(
     def start(when: str) -> psutil.Process:
         """Start a worker; return its supervisor, once that is frozen."""
         worker = start_worker(environment={"PYTHONPATH": path, "FREEZE": when})
-        found: list[psutil.Process] = []
 
-        def is_frozen() -> bool:
-            found[:] = [
-                child
-                for child in psutil.Process(worker.process.pid).children()
-                if child.status() == psutil.STATUS_STOPPED
-            ]
-            return bool(found)
+        def frozen() -> list[psutil.Process]:
+            children = psutil.Process(worker.process.pid).children()
+            return [child for child in children if child.status() == psutil.STATUS_STOPPED]
 
-        wait_until(is_frozen, seconds=120)
-        return found[0]
+        wait_until(lambda: bool(frozen()), seconds=120)
+        return frozen()[0]
 
     client.enqueue(digits_job(job_id="job"))
     first = start("before")

@@ -13,8 +13,7 @@ import pytest
 from groups import new_cgroup
 from redis import Redis
 from rq import Queue
-from rq.serializers import JSONSerializer
-from services import StartWorker, digits_job, wait_for, wait_until
+from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
 from training.artifacts.model_dir import MANIFEST, MODEL
@@ -30,11 +29,12 @@ def undisturbed() -> dict[str, str]:
     return {}
 
 
-def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> str:
-    """Return the sha256 of the weights of an undisturbed `long_job`."""
+@pytest.fixture
+def sha(client: Client, run_worker: RunWorker, undisturbed: dict[str, str]) -> str:
+    """The sha256 of the weights of an undisturbed `long_job`."""
     if "long" not in undisturbed:
         client.enqueue(long_job("reference"))
-        assert start_worker("--burst").wait() == 0
+        run_worker()
         result = client.result("reference")
         assert result is not None
         assert result.model_sha256 is not None
@@ -43,18 +43,15 @@ def expected_sha(client: Client, start_worker: StartWorker, undisturbed: dict[st
 
 
 def test_sigterm_requeues_the_job_at_the_front(
-    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
+    client: Client, connection: Redis, queue: Queue, start_worker: StartWorker, sha: str
 ) -> None:
     """The worker saves and exits with 0; the next one resumes that job first."""
-    sha = expected_sha(client, start_worker, undisturbed)
     client.enqueue(long_job("job"))
     worker = start_worker()
     until_checkpoint(client, "job", 1)
     client.enqueue(digits_job(job_id="behind"))
-    worker.process.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    worker.stop()
     assert client.status("job").status == "queued"
-    queue = Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
     assert queue.get_job_ids() == ["job", "behind"]
     assert connection.hget("rq:job:job", "retries_left") == "2"
     assert start_worker("--burst").wait() == 0
@@ -83,9 +80,8 @@ def test_a_repeated_sighup_is_no_hard_kill(client: Client, start_worker: StartWo
 
 
 @pytest.mark.slow
-def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undisturbed: dict[str, str]) -> None:
+def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, sha: str) -> None:
     """Exit code 1, no process left, the job requeued, nothing lost."""
-    sha = expected_sha(client, start_worker, undisturbed)
     client.enqueue(long_job("job"))
     worker = start_worker(environment=FREQUENT)
     until_checkpoint(client, "job")
@@ -107,22 +103,16 @@ def test_a_second_sigterm_kills(client: Client, start_worker: StartWorker, undis
 def test_sigterm_during_calibration_requeues(client: Client, start_worker: StartWorker) -> None:
     client.enqueue(digits_job(job_id="job", calibrate=True, force_calibration=True, epochs=3))
     worker = start_worker()
-    for event in client.events("job", timeout=60):
-        if event.type == "calibration_trial":
-            break
-    worker.process.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert any(event.type == "calibration_trial" for event in client.events("job", timeout=60))
+    worker.stop()
     assert client.status("job").status == "queued"
     assert start_worker("--burst").wait() == 0
     assert client.status("job").status == "finished"
 
 
 @pytest.mark.slow  # tests/acceptance/test_faults.py has a worker stopped and woken, too
-def test_a_suspended_attempt_is_superseded(
-    client: Client, connection: Redis, start_worker: StartWorker, undisturbed: dict[str, str]
-) -> None:
+def test_a_frozen_attempt_is_superseded(client: Client, connection: Redis, start_worker: StartWorker, sha: str) -> None:
     """SIGSTOP beyond the lease, takeover, SIGCONT."""
-    sha = expected_sha(client, start_worker, undisturbed)
     client.enqueue(long_job("job"))
     first = start_worker(environment=FREQUENT)
     until_checkpoint(client, "job")
@@ -143,16 +133,16 @@ def test_a_suspended_attempt_is_superseded(
 
 
 def test_a_published_model_is_recovered(
-    settings: Settings, client: Client, connection: Redis, start_worker: StartWorker
+    settings: Settings, client: Client, connection: Redis, run_worker: RunWorker
 ) -> None:
     """Another request under its id fails, although Redis has lost its data, and keeps the model."""
     client.enqueue(digits_job(job_id="job"))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     first = client.result("job")
     assert first is not None
     connection.flushall()
     client.enqueue(digits_job(job_id="job"))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     recovered = client.result("job")
     assert recovered is not None
     assert recovered.attempt > first.attempt  # no suspended attempt can replace it
@@ -160,7 +150,7 @@ def test_a_published_model_is_recovered(
     assert "progress" not in [event.type for event in client.events("job", timeout=5)]
     connection.flushall()
     client.enqueue(digits_job(job_id="job", seed=1))
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     state = client.status("job")
     assert (state.status, state.reason, state.field) == ("failed", "invalid_config", "job_id")
     manifest = json.loads((settings.artifact_dir / "job" / MANIFEST).read_text())
@@ -185,9 +175,8 @@ def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
 
 @pytest.mark.parametrize("then", ["the limit is raised", "the worker is stopped"])
 def test_a_worker_waits_at_its_limit_on_processes(
-    then: str, client: Client, start_worker: StartWorker, settings: Settings,
-    few_more_processes: Callable[[int, int], Path],
-) -> None:  # fmt: skip
+    then: str, client: Client, start_worker: StartWorker, queue: Queue, few_more_processes: Callable[[int, int], Path]
+) -> None:
     """The job waits; a stopped worker leaves it in its queue."""
     worker = start_worker()
     wait_until(lambda: "worker_started" in worker.output())
@@ -200,9 +189,7 @@ def test_a_worker_waits_at_its_limit_on_processes(
         assert assert_nothing_duplicated(client, "patient")[0].attempt == 1
         worker.process.terminate()
     else:
-        worker.process.terminate()
-        assert worker.wait() == 0
-        queue = Queue(settings.queue, connection=Redis.from_url(settings.redis_url), serializer=JSONSerializer)
+        worker.stop()
         assert len(queue.job_ids) == 1
         assert not queue.started_job_registry.get_job_ids(cleanup=False)
 
