@@ -31,16 +31,24 @@ class ListSink:
         return self.warnings
 
 
+class Ending(JobControl):
+    """Ends the job at the first check."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def check(self) -> None:
+        raise self._error
+
+
 def context_of(
     directory: Path, *sinks: Sink, report: Literal["auto", "off"] = "auto", control: JobControl | None = None
 ) -> JobContext:
     """Return the context of the first attempt of job `j`."""
     settings = Settings(
-        artifact_dir=directory / "artifacts",
-        cache_dir=directory / "cache",
-        state_dir=directory / "state",
+        artifact_dir=directory / "artifacts", cache_dir=directory / "cache", state_dir=directory / "state",
         report=report,
-    )
+    )  # fmt: skip
     return JobContext(
         settings=settings, worker="w", job_id="j", attempt=1, sinks=sinks, paths=open_paths(settings, "j", 1),
         control=control or JobControl(),

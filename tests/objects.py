@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BUCKET = "bucket"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_DEFAULT_REGION": "us-east-1"}
+"""Environment of an S3 client, beside the URL of the server."""
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"}
 """Enough for moto, which tells nobody from somebody and looks no closer."""
 
@@ -90,9 +92,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         self.send_response_only(status)
-        kept = [
-            pair for pair in headers if pair[0].lower() not in ("content-length", "transfer-encoding", "connection")
-        ]
+        kept = [one for one in headers if one[0].lower() not in ("content-length", "transfer-encoding", "connection")]
         length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
         for name, value in [*kept, ("Content-Length", length)]:
             self.send_header(name, value)

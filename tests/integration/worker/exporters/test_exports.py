@@ -1,12 +1,11 @@
 """One job exported to S3, MLflow and TensorBoard, through a redeploy and with an unavailable store."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
-from contexts import ListSink
-from objects import BUCKET, objects
+from contexts import Ending, ListSink
+from objects import BUCKET, CREDENTIALS, objects
 from services import StartWorker, digits_job
 
 from training.artifacts.model_dir import MANIFEST, MODEL
@@ -21,13 +20,6 @@ from worker.jobs.outcome import Failed
 from worker.jobs.paths import open_paths
 from worker.jobs.pipeline import resume_pipeline
 from worker.wire import AnyEvent, JobWarning, TrainingDone, TrainResult
-
-
-class Cancelling(JobControl):
-    """Job control of a cancelled run."""
-
-    def check(self) -> None:
-        raise Cancelled("cancelled on request")
 
 
 def test_a_model_is_exported_by_a_later_attempt(
@@ -56,17 +48,13 @@ def test_a_model_is_exported_by_a_later_attempt(
         return outcome.result, kept.events
 
     with objects() as s3:
-        for name, value in {
-            "AWS_ENDPOINT_URL": s3.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2",
-            "AWS_DEFAULT_REGION": "us-east-1", "MLFLOW_ALLOW_FILE_STORE": "true",
-        }.items():  # fmt: skip
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3.url, "MLFLOW_ALLOW_FILE_STORE": "true"}.items():
             monkeypatch.setenv(name, value)
         s3.held = MODEL
         client.enqueue(job)
         worker = start_worker(environment={"PREFLIGHT_ARTIFACT_URL": url, "PREFLIGHT_TENSORBOARD_DIR": str(drawn)})
         assert s3.holding.wait(90)
-        worker.process.send_signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        worker.stop()
         assert client.status("job").status == "queued"
         assert "hunter2" not in worker.output()
 
@@ -100,7 +88,7 @@ def test_a_model_is_exported_by_a_later_attempt(
             f"{settings.artifact_dir / 'job'}, and `preflight upload job` sends it"
         ]
 
-        result, events = adopted(4, Cancelling())
+        result, events = adopted(4, Ending(Cancelled("cancelled on request")))
         assert result.status == "cancelled"
         assert [event.type for event in events] == ["job_cancelled"]
 

@@ -84,10 +84,8 @@ def test_a_job_becomes_one_run(client: "MlflowClient", artifact: Path, tmp_path:
     assert (first.info.run_name, first.info.status) == ("job", "FINISHED")
     assert first.data.tags["preflight.job_id"] == "job"
     assert first.data.params == {
-        "spec.dataset": "digits",
-        "spec.augmentation.rotate_degrees": "0.0",
-        "plan.threads": "1",
-    }
+        "spec.dataset": "digits", "spec.augmentation.rotate_degrees": "0.0", "plan.threads": "1",
+    }  # fmt: skip
     assert first.data.metrics["test/accuracy"] == 0.875
     assert first.data.metrics["train_seconds"] == 2.0
     history = client.get_metric_history(first.info.run_id, "train/loss")

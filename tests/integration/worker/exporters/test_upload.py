@@ -3,16 +3,17 @@
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
 import pytest
-from objects import BUCKET, Objects, objects
+from objects import BUCKET, CREDENTIALS, Objects, objects
 from pydantic import JsonValue
 
 from training.artifacts.model_dir import MANIFEST, MODEL, save
-from training.errors import ArtifactError, InvalidConfig, MissingPackage, PreflightError
+from training.errors import ArtifactError, InvalidConfig, MissingPackage
 from training.process.journal import JournalReader, JournalWriter
 from worker.config.settings import load
 from worker.exporters import retry
@@ -26,10 +27,7 @@ TRACE = "trace.json"
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Objects]:
     with objects() as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
-        }.items():  # fmt: skip
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, "AWS_MAX_ATTEMPTS": "1"}.items():
             patch.setenv(name, value)
         yield server
 
@@ -43,23 +41,31 @@ def plain(s3: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """An artifact."""
     return artifact(tmp_path / "model", b"weights")
 
 
-def artifact(directory: Path, weights: bytes) -> Path:
-    save(directory, weights, {"job_id": "job"})
+def artifact(directory: Path, weights: bytes, manifest: dict[str, JsonValue] | None = None) -> Path:
+    save(directory, weights, manifest or {"job_id": "job"})
     (directory / TRACE).write_text("{}")
     return directory
 
 
-def send(url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str) -> tuple[str, list[str]]:
+Send = Callable[..., tuple[str, list[str]]]
+
+
+@pytest.fixture
+def send(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Send:
     """Upload in this process; return the URL in the result, and the errors of failed tries."""
-    monkeypatch.setenv("PREFLIGHT_ARTIFACT_URL", url)
-    with JournalWriter(tmp_path / "journal", "run") as journal:
-        run(ExportRequest(job_id=job_id, artifact=model), journal, lambda: False)
-    *retries, done = JournalReader(tmp_path / "journal", "run").read()
-    return str(done.payload["artifact_url"]), [str(record.payload["message"]) for record in retries]
+
+    def send(model: Path, prefix: str = "", *, job: str = "job", url: str = f"s3://{BUCKET}") -> tuple[str, list[str]]:
+        monkeypatch.setenv("PREFLIGHT_ARTIFACT_URL", url + prefix)
+        journal_path = tmp_path_factory.mktemp("upload") / "journal"
+        with JournalWriter(journal_path, "run") as journal:
+            run(ExportRequest(job_id=job, artifact=model), journal, lambda: False)
+        *retries, done = JournalReader(journal_path, "run").read()
+        return str(done.payload["artifact_url"]), [str(record.payload["message"]) for record in retries]
+
+    return send
 
 
 def assert_complete(s3: Objects, model: Path, prefix: str) -> None:
@@ -72,11 +78,10 @@ def assert_complete(s3: Objects, model: Path, prefix: str) -> None:
     assert manifest["job_id"] == "job"
 
 
-def test_a_model_is_uploaded_manifest_last(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_uploaded_manifest_last(s3: Objects, tmp_path: Path, send: Send) -> None:
     """The old manifest is deleted first, the new one written last; large weights are uploaded in parts."""
     large = artifact(tmp_path / "large", b"weights!" * (PART_SIZE // 8) + b"and more")
-    url, retries = send(f"s3://{BUCKET}/prefix/", large, tmp_path, monkeypatch, "job")
-    assert (url, retries) == (f"s3://{BUCKET}/prefix/job", [])
+    assert send(large, "/prefix/") == (f"s3://{BUCKET}/prefix/job", [])
     assert_complete(s3, large, "prefix/job")
     writes = [line.split("?")[0] for line in s3.passed_on if not line.startswith(("GET", "HEAD"))]
     assert writes[0] == f"DELETE /{BUCKET}/prefix/job/{MANIFEST}"
@@ -84,33 +89,27 @@ def test_a_model_is_uploaded_manifest_last(s3: Objects, tmp_path: Path, monkeypa
     assert writes.count(f"PUT /{BUCKET}/prefix/job/{MODEL}") == 2
 
 
-def test_a_failing_service_is_retried(
-    s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_service_is_retried(s3: Objects, model: Path, send: Send) -> None:
     """After the retries of S3's client are exhausted."""
     s3.failing = 6
-    _, retries = send(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "fails")
+    _, retries = send(model, job="fails")
     assert retries
     assert_complete(s3, model, "fails")
 
 
-def test_damage_in_transit_is_detected_and_repaired(
-    s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_in_transit_is_detected_and_repaired(s3: Objects, model: Path, send: Send) -> None:
     """A file is read back, because S3's checksums end before the store."""
     s3.damaging = 1
-    _, retries = send(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "damaged")
+    _, retries = send(model, job="damaged")
     assert ["was read back with sha256" in retry for retry in retries] == [True]
     assert_complete(s3, model, "damaged")
 
 
-def test_no_reader_sees_an_incomplete_model(
-    s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_reader_sees_an_incomplete_model(s3: Objects, model: Path, send: Send) -> None:
     """During a second upload there is no manifest, old or new."""
-    send(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "twice")
+    send(model, job="twice")
     s3.held = TRACE
-    again = threading.Thread(target=send, args=(f"s3://{BUCKET}", model, tmp_path, monkeypatch, "twice"))
+    again = threading.Thread(target=send, args=(model,), kwargs={"job": "twice"})
     again.start()
     assert s3.holding.wait(30)
     assert s3.content(f"twice/{MODEL}") is not None
@@ -120,20 +119,17 @@ def test_no_reader_sees_an_incomplete_model(
     assert_complete(s3, model, "twice")
 
 
-def test_a_wrong_bucket_is_neither_retried_nor_created(
-    s3: Objects, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_bucket_is_neither_retried_nor_created(s3: Objects, model: Path, send: Send) -> None:
     """The error is raised at once."""
     with pytest.raises(ArtifactError) as caught:
-        send("s3://misspelt/prefix", model, tmp_path, monkeypatch, "job")
+        send(model, url="s3://misspelt/prefix")
     assert "FileNotFoundError" in caught.value.message
-    status, _, _ = s3.ask("GET", "/misspelt")
-    assert status == 404
+    assert s3.ask("GET", "/misspelt")[0] == 404
 
 
-def test_a_directory_is_a_destination(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_is_a_destination(model: Path, tmp_path: Path, send: Send) -> None:
     """file:// makes its directories; the artifact directory itself is refused."""
-    url, _ = send(f"file://{tmp_path}/far/away", model, tmp_path, monkeypatch, "job")
+    url, _ = send(model, url=f"file://{tmp_path}/far/away")
     assert url == f"file://{tmp_path}/far/away/job"
     assert json.loads((tmp_path / "far/away/job" / MANIFEST).read_text())["job_id"] == "job"
     assert (tmp_path / "far/away/job" / MODEL).read_bytes() == (model / MODEL).read_bytes()
@@ -142,7 +138,6 @@ def test_a_directory_is_a_destination(model: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_unsupported_urls_are_refused(tmp_path: Path) -> None:
-    """An unknown scheme, and one whose package is missing."""
     with pytest.raises(InvalidConfig, match="PREFLIGHT_ARTIFACT_URL is a foo URL that fsspec cannot use"):
         open_store("foo://bucket", "foo", tmp_path)
     with pytest.raises(MissingPackage, match="pip install 'preflight-worker"):
@@ -161,59 +156,49 @@ def test_no_secret_is_written_to_disk_or_a_message(model: Path, tmp_path: Path) 
 
 
 def at(attempt: int, created: str) -> dict[str, JsonValue]:
-    """Return the manifest of an attempt."""
     return {"job_id": "job", "attempt": attempt, "created_at": f"2026-11-23T{created}:00+00:00"}
 
 
-def test_the_model_of_a_later_attempt_is_kept(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    """The model of an attempt, which its worker can upload only after that of `second`."""
+    return artifact(tmp_path / "first", b"first", at(1, "10:00"))
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """The model of the attempt that supersedes `first`, without a trace."""
+    save(tmp_path / "second", b"second", at(2, "11:00"))
+    return tmp_path / "second"
+
+
+def test_the_model_of_a_later_attempt_is_kept(s3: Objects, first: Path, second: Path, send: Send) -> None:
     """An attempt that was frozen before its upload resumes after its successor's, and writes nothing."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    save(first, b"first", at(1, "10:00"))
-    save(second, b"second", at(2, "11:00"))
-    send(f"s3://{BUCKET}/stays", second, tmp_path, monkeypatch, "job")
+    send(second, "/stays")
     s3.passed_on.clear()
     with pytest.raises(ArtifactError, match="holds the model of attempt 2, which is later than 1 and is kept"):
-        send(f"s3://{BUCKET}/stays", first, tmp_path, monkeypatch, "job")
+        send(first, "/stays")
     assert [line for line in s3.passed_on if not line.startswith(("GET", "HEAD"))] == []
     assert s3.content(f"stays/job/{MODEL}") == b"second"
 
 
 @pytest.mark.parametrize("before", [at(1, "11:00"), at(2, "10:00"), at(3, "09:00"), {"job_id": "job"}])
-def test_any_other_model_is_replaced(
-    s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, JsonValue]
-) -> None:
+def test_any_other_model_is_replaced(s3: Objects, tmp_path: Path, send: Send, before: dict[str, JsonValue]) -> None:
     """That of an earlier attempt, or of a job run again after its records expired."""
-    url = f"s3://{BUCKET}/{tmp_path.name}"
-    save(tmp_path / "before", b"before", before)
-    save(tmp_path / "now", b"now", at(2, "10:00"))
-    send(url, tmp_path / "before", tmp_path, monkeypatch, "job")
-    send(url, tmp_path / "now", tmp_path, monkeypatch, "job")
+    for weights, manifest in ((b"before", before), (b"now", at(2, "10:00"))):
+        send(artifact(tmp_path / weights.decode(), weights, manifest), f"/{tmp_path.name}")
     assert s3.content(f"{tmp_path.name}/job/{MODEL}") == b"now"
 
 
-def test_a_superseded_upload_ends(s3: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superseded_upload_ends(s3: Objects, first: Path, second: Path, send: Send) -> None:
     """Frozen between its files, it sees its successor's manifest before the next file, and writes no more."""
-    first, second = artifact(tmp_path / "first", b"first"), tmp_path / "second"
-    save(first, b"first", at(1, "10:00"))
-    save(second, b"second", at(2, "11:00"))
-    ended: list[PreflightError] = []
-
-    def upload() -> None:
-        try:
-            send(f"s3://{BUCKET}/ends", first, tmp_path, monkeypatch, "job")
-        except PreflightError as error:
-            ended.append(error)
-
     s3.held = TRACE
-    frozen = threading.Thread(target=upload)
-    frozen.start()
-    assert s3.holding.wait(30)
-    other = tmp_path / "other"
-    other.mkdir()
-    send(f"s3://{BUCKET}/ends", second, other, monkeypatch, "job")
-    s3.released.set()
-    frozen.join()
-    (error,) = ended
-    assert "which is later than 1 and is kept" in error.message
+    with ThreadPoolExecutor(1) as pool:
+        frozen = pool.submit(send, first, "/ends")
+        assert s3.holding.wait(30)
+        send(second, "/ends")
+        s3.released.set()
+        with pytest.raises(ArtifactError, match="which is later than 1 and is kept"):
+            frozen.result()
     assert s3.content(f"ends/job/{MODEL}") == b"second"
     assert json.loads(s3.content(f"ends/job/{MANIFEST}") or b"null")["attempt"] == 2

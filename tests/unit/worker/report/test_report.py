@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from contexts import ListSink, context_of
+from contexts import Ending, ListSink, context_of
 from pydantic import JsonValue
 from services import digits_job
 
@@ -13,7 +13,7 @@ from training.config.plan import Plan
 from training.data.dataset_info import DatasetInfo
 from training.errors import Cancelled, MissingPackage, PreflightError, TimedOut
 from training.system import requirements
-from worker.jobs.control import Interrupted, JobControl
+from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.extras import export_onnx, write_report
@@ -21,14 +21,9 @@ from worker.report import request as report_request
 from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
 
 
-class Ending(JobControl):
-    """A control that ends the job at the first check."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def check(self) -> None:
-        raise self._error
+@pytest.fixture
+def sink() -> ListSink:
+    return ListSink()
 
 
 def request(artifact: Path) -> ReportRequest:
@@ -63,52 +58,45 @@ def test_what_is_trained_again_is_drawn_once() -> None:
     assert losses.points == [(0.1, 3.0), (0.2, 2.5), (0.4, 0.5)]
 
 
-def test_without_matplotlib_a_warning_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: ListSink) -> None:
     """It is installed wherever these tests run, so its absence is pretended."""
     monkeypatch.setattr(report_request, "find_spec", {}.get)
-    sink = ListSink()
     assert not write_report(context_of(tmp_path, sink), request(tmp_path))
     (warning,) = sink.only_warnings
     assert "pip install 'preflight-worker[report]'" in warning
 
 
-def test_a_report_that_is_not_wanted_is_not_missed(tmp_path: Path) -> None:
-    """Nothing is started and nothing is said."""
-    sink = ListSink()
+def test_a_report_that_is_not_wanted_is_not_missed(tmp_path: Path, sink: ListSink) -> None:
     assert not write_report(context_of(tmp_path, sink, report="off"), request(tmp_path))
     assert sink.only_warnings == []
 
 
-def test_a_report_that_fails_is_a_warning(tmp_path: Path) -> None:
+def test_a_report_that_fails_is_a_warning(tmp_path: Path, sink: ListSink) -> None:
     """The real child, on an artifact that is not there."""
-    sink = ListSink()
     assert not write_report(context_of(tmp_path, sink), request(tmp_path / "nowhere"))
     assert sink.only_warnings == [f"there is no report.html: {tmp_path}/nowhere holds no whole model"]
 
 
 @pytest.mark.parametrize("error", [Interrupted(), Cancelled("cancelled on request")])
-def test_what_ends_the_run_ends_its_report(tmp_path: Path, error: Exception) -> None:
+def test_what_ends_the_run_ends_its_report(tmp_path: Path, error: Exception, sink: ListSink) -> None:
     """A redeploy or a cancellation is not taken for a failure of the report."""
-    sink = ListSink()
     with pytest.raises(type(error)):
         write_report(context_of(tmp_path, sink, control=Ending(error)), request(tmp_path))
     assert sink.only_warnings == []
 
 
-def test_a_job_whose_time_ends_in_the_report_has_a_model(tmp_path: Path) -> None:
+def test_a_job_whose_time_ends_in_the_report_has_a_model(tmp_path: Path, sink: ListSink) -> None:
     """It is trained: that the page took too long is no reason to throw it away."""
-    sink = ListSink()
     error: PreflightError = TimedOut("the job ran longer than 5 s")
     assert not write_report(context_of(tmp_path, sink, control=Ending(error)), request(tmp_path))
     assert sink.only_warnings == ["there is no report.html: the job ran longer than 5 s"]
 
 
 def test_a_job_that_cannot_be_exported_is_refused_before_it_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: ListSink
 ) -> None:
     """Nothing is prepared or trained for it, and the sentence names the extra; its absence is pretended."""
     monkeypatch.setattr(requirements, "find_spec", {}.get)
-    sink = ListSink()
     outcome = run_pipeline(context_of(tmp_path, sink), digits_job(onnx=True))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, MissingPackage)
@@ -116,9 +104,8 @@ def test_a_job_that_cannot_be_exported_is_refused_before_it_is_trained(
     assert [event.type for event in sink.events] == ["job_started", "job_failed"]
 
 
-def test_an_export_that_fails_is_a_warning(tmp_path: Path, digits_store: DatasetInfo) -> None:
+def test_an_export_that_fails_is_a_warning(tmp_path: Path, digits_store: DatasetInfo, sink: ListSink) -> None:
     """The real child, before anything was trained."""
-    sink = ListSink()
     assert not export_onnx(context_of(tmp_path, sink), Plan(threads=1, micro_batch=32), digits_store)
     (warning,) = sink.only_warnings
     assert warning.startswith("there is no model.onnx: ")
