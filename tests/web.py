@@ -11,11 +11,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
 from services import wait_until
 
 from worker.config.settings import Settings, service_environment
 
 JSON = {"content-type": "application/json"}
+JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
+TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
+
+
+OBJECTS = TypeAdapter(list[dict[str, object]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,11 @@ class Answer:
         payload = self.json
         assert isinstance(payload, dict)
         return payload[name]
+
+    @property
+    def objects(self) -> list[dict[str, object]]:
+        assert self.status == 200, self.body
+        return OBJECTS.validate_json(self.body)
 
 
 def free_port() -> int:
@@ -67,7 +78,6 @@ class Service:
         wait_until(self._answers, seconds=90)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
@@ -78,19 +88,23 @@ class Service:
         except OSError:
             return False
 
-    def ask(
-        self, method: str, path: str, body: bytes | object = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Answer:
         """Send one request; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if headers is None:
+            headers = JSON if method == "POST" else {}
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
-            connection.request(
-                method, path, data, dict(headers if headers is not None else JSON if method == "POST" else {})
-            )
+            connection.request(method, path, data, dict(headers))
             response = connection.getresponse()
-            return Answer(
-                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
-            )
+            received = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, received, response.read())
+
+    def enqueue(self, job_id: str, **fields: object) -> Answer:
+        return self.ask("POST", "/v1/jobs", {**JOB, "job_id": job_id, **fields})
+
+    def connect(self) -> socket.socket:
+        """Open a connection, which has sent nothing yet."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
 
     @contextmanager
     def events(self, job_id: str, **headers: str) -> Iterator[Iterator[tuple[str, str, str]]]:
@@ -114,23 +128,17 @@ def _parsed(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, str]
             fields = {}
 
 
-def service_of(
-    settings: Settings, directory: Path, *options: str, port: int | None = None, **environment: str
-) -> Service:
+def service_of(settings: Settings, folder: Path, *options: str, port: int | None = None, **environment: str) -> Service:
     """Return a service with these settings, not started."""
-    log = directory / f"serve-{secrets.token_hex(4)}.log"
+    log = folder / f"serve-{secrets.token_hex(4)}.log"
     return Service({**service_environment(settings), **environment}, log, options, port or free_port())
 
 
 @contextmanager
 def serving(
-    settings: Settings,
-    directory: Path,
-    *options: str,
-    port: int | None = None,
-    python: str = sys.executable,
+    settings: Settings, directory: Path, *options: str, port: int | None = None, python: str = sys.executable,
     **environment: str,
-) -> Iterator[Service]:
+) -> Iterator[Service]:  # fmt: skip
     """Run a service; it must exit with 0 on SIGTERM."""
     service = service_of(settings, directory, *options, port=port, **environment)
     service.python = python

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from web import serving
+from web import TOKEN, serving
 
 from worker.client import Client
 from worker.config.settings import Settings
 
 SEED = 20
-TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
 
 
 @contextmanager
@@ -42,9 +41,7 @@ def cancelling(redis_url: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("token", "phases"), [(None, "coverage,fuzzing,stateful"), (TOKEN, "fuzzing")], ids=["open", "token"]
 )
-def test_the_service_keeps_what_its_description_promises(
-    redis_url: str, tmp_path: Path, token: str | None, phases: str
-) -> None:
+def test_the_service_keeps_its_description(redis_url: str, tmp_path: Path, token: str | None, phases: str) -> None:
     """Every check of schemathesis, at a fixed seed: no failure, no error, no traceback in the log."""
     Redis.from_url(redis_url).flushall()
     header = [] if token is None else ["--header", f"Authorization: Bearer {token}"]

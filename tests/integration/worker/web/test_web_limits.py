@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from redis import Redis
 from services import wait_until
-from web import JSON, Service, serving
+from web import JOB, JSON, Service, serving
 from web_crowd import JOBS, MEMORY_BOUND, crowd, fill, most_resident
 
 from worker.config.settings import Settings
@@ -22,7 +22,6 @@ from worker.web.protocol import Limits, protocol_with
 from worker.web.streams.broadcaster import MAX_SUBSCRIPTIONS
 from worker.wire import EVENTS_KEPT
 
-JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
 POST = b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -33,24 +32,15 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-# --- pages from elsewhere
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://localhost:1"},  # another service of this machine
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"},
-        {"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("headers", [
+    {"origin": "https://evil.example"}, {"origin": "null"},
+    {"origin": "http://localhost:1"},  # another service of this machine
+    {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1"},
+], ids=str)  # fmt: skip
 def test_a_cross_site_request_changes_nothing(service: Service, redis_url: str, headers: dict[str, str]) -> None:
     """By `origin` and `sec-fetch-site`, also with a JSON body."""
-    service.ask("POST", "/v1/jobs", {**JOB, "job_id": "theirs"})
+    service.enqueue("theirs")
     for path, body in (("/v1/jobs", JOB), ("/v1/jobs/theirs/cancel", {})):
         refused = service.ask("POST", path, body, {**JSON, **headers})
         assert (refused.status, refused["reason"]) == (403, "cross_site")
@@ -79,15 +69,12 @@ def test_every_post_requires_json(service: Service) -> None:
     assert (refused.status, refused["reason"]) == (422, "invalid_config")
 
 
-# --- connections
-
-
 def test_an_incomplete_body_enqueues_nothing(service: Service, redis_url: str) -> None:
     """Also where the received part is whole JSON, shorter than `content-length`."""
     body = json.dumps(JOB).encode()
-    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
+    with closing(service.connect()) as connection:
         connection.sendall(POST + b"content-length: %d\r\n\r\n" % (len(body) + 1) + body)
-    assert service.ask("POST", "/v1/jobs", {**JOB, "job_id": "next"}).status == 201
+    assert service.enqueue("next").status == 201
     assert Redis.from_url(redis_url).lrange("rq:queue:preflight", 0, -1) == [b"next"]
     Redis.from_url(redis_url).flushall()
 
@@ -105,7 +92,7 @@ def test_slow_requests_are_closed(service: Service) -> None:
     with ExitStack() as stack:
         connections = {}
         for name, sent in started.items():
-            connections[name] = stack.enter_context(socket.create_connection(("127.0.0.1", service.port)))
+            connections[name] = stack.enter_context(service.connect())
             connections[name].sendall(sent)
             connections[name].setblocking(False)
         deadline = time.monotonic() + 90
@@ -131,10 +118,8 @@ def test_slow_requests_are_closed(service: Service) -> None:
 
 
 def test_invalid_http_is_refused_in_one_sentence(service: Service) -> None:
-    """With a `Problem`."""
-    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as connection:
-        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    with closing(service.connect()) as connection:
+        answer = whole_answer(connection, b"\x16\x03\x01 hello\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ") and b"application/json" in head
     assert json.loads(body)["reason"] == "malformed_request"
@@ -172,32 +157,32 @@ def listening(app: App, limits: Limits) -> Iterator[tuple[int, uvicorn.Server]]:
             thread.join(20)
 
 
-def _ask(port: int, path: str = "/") -> bytes:
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
-        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+def whole_answer(connection: socket.socket, request: bytes = b"") -> bytes:
+    """Send a request, and read until the other end closes the connection."""
+    connection.sendall(request)
+    return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 def test_a_new_connection_replaces_the_longest_idle_one() -> None:
     """Where all have a running request, a new one is refused."""
     with listening(_busy, Limits(connections=5)) as (port, server), ExitStack() as stack:
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(5)]
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+
+        idle = [connect() for _ in range(5)]
         wait_until(lambda: len(server.server_state.connections) == 5)
-        assert b"\r\nhere\r\n" in _ask(port)
+        request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        assert b"\r\nhere\r\n" in whole_answer(connect(), request)
         assert idle[0].recv(1) == b""
-        for connection in idle[1:]:
+        for connection in (*idle[1:], connect()):
             connection.sendall(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
-        last = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
-        last.sendall(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert last.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
-        with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as refused:
-            answer = b"".join(iter(lambda: refused.recv(1 << 16), b""))
-        assert answer.startswith(b"HTTP/1.1 503 ") and b"5 connections are open already" in answer
+        refusal = whole_answer(connect())
+        assert refusal.startswith(b"HTTP/1.1 503 ") and b"5 connections are open already" in refusal
 
 
 def test_a_client_that_does_not_read_is_dropped() -> None:
-    """After `send_s`."""
     with (
         listening(_busy, Limits(connections=5, send_s=0.5)) as (port, server),
         closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection,
@@ -207,26 +192,19 @@ def test_a_client_that_does_not_read_is_dropped() -> None:
         wait_until(lambda: len(server.server_state.connections) == 0)
 
 
-# --- viewers
-
-
 def test_the_number_of_watched_jobs_is_limited(service: Service, redis_url: str) -> None:
     """Their viewers come at once, more than may read from Redis at once; one more job gets 429."""
     redis = Redis.from_url(redis_url)
     for number in range(MAX_SUBSCRIPTIONS + 1):
         redis.hset(f"rq:job:together-{number}", "status", "queued")
     with ExitStack() as stack:
-        viewers = []
-        for number in range(MAX_SUBSCRIPTIONS):
-            viewers.append(stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=30)))
-            viewers[-1].sendall(f"GET /v1/jobs/together-{number}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        viewers = [stack.enter_context(service.connect()) for _ in range(MAX_SUBSCRIPTIONS)]
+        for number, viewer in enumerate(viewers):
+            viewer.sendall(f"GET /v1/jobs/together-{number}/events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         assert {viewer.recv(12) for viewer in viewers} == {b"HTTP/1.1 200"}
         refused = service.ask("GET", f"/v1/jobs/together-{MAX_SUBSCRIPTIONS}/events")
         assert (refused.status, refused["reason"]) == (429, "too_many_watched")
     redis.flushall()
-
-
-# --- memory
 
 
 @pytest.mark.slow
