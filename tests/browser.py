@@ -34,7 +34,6 @@ class Browser:
     every_view: bool
 
     def open(self, address: str) -> None:
-        """Load a page from scratch."""
         self.driver.get("about:blank")
         self.driver.get(address)
 
@@ -60,11 +59,9 @@ class Browser:
             time.sleep(0.1)  # each look has the browser lay out the page
 
     def click(self, css: str) -> None:
-        """Click on an element."""
         self.find(css).click()
 
     def ask(self, script: str, *arguments: object) -> object:
-        """Return the result of a script."""
         answer: object = self.driver.execute_script(script, *arguments)
         return answer
 
