@@ -43,31 +43,28 @@ OPTIONS = st.one_of(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--epochs", "0"], "epochs is 0, but must be at least 1"),
-        (["--epochs", "three"], "epochs is 'three', but must be a whole number"),
-        (["--epochs", "true"], "epochs is True, but must be a whole number"),
-        (["--dataset", "minst"], "did you mean 'mnist'"),
-        (["--model", "cmn"], "did you mean 'cnn'"),
-        (["--job-id", "../x"], "job_id is '../x'"),
-        (["--set", "epoch=3"], "did you mean 'epochs'"),
-        (["--set", "epochs"], "is not FIELD=VALUE"),
-        (["--set", "augmentation.rotate=3"], "did you mean 'rotate_degrees'"),
-        (["--set", "epochs.x=3"], "epochs is {'x': 3}, but must be a whole number"),
-        (["--calibration-samples", "0"], "calibration_samples is 0, but must be at least 1"),
-        (["--calibration-seconds", "0"], "calibration_seconds is 0, but must be more than 0"),
-        (["--calibration-seconds", "-3"], "calibration_seconds is -3, but must be more than 0"),
-        (["--calibration-seconds", "long"], "calibration_seconds is 'long', but must be a number"),
-        (["--knobs", "threads,precison"], "did you mean 'precision'"),
-        (["--knobs", "gpu"], "one of 'allocator', 'precision', 'threads'"),
-        (["--knobs", ""], "calibration_knobs.0 is ''"),
-        (["--knobs", "own"], "calibration_knobs.0 is 'own'"),
-        (["--file", "nothing.json"], "--file nothing.json cannot be read"),
-        (["--file", "/"], "--file / cannot be read (Is a directory)"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--epochs", "0"], "epochs is 0, but must be at least 1"),
+    (["--epochs", "three"], "epochs is 'three', but must be a whole number"),
+    (["--epochs", "true"], "epochs is True, but must be a whole number"),
+    (["--dataset", "minst"], "did you mean 'mnist'"),
+    (["--model", "cmn"], "did you mean 'cnn'"),
+    (["--job-id", "../x"], "job_id is '../x'"),
+    (["--set", "epoch=3"], "did you mean 'epochs'"),
+    (["--set", "epochs"], "is not FIELD=VALUE"),
+    (["--set", "augmentation.rotate=3"], "did you mean 'rotate_degrees'"),
+    (["--set", "epochs.x=3"], "epochs is {'x': 3}, but must be a whole number"),
+    (["--calibration-samples", "0"], "calibration_samples is 0, but must be at least 1"),
+    (["--calibration-seconds", "0"], "calibration_seconds is 0, but must be more than 0"),
+    (["--calibration-seconds", "-3"], "calibration_seconds is -3, but must be more than 0"),
+    (["--calibration-seconds", "long"], "calibration_seconds is 'long', but must be a number"),
+    (["--knobs", "threads,precison"], "did you mean 'precision'"),
+    (["--knobs", "gpu"], "one of 'allocator', 'precision', 'threads'"),
+    (["--knobs", ""], "calibration_knobs.0 is ''"),
+    (["--knobs", "own"], "calibration_knobs.0 is 'own'"),
+    (["--file", "nothing.json"], "--file nothing.json cannot be read"),
+    (["--file", "/"], "--file / cannot be read (Is a directory)"),
+])  # fmt: skip
 @pytest.mark.parametrize("command", ["train", "enqueue", "calibrate"])
 def test_invalid_job_options_exit_with_2(command: str, arguments: list[str], words: str) -> None:
     """One sentence on stderr for every command that takes a job; nothing is started and Redis is not asked."""
@@ -86,14 +83,11 @@ def test_any_option_value_is_rejected_in_one_sentence(command: str, options: lis
     assert_one_sentence(run(command, *options, "--set=no_such_field=1"), 2)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (HUGE, ""), (f'{{"epochs": {HUGE}}}', ""), (DEEP, "is not JSON"), ('{"a":' * 5_000, "is not JSON"),
-        ('"\\ud800"', "is not a JSON object"), ("\x00", "is not JSON"), ("{}" * 200_000, "has more than"),
-        ("{", "is not JSON"), ("[]", "is not a JSON object"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "words"), [
+    (HUGE, ""), (f'{{"epochs": {HUGE}}}', ""), (DEEP, "is not JSON"), ('{"a":' * 5_000, "is not JSON"),
+    ('"\\ud800"', "is not a JSON object"), ("\x00", "is not JSON"), ("{}" * 200_000, "has more than"),
+    ("{", "is not JSON"), ("[]", "is not a JSON object"),
+])  # fmt: skip
 def test_a_file_without_a_job_is_rejected_in_one_sentence(tmp_path: Path, content: str, words: str) -> None:
     """Numbers of thousands of digits, deep nesting, and more characters than a job may have, from file and stdin."""
     (tmp_path / "job.json").write_text(content)
@@ -102,7 +96,6 @@ def test_a_file_without_a_job_is_rejected_in_one_sentence(tmp_path: Path, conten
 
 
 def test_a_binary_file_is_rejected(tmp_path: Path) -> None:
-    """The message names the encoding."""
     (tmp_path / "job.json").write_bytes(b"\xff\xfe")
     error = assert_one_sentence(run("train", "--file", str(tmp_path / "job.json")), 2)
     assert "is not UTF-8 text; save it as UTF-8" in error
@@ -127,7 +120,6 @@ def test_a_malformed_job_id_is_rejected_before_redis_is_asked(command: str, job_
 
 @pytest.mark.parametrize("name", ["\udcff", "x" * 100_000, "\n"])
 def test_an_unknown_name_is_quoted_and_truncated(monkeypatch: pytest.MonkeyPatch, redis_url: str, name: str) -> None:
-    """In the quarantine and in the cache."""
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
     error = assert_one_sentence(run("quarantine", "drop", "--", name), 2)
     assert error.endswith(" is not in quarantine; nothing was dropped\n")
@@ -136,18 +128,15 @@ def test_an_unknown_name_is_quoted_and_truncated(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("arguments", [["jobs"], ["enqueue"], ["watch", "j"], ["cancel", "j"]])
 def test_an_absent_redis_exits_with_1(arguments: list[str]) -> None:
-    """One sentence without the password."""
     assert "hunter2" not in assert_one_sentence(run(*arguments), 1)
 
 
 def test_debug_raises_the_exception() -> None:
-    """Only with `--debug`."""
     assert type(run("--debug", "train", "--epochs", "0").exception).__name__ == "InvalidConfig"
     assert type(run("train", "--epochs", "0").exception).__name__ == "SystemExit"
 
 
 def test_help_lists_the_commands() -> None:
-    """Each command has a help text that fits into the list."""
     text = run("--help").stdout
     for name, command in main.commands.items():
         assert f"  {name}" in text

@@ -11,7 +11,6 @@ from training.errors import InvalidConfig
 from worker.broker import keys
 from worker.client import Client
 from worker.client.rq_job import AnyIdJob
-from worker.config.settings import Settings
 from worker.queue.untrusted_job import fetch_job
 from worker.wire import parse_job
 
@@ -19,26 +18,24 @@ IDS = ["a.b", "...", ".hidden", "a.json", "-", "_", "A-9.z_", "0", "x" * 64, "."
 
 
 @pytest.fixture
-def queue(settings: Settings) -> Queue:
-    """A producer's queue."""
-    connection = Redis.from_url(settings.redis_url)
-    return Queue(settings.queue, connection=connection, job_class=AnyIdJob, serializer=JSONSerializer)
+def queue(raw: Redis) -> Queue:
+    return Queue("preflight", connection=raw, job_class=AnyIdJob, serializer=JSONSerializer)
 
 
 def test_rq_refuses_a_dot(queue: Queue) -> None:
-    """`AnyIdJob` does not."""
     with pytest.raises(ValueError, match="must only contain letters, numbers, underscores and dashes"):
         Job.create("worker.jobs.train", id="a.b", connection=queue.connection)
     assert AnyIdJob.create("worker.jobs.train", id="a.b", connection=queue.connection).id == "a.b"
 
 
 @pytest.mark.parametrize("job_id", IDS)
-def test_a_job_is_enqueued_watched_and_cancelled(client: Client, queue: Queue, connection: Redis, job_id: str) -> None:
-    """Under its id, from the enqueueing to the end of its stream."""
+def test_a_job_is_enqueued_fetched_and_cancelled(client: Client, queue: Queue, connection: Redis, job_id: str) -> None:
     enqueued = client.enqueue(digits_job(job_id=job_id))
     assert (enqueued.job_id, enqueued.created, enqueued.waiting) == (job_id, True, False)
     assert not client.enqueue(digits_job(job_id=job_id)).created
-    assert queue.get_job_ids() == [job_id]
+    assert queue.get_job_ids() == [queue.get_jobs()[0].id] == [job_id]
+    job = fetch_job(job_id, queue.connection)
+    assert (job.id, parse_job(job.args[0]).job_id) == (job_id, job_id)
     assert [state.job_id for state in client.jobs()] == [job_id]
     assert client.status(job_id).status == "queued"
     assert client.cancel(job_id)
@@ -51,15 +48,6 @@ def test_a_job_is_enqueued_watched_and_cancelled(client: Client, queue: Queue, c
     assert not client.cancel(job_id)
 
 
-@pytest.mark.parametrize("job_id", IDS)
-def test_a_worker_fetches_a_job(client: Client, queue: Queue, job_id: str) -> None:
-    """Under the same id."""
-    client.enqueue(digits_job(job_id=job_id))
-    assert queue.get_jobs()[0].id == job_id
-    job = fetch_job(job_id, queue.connection)
-    assert (job.id, parse_job(job.args[0]).job_id) == (job_id, job_id)
-
-
 @pytest.mark.parametrize("job_id", [".", "..", "a/b", "a b", "", "x" * 65, "é", "a\n", "a:b"])
 def test_an_invalid_id_is_refused(job_id: str) -> None:
     """It would name another directory, or another key of RQ."""
@@ -68,7 +56,6 @@ def test_an_invalid_id_is_refused(job_id: str) -> None:
 
 
 def test_a_generated_id_is_stable(queue: Queue) -> None:
-    """Two jobs differ."""
     one, other = (AnyIdJob.create("worker.jobs.train", connection=queue.connection) for _ in range(2))
     assert one.id == one.id != other.id
     one.id = "mine"

@@ -36,42 +36,35 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert load().redis_url == "redis://own"
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
-    [
-        ("PREFLIGHT_CALIBRATION_SECONDS", "0", "PREFLIGHT_CALIBRATION_SECONDS is '0', but must be more than 0"),
-        ("PREFLIGHT_CALIBRATION_SECONDS", "soon", "PREFLIGHT_CALIBRATION_SECONDS is 'soon', but must be a number"),
-        ("PREFLIGHT_LOG_FORMAT", "xml", "PREFLIGHT_LOG_FORMAT is 'xml', but must be one of"),
-        ("PORT", "99999", "PORT is '99999', but must be at most 65535"),
-        ("REDIS_URL", "http://x", "REDIS_URL is 'http://x': must begin with redis://"),
-        ("REDIS_URL", "redis://[::1", "REDIS_URL is '***': is no URL; write redis://"),
-        ("REDIS_URL", "localhost:6379", "REDIS_URL is 'localhost:6379': must begin with redis://"),
-        ("PREFLIGHT_MAX_EPOCHS", "0", "PREFLIGHT_MAX_EPOCHS is '0', but must be"),
-        ("PREFLIGHT_MAX_SAMPLES", "many", "PREFLIGHT_MAX_SAMPLES is 'many', but must be"),
-        ("PREFLIGHT_ARTIFACT_URL", "models", "PREFLIGHT_ARTIFACT_URL is 'models': must be a URL such as s3://bucket"),
-        ("PREFLIGHT_ARTIFACT_URL", "s3://b/p?key=x", "PREFLIGHT_ARTIFACT_URL is '***': must be a URL such as s3://"),
-        ("PREFLIGHT_MLFLOW_URI", "http://[::1", "PREFLIGHT_MLFLOW_URI is '***': must be a URL such as s3://"),
-        ("PREFLIGHT_SIGNING_KEY", "hunter2", "PREFLIGHT_SIGNING_KEY is '***': must have at least 16 characters"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "words"), [
+    ("PREFLIGHT_CALIBRATION_SECONDS", "0", "PREFLIGHT_CALIBRATION_SECONDS is '0', but must be more than 0"),
+    ("PREFLIGHT_CALIBRATION_SECONDS", "soon", "PREFLIGHT_CALIBRATION_SECONDS is 'soon', but must be a number"),
+    ("PREFLIGHT_LOG_FORMAT", "xml", "PREFLIGHT_LOG_FORMAT is 'xml', but must be one of"),
+    ("PORT", "99999", "PORT is '99999', but must be at most 65535"),
+    ("REDIS_URL", "http://x", "REDIS_URL is 'http://x': must begin with redis://"),
+    ("REDIS_URL", "redis://[::1", "REDIS_URL is '***': is no URL; write redis://"),
+    ("REDIS_URL", "localhost:6379", "REDIS_URL is 'localhost:6379': must begin with redis://"),
+    ("PREFLIGHT_MAX_EPOCHS", "0", "PREFLIGHT_MAX_EPOCHS is '0', but must be"),
+    ("PREFLIGHT_MAX_SAMPLES", "many", "PREFLIGHT_MAX_SAMPLES is 'many', but must be"),
+    ("PREFLIGHT_ARTIFACT_URL", "models", "PREFLIGHT_ARTIFACT_URL is 'models': must be a URL such as s3://bucket"),
+    ("PREFLIGHT_ARTIFACT_URL", "s3://b/p?key=x", "PREFLIGHT_ARTIFACT_URL is '***': must be a URL such as s3://"),
+    ("PREFLIGHT_MLFLOW_URI", "http://[::1", "PREFLIGHT_MLFLOW_URI is '***': must be a URL such as s3://"),
+    ("PREFLIGHT_SIGNING_KEY", "hunter2", "PREFLIGHT_SIGNING_KEY is '***': must have at least 16 characters"),
+])  # fmt: skip
 def test_bad_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str) -> None:
-    """The sentence names the variable, its value and the bound."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(InvalidConfig) as caught:
         load()
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        *(("REDIS_URL", url) for url in (
-            "http://user:hunter2@x", "redis://:hunter2", "redis://:hunter2/x@host", "redis://:x#hunter2@host",
-            "redis://:hunter2?@host", "hunter2@host", "user:hunter2@host", "http://x?password=hunter2",
-        )),
-        ("PREFLIGHT_SIGNING_KEY", "hunter2"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("variable", "value"), [
+    *(("REDIS_URL", url) for url in (
+        "http://user:hunter2@x", "redis://:hunter2", "redis://:hunter2/x@host", "redis://:x#hunter2@host",
+        "redis://:hunter2?@host", "hunter2@host", "user:hunter2@host", "http://x?password=hunter2",
+    )),
+    ("PREFLIGHT_SIGNING_KEY", "hunter2"),
+])  # fmt: skip
 def test_no_secret_is_in_an_error(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     """Wherever the password is in the URL; a key that is too short may be a part of the real one."""
     monkeypatch.setenv(variable, value)
@@ -90,32 +83,23 @@ def test_directories_go_on_the_platforms_volume(monkeypatch: pytest.MonkeyPatch,
     assert settings.cache_dir == Path("/elsewhere")
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://user:secret@host:1/0", "redis://user:***@host:1/0"),
-        ("redis://:secret@host", "redis://:***@host"),
-        ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
-        ("unix:///tmp/s?password=secret", "unix:///tmp/s?password=***"),
-        ("redis://host", "redis://host"),
-        ("rediss://u:a@b@host:1 and redis://:c@host", "rediss://u:***@host:1 and redis://:***@host"),
-        ("redis://host:1/0 asked by a@b", "redis://host:1/0 asked by a@b"),
-        ("redis://host:1 asked by a@b", "redis://host:1 asked by a@b"),
-    ],
-)
+@pytest.mark.parametrize(("url", "shown"), [
+    ("redis://user:secret@host:1/0", "redis://user:***@host:1/0"),
+    ("redis://:secret@host", "redis://:***@host"),
+    ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
+    ("unix:///tmp/s?password=secret", "unix:///tmp/s?password=***"),
+    ("redis://host", "redis://host"),
+    ("rediss://u:a@b@host:1 and redis://:c@host", "rediss://u:***@host:1 and redis://:***@host"),
+    ("redis://host:1/0 asked by a@b", "redis://host:1/0 asked by a@b"),
+    ("redis://host:1 asked by a@b", "redis://host:1 asked by a@b"),
+])  # fmt: skip
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
-    """In every part of a URL that can have one."""
     assert redact_urls(url) == shown
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://user:p%40ss%2Fwd@host/0",
-        "rediss://host/0?db=1&password=p%40ss%2Fwd",
-        "unix:///tmp/s?password=p@ss/wd",
-    ],
-)
+@pytest.mark.parametrize("url", [
+    "redis://user:p%40ss%2Fwd@host/0", "rediss://host/0?db=1&password=p%40ss%2Fwd", "unix:///tmp/s?password=p@ss/wd",
+])  # fmt: skip
 def test_every_secret_is_redacted(url: str) -> None:
     """Passwords, decoded and encoded, and the signing key, also as Python and JSON literals."""
     key = 'a "key" of\nsixteen, ü'
@@ -128,7 +112,6 @@ def test_every_secret_is_redacted(url: str) -> None:
 
 
 def test_the_doctor_checks_every_directory_and_shows_no_secret(tmp_path: Path) -> None:
-    """Secrets of Redis and in paths."""
     key = "sixteen letters!"
     settings = load(
         redis_url=f"unix://user:hunter2@{tmp_path}/none.sock", signing_key=key, data_dir=tmp_path / "hunter2",
@@ -143,7 +126,6 @@ def test_the_doctor_checks_every_directory_and_shows_no_secret(tmp_path: Path) -
 
 
 def test_settings_do_not_show_the_key() -> None:
-    """Neither printed nor as JSON."""
     settings = load(signing_key="sixteen letters!")
     assert "sixteen" not in f"{settings!r} {settings.model_dump()} {settings.model_dump_json()}"
 
@@ -162,7 +144,6 @@ def test_children_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_service_environment_round_trips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`load` gives the same settings."""
     monkeypatch.setenv("PREFLIGHT_MAX_EPOCHS", "3")  # of this process, and not of the settings
     settings = load(
         redis_url="redis://h", queue="q", data_dir=tmp_path, log_level="debug", calibration_seconds=3.0,
@@ -202,28 +183,21 @@ def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ("url", "shown"),
     [("unix:///run/redis.sock", "unix://:***@/run/redis.sock"), ("rediss://:@host/1", "rediss://:***@host/1")],
 )
-def test_a_password_file_works_with_every_url(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, shown: str
-) -> None:
-    """A socket, TLS, without a user."""
+def test_a_password_file_fits_every_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, shown: str) -> None:
     (tmp_path / "password").write_text("secret")
     monkeypatch.setenv("REDIS_URL", url)
     monkeypatch.setenv("REDIS_PASSWORD_FILE", str(tmp_path / "password"))
     assert load().safe_redis_url == shown
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "cannot be read (No such file or directory)"),
-        (b"", "must hold one line"),
-        (b"two\nlines of a secret", "must hold one line"),
-        (b"x" * 5000, "must hold one line"),
-        (b"\xff\xfe", "cannot be read (it is not UTF-8 text)"),
-        (b"too short", "must have at least 16 characters"),
-    ],
-    ids=["missing", "empty", "two lines", "too large", "not UTF-8", "short"],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "cannot be read (No such file or directory)"),
+    (b"", "must hold one line"),
+    (b"two\nlines of a secret", "must hold one line"),
+    (b"x" * 5000, "must hold one line"),
+    (b"\xff\xfe", "cannot be read (it is not UTF-8 text)"),
+    (b"too short", "must have at least 16 characters"),
+], ids=["missing", "empty", "two lines", "too large", "not UTF-8", "short"])  # fmt: skip
 def test_a_bad_secret_file_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, words: str
 ) -> None:
@@ -238,14 +212,11 @@ def test_a_bad_secret_file_is_named(
     assert "too short" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "file"),
-    [
-        ("REDIS_URL", "redis://:hunter2@host", "REDIS_PASSWORD_FILE"),
-        ("PREFLIGHT_API_TOKEN", "a token that is long", "PREFLIGHT_API_TOKEN_FILE"),
-        ("PREFLIGHT_SIGNING_KEY", "sixteen letters!", "PREFLIGHT_SIGNING_KEY_FILE"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "file"), [
+    ("REDIS_URL", "redis://:hunter2@host", "REDIS_PASSWORD_FILE"),
+    ("PREFLIGHT_API_TOKEN", "a token that is long", "PREFLIGHT_API_TOKEN_FILE"),
+    ("PREFLIGHT_SIGNING_KEY", "sixteen letters!", "PREFLIGHT_SIGNING_KEY_FILE"),
+])  # fmt: skip
 def test_a_secret_and_its_file_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, file: str
 ) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,21 +47,13 @@ def test_open_paths_keeps_existing_files(roots: Settings) -> None:
     assert sorted(path.name for path in first.attempt.iterdir()) == ["checkpoint"]
 
 
-LEVELS: dict[str, Callable[[Settings], Path]] = {
-    "all jobs": lambda roots: roots.state_dir / "jobs",
-    "job": lambda roots: roots.state_dir / "jobs" / "j",
-    "attempt": lambda roots: roots.state_dir / "jobs" / "j" / "1",
-    "staging": lambda roots: roots.artifact_dir / STAGING,
-    "staged job": lambda roots: roots.artifact_dir / STAGING / "j",
-    "staged attempt": lambda roots: roots.artifact_dir / STAGING / "j" / "1",
-    "artifact": lambda roots: roots.artifact_dir / "j",
-}
-
-
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [
+    "state/jobs", "state/jobs/j", "state/jobs/j/1", "artifacts/j", f"artifacts/{STAGING}", f"artifacts/{STAGING}/j",
+    f"artifacts/{STAGING}/j/1",
+])  # fmt: skip
 @pytest.mark.parametrize("dangling", [False, True])
 def test_symbolic_links_are_refused_at_every_level(roots: Settings, tmp_path: Path, level: str, dangling: bool) -> None:
-    elsewhere, link = tmp_path / "elsewhere", LEVELS[level](roots)
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / level
     if not dangling:
         elsewhere.mkdir()
     link.parent.mkdir(parents=True)
@@ -105,7 +97,6 @@ VARIABLES = {"state": "PREFLIGHT_STATE_DIR", "artifacts": "PREFLIGHT_ARTIFACT_DI
 
 
 def refusal(directory: Path) -> str:
-    """Return the message of the refusal."""
     with pytest.raises(ArtifactError) as caught:
         open_paths(settings_in(directory), "j", 1)
     assert "\n" not in caught.value.message
@@ -194,14 +185,8 @@ def test_next_attempt_follows_the_highest_directory(roots: Settings) -> None:
         (roots.state_dir / "jobs" / "j" / name).mkdir()
     assert attempts(roots.state_dir / "jobs" / "j") == [1, 2, 10]
     assert next_attempt(roots, "j") == 11
-    assert next_attempt(roots, "k") == 1
-
-
-def test_next_attempt_is_1_where_the_directory_is_unreadable(roots: Settings) -> None:
-    """`open_paths` reports it."""
-    (roots.state_dir / "jobs").mkdir(parents=True)
-    (roots.state_dir / "jobs" / "j").write_text("a file")
-    assert next_attempt(roots, "j") == 1
+    (roots.state_dir / "jobs" / "k").write_text("a file")  # which `open_paths` reports
+    assert next_attempt(roots, "k") == next_attempt(roots, "l") == 1
 
 
 def test_next_attempt_follows_that_of_the_published_model(roots: Settings) -> None:

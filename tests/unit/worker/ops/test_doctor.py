@@ -24,7 +24,6 @@ def test_an_absent_redis_fails() -> None:
 
 
 def test_the_exit_code_is_0_where_no_check_fails(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
-    """With a Redis."""
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
     result = run("doctor")
     assert result.exit_code == 0, result.stdout
@@ -39,7 +38,6 @@ def test_missing_bytecode_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_directory_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Artifacts below a regular file."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("PREFLIGHT_ARTIFACT_DIR", str(tmp_path / "file" / "artifacts"))
     assert "fail  artifact_dir" in run("doctor").stdout

@@ -11,20 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from worker.config.settings import Settings, load
+from worker.config.settings import load
 from worker.ops.health import HEARTBEAT_TIMEOUT, Unhealthy, check_health
 from worker.queue.worker_lock import DIRECTORY, WorkerLock
 
 HOST = socket.gethostname()
 
 
-def settings_of(state_dir: Path, port: int) -> Settings:
-    return load(state_dir=state_dir, port=port)
-
-
 @pytest.fixture
 def free_port() -> int:
-    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
@@ -53,7 +48,7 @@ def test_a_worker_with_heartbeats_is_healthy(tmp_path: Path, free_port: int) -> 
         long_ago = time.time() - 2 * HEARTBEAT_TIMEOUT
         os.utime(tmp_path / DIRECTORY / f"{HOST}.1.abc", (long_ago, long_ago))
         presence.touch()
-        assert f"worker {HOST}.1.abc is alive" in check_health(settings_of(tmp_path, free_port))
+        assert f"worker {HOST}.1.abc is alive" in check_health(load(state_dir=tmp_path, port=free_port))
 
 
 @pytest.mark.parametrize("web", [200], indirect=True)
@@ -65,25 +60,21 @@ def test_a_worker_without_heartbeats_is_unhealthy(tmp_path: Path, web: int) -> N
         with pytest.raises(
             Unhealthy, match=rf"heartbeat of worker {HOST}.1.abc was 60 s ago, but must be at most 30 s ago; restart"
         ):
-            check_health(settings_of(tmp_path, web))
+            check_health(load(state_dir=tmp_path, port=web))
         with WorkerLock(tmp_path, f"{HOST}.2.def"):
-            assert f"{HOST}.2.def" in check_health(settings_of(tmp_path, web))
+            assert f"{HOST}.2.def" in check_health(load(state_dir=tmp_path, port=web))
 
 
 def test_workers_of_other_hosts_are_ignored(tmp_path: Path, free_port: int) -> None:
     """Containers may share a volume."""
     with WorkerLock(tmp_path, f"not-{HOST}.1.abc"), pytest.raises(Unhealthy, match="no worker of this host"):
-        check_health(settings_of(tmp_path, free_port))
+        check_health(load(state_dir=tmp_path, port=free_port))
 
 
-@pytest.mark.parametrize(
-    ("web", "outcome"),
-    [(200, nullcontext()), (500, pytest.raises(Unhealthy, match=r"port \d+ answers 500"))],
-    indirect=["web"],
-)
-def test_a_web_service_is_healthy_if_it_answers_200(
-    tmp_path: Path, web: int, outcome: AbstractContextManager[object]
-) -> None:
+@pytest.mark.parametrize(("web", "outcome"), [
+    (200, nullcontext()), (500, pytest.raises(Unhealthy, match=r"port \d+ answers 500")),
+], indirect=["web"])  # fmt: skip
+def test_the_web_service_is_healthy_at_200(tmp_path: Path, web: int, outcome: AbstractContextManager[object]) -> None:
     """It has no lock, only its port."""
     with outcome:
-        assert check_health(settings_of(tmp_path, web)) == f"the web service on port {web} answers"
+        assert check_health(load(state_dir=tmp_path, port=web)) == f"the web service on port {web} answers"

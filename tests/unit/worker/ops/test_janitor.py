@@ -2,15 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from services import wait_until
+from services import StartProgram, wait_until
 
 from training.system.locks import REMOVED
 from worker.config.settings import Settings
@@ -33,7 +30,6 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def sweep(settings: Settings) -> None:
-    """Run one sweep."""
     janitor = Janitor(settings)
     while janitor.due():
         janitor.step()
@@ -58,9 +54,6 @@ def make_dead_job(settings: Settings, job_id: str) -> Path:
 
 def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-
-
-# --- leftovers of dead processes
 
 
 def test_old_checkpoints_are_deleted(settings: Settings) -> None:
@@ -144,9 +137,6 @@ def test_odd_entries_are_skipped_and_links_not_followed(settings: Settings, tmp_
     assert (young / "file").exists()
 
 
-# --- files of live processes
-
-
 ATTEMPT = """
 import sys, time
 from pathlib import Path
@@ -199,29 +189,6 @@ def announce_and_download(*arguments):
 idx_dataset.download = announce_and_download
 MNIST.load(Path(sys.argv[1]), download=True)
 """
-Start = Callable[..., psutil.Process]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Start a program and wait until it is ready; kill it after the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(program: str, *arguments: Path) -> psutil.Process:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return psutil.Process(process.pid)
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 def kill(process: psutil.Process) -> None:
@@ -230,10 +197,10 @@ def kill(process: psutil.Process) -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["running", "frozen"])
-def test_directories_of_a_live_process_stay(tmp_path: Path, start: Start, frozen: bool) -> None:
+def test_directories_of_a_live_process_stay(tmp_path: Path, start_program: StartProgram, frozen: bool) -> None:
     """Running or frozen, with the shortest `state_ttl` and old files; they are deleted after SIGKILL."""
     settings = settings_in(tmp_path, state_ttl=60)
-    other = start(ATTEMPT, settings.state_dir, settings.artifact_dir)
+    other = start_program(ATTEMPT, settings.state_dir, settings.artifact_dir)
     if frozen:
         other.send_signal(signal.SIGSTOP)
     roots = settings.state_dir / "jobs", settings.artifact_dir / STAGING
@@ -248,30 +215,27 @@ def test_directories_of_a_live_process_stay(tmp_path: Path, start: Start, frozen
     assert [names(root) for root in roots] == [set(), set()]
 
 
-def test_staged_models_are_locked_where_only_artifacts_are_shared(tmp_path: Path, start: Start) -> None:
+def test_staged_models_are_locked_where_only_artifacts_are_shared(tmp_path: Path, start_program: StartProgram) -> None:
     """The other worker has its checkpoints on another disk."""
     settings = settings_in(tmp_path)
-    start(ATTEMPT, tmp_path / "another disk", settings.artifact_dir)
+    start_program(ATTEMPT, tmp_path / "another disk", settings.artifact_dir)
     age(settings.artifact_dir, 1000 * DAY)
     sweep(settings)
     assert (settings.artifact_dir / STAGING / "job" / "1" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    ("program", "arguments", "folder", "begins"),
-    [
-        (WRITER, ["cache_dir/plans/x.json"], "cache_dir/plans", ".x.json."),
-        (WRITER, ["state_dir/workers/x"], "state_dir/workers", ".x."),
-        (STORE, ["data_dir", "cache_dir"], "cache_dir/datasets", ".digits.safetensors."),
-        (DOWNLOAD, ["data_dir"], "data_dir", ".mnist-"),
-    ],
-    ids=["plan", "worker lock", "data set", "download"],
-)
+@pytest.mark.parametrize(("program", "arguments", "folder", "begins"), [
+    (WRITER, ["cache_dir/plans/x.json"], "cache_dir/plans", ".x.json."),
+    (WRITER, ["state_dir/workers/x"], "state_dir/workers", ".x."),
+    (STORE, ["data_dir", "cache_dir"], "cache_dir/datasets", ".digits.safetensors."),
+    (DOWNLOAD, ["data_dir"], "data_dir", ".mnist-"),
+], ids=["plan", "worker lock", "data set", "download"])  # fmt: skip
 def test_partial_files_go_when_their_writer_is_dead(
-    settings: Settings, tmp_path: Path, start: Start, program: str, arguments: list[str], folder: str, begins: str
-) -> None:
+    settings: Settings, tmp_path: Path, start_program: StartProgram, program: str, arguments: list[str], folder: str,
+    begins: str,
+) -> None:  # fmt: skip
     """And when they are old enough."""
-    writer = start(program, *(tmp_path / argument for argument in arguments))
+    writer = start_program(program, *(tmp_path / argument for argument in arguments))
     (tmp_path / folder / "finished").write_text("x")
     age(tmp_path / folder, 1000 * DAY)
     sweep(settings)

@@ -1,17 +1,16 @@
 """The worker lock: held as long as the worker or its supervisor lives."""
 
 import fcntl
-import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
-from services import wait_until
+from services import StartProgram, wait_until
 
 from worker.queue.worker_lock import DIRECTORY, WorkerLock
 
@@ -23,37 +22,15 @@ from worker.queue.worker_lock import WorkerLock
 with WorkerLock(Path(sys.argv[1]), sys.argv[2]):
     if sys.argv[3] == "with supervisor" and os.fork() == 0:
         time.sleep(600)
-    print("present", flush=True)
+    print("ready", flush=True)
     time.sleep(600)
 """
-Start = Callable[..., psutil.Process]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts processes that hold a worker's lock."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(name: str, kind: str = "alone") -> psutil.Process:
-        process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(tmp_path), name, kind],
-            stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "present\n"
-        return psutil.Process(process.pid)
-
-    yield start
-    for process in started:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-        finally:
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+def start(tmp_path: Path, start_program: StartProgram) -> Callable[..., psutil.Process]:
+    """Start a process that holds a worker's lock."""
+    return lambda name, kind="alone": start_program(WORKER, tmp_path, name, kind)
 
 
 def locks(state_dir: Path) -> set[str]:
@@ -65,7 +42,7 @@ def kill(process: psutil.Process) -> None:
     wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_killed_worker_is_found_dead_once(tmp_path: Path, start: Start) -> None:
+def test_a_killed_worker_is_found_dead_once(tmp_path: Path, start: Callable[..., psutil.Process]) -> None:
     worker = start("worker")
     with WorkerLock(tmp_path, "me") as me:
         assert me.remove_dead() == frozenset()
@@ -75,7 +52,7 @@ def test_a_killed_worker_is_found_dead_once(tmp_path: Path, start: Start) -> Non
         assert locks(tmp_path) == {"me"}
 
 
-def test_a_worker_is_dead_when_its_supervisor_is_dead_too(tmp_path: Path, start: Start) -> None:
+def test_a_worker_is_dead_when_its_supervisor_is_dead_too(tmp_path: Path, start: Callable[..., psutil.Process]) -> None:
     worker = start("worker", "with supervisor")
     (supervisor,) = worker.children()
     with WorkerLock(tmp_path, "me") as me:
@@ -118,11 +95,8 @@ def test_concurrent_starts_find_each_dead_worker_once(tmp_path: Path) -> None:
                 assert name in locks(directory)
                 barrier.wait()
 
-        threads = [threading.Thread(target=look, args=(f"alive-{number}",)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(look, [f"alive-{number}" for number in range(8)]))
         assert sorted(found) == sorted(dead)
 
 

@@ -48,11 +48,11 @@ def test_the_page_is_small_and_names_its_parts() -> None:
 
 def test_the_page_has_the_statuses_of_the_service() -> None:
     """Its badges are those of `Status`, and it derives a status from the same events."""
-    badges = re.search(r"const ICONS = \{(.*?)\n\};", (PAGE / "lib" / "components.js").read_text(), re.DOTALL)
-    by_event = re.search(r"const STATUS_BY_EVENT = \{(.*?)\n\};", (PAGE / "views" / "job.js").read_text(), re.DOTALL)
-    assert badges is not None and by_event is not None
-    assert {*re.findall(r"^  (\w+):", badges[1], re.MULTILINE), "unknown"} == set(get_args(Status))
-    assert dict(re.findall(r'(\w+): "(\w+)"', by_event[1])) == STATUS_BY_EVENT
+    page = "".join(path.read_text() for path in OWN if path.suffix == ".js")
+    (badges,) = re.findall(r"const ICONS = \{(.*?)\n\};", page, re.DOTALL)
+    (by_event,) = re.findall(r'\{([^{}]*training_done: "finished"[^{}]*)\}', page)
+    assert {*re.findall(r"^  (\w+):", badges, re.MULTILINE), "unknown"} == set(get_args(Status))
+    assert dict(re.findall(r'(\w+): "(\w+)"', by_event)) == STATUS_BY_EVENT
 
 
 def test_a_file_is_sent_compressed_and_only_once() -> None:
@@ -69,6 +69,5 @@ def test_a_file_is_sent_compressed_and_only_once() -> None:
 
 
 def asked(**headers: str) -> Request:
-    """Return a request with these headers."""
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return Request({"type": "http", "headers": raw})

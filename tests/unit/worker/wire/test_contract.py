@@ -104,7 +104,6 @@ def test_a_record_is_decoded_by_its_schema_alone(path: Path, published: Registry
 
 
 def test_every_field_has_an_example() -> None:
-    """Every field of every event and model occurs in an example."""
     shown: dict[str, set[str]] = {}
     for path in EVENTS:
         record = PAIR.validate_json(path.read_text())["record"]
@@ -132,7 +131,6 @@ def test_the_published_documents_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
 def test_every_reference_leads_somewhere(path: Path, published: Registry[JsonValue]) -> None:
-    """Within a file and between files."""
     resolver = published.resolver(path.name)
     for reference in set(re.findall(r'"\$ref": "([^"]+)"', path.read_text())):
         assert resolver.lookup(reference).contents, reference

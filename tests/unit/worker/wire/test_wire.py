@@ -1,8 +1,6 @@
 """The contract: accepted and refused jobs, error messages, events and schemas."""
 
 import json
-import re
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -14,22 +12,10 @@ from calibration.result import Knob as TrialKnob
 from training.config.spec import DEFAULTS, TrainSpec
 from training.errors import InvalidConfig
 from worker.jobs.stages.payloads import PLAN_FIELDS
-from worker.wire import (
-    MAX_JOB_BYTES,
-    STATUS_BY_EVENT,
-    TERMINAL_EVENTS,
-    Event,
-    Knob,
-    PlanFields,
-    Status,
-    TrainJob,
-    is_job_id,
-    parse_job,
-)
+from worker.wire import MAX_JOB_BYTES, TERMINAL_EVENTS, Event, Knob, PlanFields, TrainJob, is_job_id, parse_job
 from worker.wire.json_schema import schemas
 
 LEAST: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
-ROOT = Path(__file__).parents[4]
 
 
 def refusal(**fields: JsonValue) -> InvalidConfig:
@@ -60,45 +46,41 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     assert (type(job.epochs), type(job.seed)) == (int, int)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("epochs", 0, "epochs is 0, but must be at least 1"),
-        ("epochs", -1, "epochs is -1, but must be at least 1"),
-        ("epochs", 1.5, "epochs is 1.5, but must be a whole number at least 1 and at most 10000"),
-        ("epochs", 1e9, "epochs is 1000000000, but must be at most 10000"),
-        ("epochs", 1e300, "epochs is 1e+300, but must be a whole number at least 1 and at most 10000"),
-        ("epochs", 10**9, "epochs is 1000000000, but must be at most 10000"),
-        ("epochs", float("nan"), "epochs is nan, but must be a whole number at least 1 and at most 10000"),
-        ("epochs", "3", "epochs is '3', but must be a whole number at least 1 and at most 10000"),
-        ("epochs", True, "epochs is True, but must be a whole number at least 1 and at most 10000"),
-        ("batch_size", 0, "batch_size is 0, but must be at least 1"),
-        ("batch_size", 10**9, "batch_size is 1000000000, but must be at most 65536"),
-        ("epoch", 3, "'epoch' is not a field (did you mean 'epochs'?); remove it or correct its name"),
-        ("type", "preflight.train.v2", "type is 'preflight.train.v2', but this version reads 'preflight.train.v1'"),
-        ("dataset", "minst", "dataset 'minst' is not known (did you mean 'mnist'?); use one of"),
-        ("model", "resnet81", "model 'resnet81' is not known (did you mean 'resnet18'?); use one of"),
-        ("model", "os:system", "model is 'os:system', but must be text that matches"),
-        ("learning_rate", float("inf"), "learning_rate is inf, but must be a finite number more than 0"),
-        ("optimizer", "lion", "optimizer is 'lion', but must be one of 'adamw', 'sgd' or 'muon'"),
-        ("augmentation", {"rotate": 3}, "'rotate' is not a field (did you mean 'rotate_degrees'?)"),
-        ("augmentation", 3, "augmentation is 3, but must be an object"),
-        ("plan", {"threads": 0}, "plan.threads is 0, but must be at least 1"),
-        ("plan", {"treads": 1}, "'treads' is not a field (did you mean 'threads'?)"),
-        ("plan", {"threads": "2"}, "plan.threads is '2', but must be a whole number at least 1 and at most 1024"),
-        ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
-        ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
-        ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
-        ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
-        ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
-         "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'affinity', 'interop' or "
-         "'compile' (did you mean 'precision'?)"),
-        ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
-        ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value", "words"), [
+    ("epochs", 0, "epochs is 0, but must be at least 1"),
+    ("epochs", -1, "epochs is -1, but must be at least 1"),
+    ("epochs", 1.5, "epochs is 1.5, but must be a whole number at least 1 and at most 10000"),
+    ("epochs", 1e9, "epochs is 1000000000, but must be at most 10000"),
+    ("epochs", 1e300, "epochs is 1e+300, but must be a whole number at least 1 and at most 10000"),
+    ("epochs", 10**9, "epochs is 1000000000, but must be at most 10000"),
+    ("epochs", float("nan"), "epochs is nan, but must be a whole number at least 1 and at most 10000"),
+    ("epochs", "3", "epochs is '3', but must be a whole number at least 1 and at most 10000"),
+    ("epochs", True, "epochs is True, but must be a whole number at least 1 and at most 10000"),
+    ("batch_size", 0, "batch_size is 0, but must be at least 1"),
+    ("batch_size", 10**9, "batch_size is 1000000000, but must be at most 65536"),
+    ("epoch", 3, "'epoch' is not a field (did you mean 'epochs'?); remove it or correct its name"),
+    ("type", "preflight.train.v2", "type is 'preflight.train.v2', but this version reads 'preflight.train.v1'"),
+    ("dataset", "minst", "dataset 'minst' is not known (did you mean 'mnist'?); use one of"),
+    ("model", "resnet81", "model 'resnet81' is not known (did you mean 'resnet18'?); use one of"),
+    ("model", "os:system", "model is 'os:system', but must be text that matches"),
+    ("learning_rate", float("inf"), "learning_rate is inf, but must be a finite number more than 0"),
+    ("optimizer", "lion", "optimizer is 'lion', but must be one of 'adamw', 'sgd' or 'muon'"),
+    ("augmentation", {"rotate": 3}, "'rotate' is not a field (did you mean 'rotate_degrees'?)"),
+    ("augmentation", 3, "augmentation is 3, but must be an object"),
+    ("plan", {"threads": 0}, "plan.threads is 0, but must be at least 1"),
+    ("plan", {"treads": 1}, "'treads' is not a field (did you mean 'threads'?)"),
+    ("plan", {"threads": "2"}, "plan.threads is '2', but must be a whole number at least 1 and at most 1024"),
+    ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
+    ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
+    ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
+    ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
+    ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
+     "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'affinity', 'interop' or "
+     "'compile' (did you mean 'precision'?)"),
+    ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
+    ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
+])  # fmt: skip
 def test_bad_values_are_named_with_their_bound(field: str, value: JsonValue, words: str) -> None:
-    """Each refusal is one sentence that names the field, the value and the bound."""
     error = refusal(**{field: value})
     assert words in error.message
     assert "\n" not in error.message
@@ -115,29 +97,24 @@ def test_invalid_job_ids_are_refused(job_id: str) -> None:
     assert not is_job_id(job_id)
 
 
-def test_a_payload_that_is_not_an_object_is_refused() -> None:
-    """A list, a string, null and a number."""
-    payloads: list[JsonValue] = [[], "train", None, 3]
-    for payload in payloads:
-        with pytest.raises(InvalidConfig, match="must be an object"):
-            parse_job(payload)
+@pytest.mark.parametrize("payload", [[], "train", None, 3])
+def test_a_payload_that_is_not_an_object_is_refused(payload: JsonValue) -> None:
+    with pytest.raises(InvalidConfig, match="must be an object"):
+        parse_job(payload)
 
 
 def test_a_payload_over_64_kib_is_refused_before_validation() -> None:
-    """The size is named, with its bound."""
     error = refusal(job_id="a" * MAX_JOB_BYTES)
     assert str(MAX_JOB_BYTES) in error.message
     assert error.field is None
 
 
 def test_several_findings_are_counted() -> None:
-    """The message has the first and the number of the others."""
     assert refusal(epochs=0, batch_size=0).message.endswith("(and 1 more)")
 
 
 @given(st.dictionaries(st.sampled_from([*TrainJob.model_fields, "x"]), st.from_type(float) | st.text() | st.none()))
 def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) -> None:
-    """Every payload gives a job or `InvalidConfig` in one sentence."""
     try:
         job = parse_job({**LEAST, **fields})
     except InvalidConfig as error:
@@ -146,24 +123,10 @@ def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) 
         assert job.spec().dataset == job.dataset
 
 
-def test_a_job_may_name_every_knob_of_a_trial() -> None:
-    """`own`, the user's plan, changes no knob."""
+def test_the_wire_names_every_knob_and_plan_field_of_a_trial() -> None:
+    """`own`, the user's plan, changes no knob; `PlanFields` has the fields that the pipeline publishes."""
     assert {*get_args(Knob), "own"} == {*get_args(TrialKnob)}
-
-
-def test_events_show_every_plan_field_of_a_trial() -> None:
-    """`PlanFields` has the fields that the pipeline publishes."""
     assert set(PlanFields.model_fields) - set(Event.model_fields) == set(PLAN_FIELDS)
-
-
-def test_the_page_has_the_same_statuses() -> None:
-    """Its status map and its icons are of the contract's statuses."""
-    files = sorted((ROOT / "worker" / "web" / "page").rglob("*.js"))
-    page = "".join(path.read_text() for path in files if "uPlot" not in path.name)
-    (status_map,) = re.findall(r'{([^{}]*training_done: "finished"[^{}]*)}', page)
-    assert dict(re.findall(r'(\w+): "(\w+)"', status_map)) == STATUS_BY_EVENT
-    (icons,) = re.findall(r"const ICONS = {(.*?)\n};", page, re.DOTALL)
-    assert {*re.findall(r"^  (\w+):", icons, re.MULTILINE), "unknown"} == {*get_args(Status)}
 
 
 def test_an_attempt_ends_with_a_terminal_event() -> None:

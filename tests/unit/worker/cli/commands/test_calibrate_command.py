@@ -46,8 +46,9 @@ def cache(command_environment: None) -> PlanCache:  # noqa: ARG001 - it sets the
 
 
 @pytest.mark.usefixtures("cache")
-def test_json_is_one_object_with_everything() -> None:
-    """On a hit it has the cached trials."""
+def test_json_is_one_object_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a hit it has the cached trials, and the event `calibration_winner` of the log the cached prediction."""
+    monkeypatch.setenv("PREFLIGHT_LOG_FORMAT", "json")
     result = run(*CALIBRATE, "--json")
     assert result.exit_code == 0, result.stderr
     (line,) = result.stdout.splitlines()
@@ -61,13 +62,7 @@ def test_json_is_one_object_with_everything() -> None:
     assert (found["trials"][1]["knob"], found["trials"][1]["low"]) == ("allocator", 1.55)
     assert found["confirmation"]["proven"] is True
     assert 0 <= found["cache_age_s"] < 60
-
-
-@pytest.mark.usefixtures("cache")
-def test_the_log_has_the_cached_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event `calibration_winner` has interval, confidence and memory of the cached result."""
-    monkeypatch.setenv("PREFLIGHT_LOG_FORMAT", "json")
-    records = [json.loads(line) for line in run(*CALIBRATE, "--json").stderr.splitlines()]
+    records = [json.loads(line) for line in result.stderr.splitlines()]
     (winner,) = [record for record in records if record["message"] == "calibration_winner"]
     expected = {"cache": "hit", "confidence": "high", "ratio": 2.02, "max_feasible": 128, "predicted_low_s": 4.1}
     assert winner | expected == winner
@@ -77,9 +72,7 @@ def test_a_trial_becomes_an_event() -> None:
     """Fields of a trial that the wire format does not have are left out."""
     spec = parse_job(JOB).spec()
     head = {"type": "calibration_trial", "seq": 1, "job_id": "j", "attempt": 1, "ts": 1.0}
-    events = [
-        EVENT.validate_python({**head, **trial_payload(spec, TRIAL.dump_python(trial))}) for trial in FINDING.trials
-    ]
+    events = [EVENT.validate_python({**head, **trial_payload(spec, TRIAL.dump_python(one))}) for one in FINDING.trials]
     own, won, *_, skipped = events
     assert isinstance(own, CalibrationTrial)
     assert (own.won, own.verdict, own.samples_per_s) == (False, "own", spec.batch_size / 0.02)
@@ -113,7 +106,6 @@ def test_explain_prints_everything() -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_the_short_text_has_trials_plan_and_prediction() -> None:
-    """The default output."""
     text = run(*CALIBRATE).stdout
     assert "won        5.38 s/epoch  1.60x  2 threads float32 contiguous tuned malloc micro-batch 128" in text
     assert "plan       2 threads bfloat16 channels_last tuned malloc micro-batch 128" in text
@@ -133,7 +125,6 @@ def test_without_a_measurement_there_is_still_a_plan(form: str | None) -> None:
 
 
 def test_a_result_without_memory_and_confirmation_is_explained(cache: PlanCache) -> None:
-    """Both are null in JSON."""
     (entry,) = cache.entries()
     path = entry.path
     kept = json.loads(path.read_text())
@@ -146,15 +137,12 @@ def test_a_result_without_memory_and_confirmation_is_explained(cache: PlanCache)
     assert json.loads(run(*CALIBRATE, "--json").stdout)["max_feasible"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--report", "nowhere/page.html"], "--report nowhere/page.html cannot be written"),
-        (["--report", "x" * 300], "cannot be written"),
-        (["--report", "."], "--report . cannot be written"),
-        (["--report", "page.html", "--no-calibrate"], "calibration is off"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--report", "nowhere/page.html"], "--report nowhere/page.html cannot be written"),
+    (["--report", "x" * 300], "cannot be written"),
+    (["--report", "."], "--report . cannot be written"),
+    (["--report", "page.html", "--no-calibrate"], "calibration is off"),
+])  # fmt: skip
 def test_an_impossible_report_exits_with_2(arguments: list[str], words: str) -> None:
     """Before anything is measured."""
     assert words in assert_one_sentence(run("calibrate", *arguments), 2)
@@ -199,7 +187,6 @@ def test_the_list_shows_the_entries(cache: PlanCache) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_the_list_as_json() -> None:
-    """One object per line with the whole key."""
     (load().cache_dir / "plans" / "feedbeef.json").write_text("{")
     kept, damaged = map(json.loads, run("cache", "list", "--json").stdout.splitlines())
     assert (kept["dataset"], kept["model"], kept["predicted_epoch_s"]) == ("digits", "cnn", 4.3)
@@ -209,7 +196,6 @@ def test_the_list_as_json() -> None:
 
 
 def test_an_expired_entry_is_listed_as_such(cache: PlanCache) -> None:
-    """It is not used any more."""
     (entry,) = cache.entries()
     old = {**json.loads(entry.path.read_text()), "created": time.time() - 8 * 86_400}
     entry.path.write_text(json.dumps(old))
@@ -219,7 +205,6 @@ def test_an_expired_entry_is_listed_as_such(cache: PlanCache) -> None:
 
 
 def test_an_empty_cache_is_no_error() -> None:
-    """It lists and clears nothing."""
     assert run("cache", "list").stdout == "no plans\n"
     assert run("cache", "list", "--json").stdout == ""
     assert run("cache", "clear").stdout == "0 cleared\n"
@@ -258,7 +243,6 @@ def test_an_undeletable_entry_exits_with_1() -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_a_hit_loads_no_torch() -> None:
-    """In the process of the command."""
     program = (
         "import sys; from click.testing import CliRunner; from worker.cli import main;"
         f"done = CliRunner().invoke(main, {[*CALIBRATE, '--explain']!r});"

@@ -43,7 +43,6 @@ def shown(*events: AnyEvent | Silence, width: int = 80, height: int = 50, timeli
 
 
 def test_a_queued_job_shows_its_position() -> None:
-    """Where it is known."""
     assert "queued, 3 jobs ahead" in shown(timeline=JobTimeline("job", jobs_ahead=3))
     assert "queued, 1 job ahead" in shown(timeline=JobTimeline("job", jobs_ahead=1))
     assert "queued, next in line" in shown(timeline=JobTimeline("job", jobs_ahead=0))
@@ -51,7 +50,6 @@ def test_a_queued_job_shows_its_position() -> None:
 
 
 def test_each_stage_is_shown() -> None:
-    """From the data set to the final test."""
     assert "preparing the data set" in shown(BEGINNING[0])
     assert "choosing a plan" in shown(*BEGINNING)
     assert "1 plan tried, best 1.90x as fast as the job's own plan" in shown(*BEGINNING, CALIBRATED[0])
@@ -67,7 +65,6 @@ def test_each_stage_is_shown() -> None:
 
 
 def test_the_outcome_is_shown() -> None:
-    """Accuracy and path of the model, or the reason of the failure."""
     finished = shown(*BEGINNING, *CALIBRATED, progress(4, 100), done())
     assert "finished 1:00" in finished
     assert "test accuracy 98.76%" in finished
@@ -98,7 +95,6 @@ def test_a_job_is_shown_without_its_first_events() -> None:
 
 
 def test_an_outage_of_redis_is_shown_until_it_ends() -> None:
-    """With its cause."""
     away = Silence("cannot be reached")
     assert "waiting for Redis, which cannot be reached" in shown(*BEGINNING, away)
     assert "waiting for Redis" not in shown(*BEGINNING, away, Silence())
@@ -106,7 +102,6 @@ def test_an_outage_of_redis_is_shown_until_it_ends() -> None:
 
 @pytest.mark.parametrize("size", [(20, 6), (40, 20), (80, 24), (200, 50)])
 def test_the_view_fits_the_terminal(size: tuple[int, int]) -> None:
-    """In width and height, whatever the events contain."""
     width, height = size
     warnings = [event("warning", message=f"{number} " + "as slow as ever " * 40) for number in range(20)]
     text = shown(*BEGINNING, *CALIBRATED, *(progress(1, step) for step in range(1, 100)), CHECKED, *warnings,
@@ -120,7 +115,6 @@ def test_the_view_fits_the_terminal(size: tuple[int, int]) -> None:
 
 
 def test_control_characters_and_markup_are_escaped() -> None:
-    """In every text of an event."""
     evil = "\x1b[2J[bold]x[/bold]\u202e\r\n"
     text = shown(*BEGINNING, event("warning", message=evil), event("job_failed", reason=evil, message=evil))
     assert not set("\x1b\u202e\r") & set(text)

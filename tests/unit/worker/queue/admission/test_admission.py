@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -26,19 +26,8 @@ JOB: dict[str, JsonValue] = {
 }  # fmt: skip
 
 
-def called(*arguments: object, function: str = FUNCTION, **keywords: object) -> UntrustedJob:
-    return restored(arguments, keywords, function)
-
-
-def restored(arguments: Sequence[object], keywords: Mapping[str, object], function: str = FUNCTION) -> UntrustedJob:
-    """Return a job as it is read from Redis."""
-    return parse("one", {"data": json.dumps([function, None, arguments, keywords]).encode()})
-
-
 FIELDS: dict[str, int] = {"timeout": 600, "result_ttl": 700, "failure_ttl": 800, "ttl": 900, "retries_left": 2}
 """Of a signed job's hash."""
-
-
 BEGAN: dict[str, int] = {}
 """When the test did, seconds since the epoch: what it signs twice is one message."""
 
@@ -49,10 +38,14 @@ def began() -> None:
 
 
 @pytest.fixture
-def redis(redis_url: str) -> Redis:
-    connection = Redis.from_url(redis_url, decode_responses=True)
-    connection.flushall()
-    return connection
+def signing() -> Settings:
+    """Settings of a worker that accepts only signed jobs."""
+    return load(signing_key=KEY)
+
+
+def called(*arguments: object, **keywords: object) -> UntrustedJob:
+    """Return a job as it is read from Redis."""
+    return parse("one", {"data": json.dumps([FUNCTION, None, arguments, keywords]).encode()})
 
 
 def signed(
@@ -79,7 +72,7 @@ def test_a_valid_job_is_admitted() -> None:
 
 
 def test_only_one_function_is_allowed() -> None:
-    assert refusal(called(function="os.system")).message == (
+    assert refusal(replace(called(), func_name="os.system")).message == (
         "function 'os.system' is not allowed on this queue; enqueue 'worker.jobs.train'"
     )
 
@@ -129,147 +122,137 @@ def test_signed_at_and_retries_are_whole_numbers(name: str, value: JsonValue) ->
 
 @pytest.mark.parametrize("keywords", [{}, {"signature": None}, {"signature": 7}, {"signature": [KEY]}])
 def test_a_missing_signature_is_refused(keywords: dict[str, JsonValue]) -> None:
-    error = refusal(restored([JOB], keywords), signing_key=KEY)
+    error = refusal(called(JOB, **keywords), signing_key=KEY)
     assert (error.field, "the job has no signature" in error.message) == ("signature", True)
 
 
-def test_a_signed_job_is_admitted_repeatedly(redis: Redis) -> None:
-    assert admit(signed(ago=80), redis, load(signing_key=KEY, signature_seconds=100)) == parse_job(JOB)
+def test_a_signed_job_is_admitted_repeatedly(connection: Redis) -> None:
+    assert admit(signed(ago=80), connection, load(signing_key=KEY, signature_seconds=100)) == parse_job(JOB)
     for left in (2, 1, 0, None):
         job = signed(ago=80, changed={"retries_left": left})
-        assert admit(job, redis, load(signing_key=KEY, signature_seconds=60)) == parse_job(JOB)
-    assert 0 < redis.ttl(keys.accepted("one")) <= 30 * 86_400
+        assert admit(job, connection, load(signing_key=KEY, signature_seconds=60)) == parse_job(JOB)
+    assert 0 < connection.ttl(keys.accepted("one")) <= 30 * 86_400
 
 
-def test_a_job_without_ttls_is_signed_with_null(redis: Redis) -> None:
+def test_a_job_without_ttls_is_signed_with_null(connection: Redis) -> None:
     terms = Terms(signed_at=int(time.time()), timeout=21_600)
     keywords = {"signature": sign(JOB, terms, KEY), "signed_at": terms.signed_at, "retries": 0}
     job = parse("r", {"data": json.dumps([FUNCTION, None, [JOB], keywords]).encode()})
-    assert admit(job, redis, load(signing_key=KEY)) == parse_job(JOB)
+    assert admit(job, connection, load(signing_key=KEY)) == parse_job(JOB)
 
 
-def test_a_message_is_accepted_within_its_window(redis: Redis) -> None:
-    late = refusal(signed(ago=200), redis, signing_key=KEY, signature_seconds=100)
+def test_a_message_is_accepted_within_its_window(connection: Redis) -> None:
+    late = refusal(signed(ago=200), connection, signing_key=KEY, signature_seconds=100)
     assert late.field == "signature"
     assert "s ago, but this worker takes it at most 100 s after that (PREFLIGHT_SIGNATURE_SECONDS)" in late.message
-    early = refusal(signed(ago=-3700), redis, signing_key=KEY)
+    early = refusal(signed(ago=-3700), connection, signing_key=KEY)
     assert "s ahead of this worker's clock, but may be at most 3600 s ahead" in early.message
-    assert not redis.exists(keys.accepted("one"))
-    assert admit(signed(ago=-3500), redis, load(signing_key=KEY)) == parse_job(JOB)
+    assert not connection.exists(keys.accepted("one"))
+    assert admit(signed(ago=-3500), connection, load(signing_key=KEY)) == parse_job(JOB)
 
 
-def test_a_message_serves_one_rq_id(redis: Redis) -> None:
-    settings = load(signing_key=KEY)
-    admit(signed("first", ago=50), redis, settings)
-    copied = refusal(signed("second", ago=50), redis, signing_key=KEY)
+def test_a_message_serves_one_rq_id(connection: Redis, signing: Settings) -> None:
+    admit(signed("first", ago=50), connection, signing)
+    copied = refusal(signed("second", ago=50), connection, signing_key=KEY)
     assert isinstance(copied, Replayed)
     assert "was taken before under another RQ id, and serves once; sign the job anew" in copied.message
-    admit(signed("first", ago=50), redis, settings)
+    admit(signed("first", ago=50), connection, signing)
 
 
 @pytest.mark.parametrize("rq_id", ["first", "second"])
-def test_a_message_expires_with_its_job(redis: Redis, rq_id: str) -> None:
-    settings = load(signing_key=KEY)
-    admit(signed("first", ago=50), redis, settings)
-    end_acceptance(redis, "one", "another", settings)
-    admit(signed("first", ago=50), redis, settings)
-    end_acceptance(redis, "one", "first", settings)
-    assert isinstance(refusal(signed(rq_id, ago=50), redis, signing_key=KEY), Replayed)
-    assert settings.signature_seconds < redis.ttl(keys.accepted("one"))
-    admit(signed(rq_id, ago=40), redis, settings)
+def test_a_message_expires_with_its_job(connection: Redis, rq_id: str, signing: Settings) -> None:
+    admit(signed("first", ago=50), connection, signing)
+    end_acceptance(connection, "one", "another", signing)
+    admit(signed("first", ago=50), connection, signing)
+    end_acceptance(connection, "one", "first", signing)
+    assert isinstance(refusal(signed(rq_id, ago=50), connection, signing_key=KEY), Replayed)
+    assert signing.signature_seconds < connection.ttl(keys.accepted("one"))
+    admit(signed(rq_id, ago=40), connection, signing)
 
 
-def test_an_older_message_is_refused_once_a_newer_one_has_ended(redis: Redis) -> None:
-    settings = load(signing_key=KEY)
-    admit(signed("first", ago=50), redis, settings)
-    admit(signed("second", ago=40), redis, settings)
-    end_acceptance(redis, "one", "second", settings)
-    admit(signed("first", ago=50), redis, settings)
-    older = refusal(signed("fourth", ago=55), redis, signing_key=KEY)
+def test_an_older_message_is_refused_once_a_newer_one_has_ended(connection: Redis, signing: Settings) -> None:
+    admit(signed("first", ago=50), connection, signing)
+    admit(signed("second", ago=40), connection, signing)
+    end_acceptance(connection, "one", "second", signing)
+    admit(signed("first", ago=50), connection, signing)
+    older = refusal(signed("fourth", ago=55), connection, signing_key=KEY)
     assert isinstance(older, Replayed)
     assert "was signed before one of the same job that has ended" in older.message
 
 
-def test_a_message_of_a_finished_job_is_accepted(redis: Redis) -> None:
-    settings = load(signing_key=KEY)
-    admit(signed("first", ago=50), redis, settings)
-    end_acceptance(redis, "one", "first", settings)
-    redis.set(keys.result("one"), "{}")
-    assert admit(signed("second", ago=50), redis, settings) == parse_job(JOB)
+def test_a_message_of_a_finished_job_is_accepted(connection: Redis, signing: Settings) -> None:
+    admit(signed("first", ago=50), connection, signing)
+    end_acceptance(connection, "one", "first", signing)
+    connection.set(keys.result("one"), "{}")
+    assert admit(signed("second", ago=50), connection, signing) == parse_job(JOB)
 
 
-def test_a_job_cancelled_in_the_queue_is_not_replayed(redis: Redis) -> None:
-    redis.hset(keys.state("one"), mapping={"status": "cancelled", "updated_at": str(time.time() - 10)})
-    assert isinstance(refusal(signed(ago=20), redis, signing_key=KEY), Replayed)
-    admit(signed(ago=5), redis, load(signing_key=KEY))
+def test_a_job_cancelled_in_the_queue_is_not_replayed(connection: Redis) -> None:
+    connection.hset(keys.state("one"), mapping={"status": "cancelled", "updated_at": str(time.time() - 10)})
+    assert isinstance(refusal(signed(ago=20), connection, signing_key=KEY), Replayed)
+    admit(signed(ago=5), connection, load(signing_key=KEY))
 
 
-def test_a_job_beyond_the_limits_uses_its_message_up(redis: Redis) -> None:
+def test_a_job_beyond_the_limits_uses_its_message_up(connection: Redis) -> None:
     refused = signed("first", ago=50)
-    assert refusal(refused, redis, signing_key=KEY, max_epochs=2).field == "epochs"
-    assert isinstance(refusal(signed("second", ago=50), redis, signing_key=KEY), Replayed)
+    assert refusal(refused, connection, signing_key=KEY, max_epochs=2).field == "epochs"
+    assert isinstance(refusal(signed("second", ago=50), connection, signing_key=KEY), Replayed)
 
 
-def test_the_acceptance_of_a_running_job_is_renewed(redis: Redis) -> None:
+def test_the_acceptance_of_a_running_job_is_renewed(connection: Redis) -> None:
     job = signed("first", ago=80)
-    renew_acceptance(redis, job, "one", load(signing_key=KEY))
-    admit(signed("first", ago=80), redis, load(signing_key=KEY, signature_seconds=60))
-    assert isinstance(refusal(signed("second", ago=80), redis, signing_key=KEY), Replayed)
-    redis.delete(keys.accepted("one"))
-    renew_acceptance(redis, job, "one", load())
-    assert not redis.exists(keys.accepted("one"))
+    renew_acceptance(connection, job, "one", load(signing_key=KEY))
+    admit(signed("first", ago=80), connection, load(signing_key=KEY, signature_seconds=60))
+    assert isinstance(refusal(signed("second", ago=80), connection, signing_key=KEY), Replayed)
+    connection.delete(keys.accepted("one"))
+    renew_acceptance(connection, job, "one", load())
+    assert not connection.exists(keys.accepted("one"))
 
 
-@pytest.mark.parametrize("kind", ["string", "list"])
-def test_an_acceptance_record_of_another_type_is_ignored(redis: Redis, kind: str) -> None:
-    if kind == "string":
-        redis.set(keys.accepted("one"), "x")
-    else:
-        redis.rpush(keys.accepted("one"), "x")
-    renew_acceptance(redis, signed(), "one", load(signing_key=KEY))
-    end_acceptance(redis, "one", "one", load(signing_key=KEY))
-    assert redis.type(keys.accepted("one")) == kind
+@pytest.mark.parametrize(("kind", "command"), [("string", "SET"), ("list", "RPUSH")])
+def test_acceptance_of_another_type_is_ignored(connection: Redis, signing: Settings, kind: str, command: str) -> None:
+    connection.execute_command(command, keys.accepted("one"), "x")
+    renew_acceptance(connection, signed(), "one", signing)
+    end_acceptance(connection, "one", "one", signing)
+    assert connection.type(keys.accepted("one")) == kind
 
 
-def test_an_invalid_acceptance_record_is_ignored(redis: Redis) -> None:
-    redis.hset(keys.accepted("one"), mapping={"carrier:x": "one", "signed_at:x": "y", "newest_ended": "z"})
-    redis.set(keys.state("one"), "z")
-    admit(signed(), redis, load(signing_key=KEY))
+def test_an_invalid_acceptance_record_is_ignored(connection: Redis) -> None:
+    connection.hset(keys.accepted("one"), mapping={"carrier:x": "one", "signed_at:x": "y", "newest_ended": "z"})
+    connection.set(keys.state("one"), "z")
+    admit(signed(), connection, load(signing_key=KEY))
 
 
-def test_numbers_are_signed_as_they_were_sent(redis: Redis) -> None:
+def test_numbers_are_signed_as_they_were_sent(connection: Redis) -> None:
     job: dict[str, JsonValue] = {**JOB, "epochs": 2.0}
-    assert admit(signed(job=job), redis, load(signing_key=KEY)).epochs == 2
+    assert admit(signed(job=job), connection, load(signing_key=KEY)).epochs == 2
 
 
 def test_a_signed_job_must_have_an_id() -> None:
     nameless = {name: value for name, value in JOB.items() if name != "job_id"}
-    job = restored([nameless], {"signature": "x", "signed_at": 1, "retries": 0})
+    job = called(nameless, signature="x", signed_at=1, retries=0)
     assert refusal(job, signing_key=KEY).field == "job_id"
 
 
-@pytest.mark.parametrize(
-    ("fields", "limits", "message"),
-    [
-        ({}, {"max_epochs": 2},
-         "epochs is 3, but this worker takes at most 2 (PREFLIGHT_MAX_EPOCHS); ask for less"),
-        ({}, {"max_batch_size": 63},
-         "batch_size is 64, but this worker takes at most 63 (PREFLIGHT_MAX_BATCH_SIZE); ask for less"),
-        ({"plan": {"eval_batch": 65}}, {"max_batch_size": 64},
-         "plan.eval_batch is 65, but this worker takes at most 64 (PREFLIGHT_MAX_BATCH_SIZE); ask for less"),
-        ({"plan": {"threads": 5}}, {"max_threads": 4},
-         "plan.threads is 5, but this worker takes at most 4 (PREFLIGHT_MAX_THREADS); ask for less"),
-        ({"plan": {"interop": 5}}, {"max_threads": 4},
-         "plan.interop is 5, but this worker takes at most 4 (PREFLIGHT_MAX_THREADS); ask for less"),
-        ({"plan": {"loader_workers": 1}}, {"max_loader_workers": 0},
-         "plan.loader_workers is 1, but this worker takes at most 0 (PREFLIGHT_MAX_LOADER_WORKERS); ask for less"),
-        ({"calibration_seconds": 3.5}, {"max_calibration_seconds": 2.5},
-         "calibration_seconds is 3.5, but this worker takes at most 2.5 (PREFLIGHT_MAX_CALIBRATION_SECONDS); "
-         "ask for less"),
-        ({}, {"max_job_timeout": 21_599},
-         "job_timeout is 21600, but this worker takes at most 21599 (PREFLIGHT_MAX_JOB_TIMEOUT); ask for less"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "limits", "message"), [
+    ({}, {"max_epochs": 2},
+     "epochs is 3, but this worker takes at most 2 (PREFLIGHT_MAX_EPOCHS); ask for less"),
+    ({}, {"max_batch_size": 63},
+     "batch_size is 64, but this worker takes at most 63 (PREFLIGHT_MAX_BATCH_SIZE); ask for less"),
+    ({"plan": {"eval_batch": 65}}, {"max_batch_size": 64},
+     "plan.eval_batch is 65, but this worker takes at most 64 (PREFLIGHT_MAX_BATCH_SIZE); ask for less"),
+    ({"plan": {"threads": 5}}, {"max_threads": 4},
+     "plan.threads is 5, but this worker takes at most 4 (PREFLIGHT_MAX_THREADS); ask for less"),
+    ({"plan": {"interop": 5}}, {"max_threads": 4},
+     "plan.interop is 5, but this worker takes at most 4 (PREFLIGHT_MAX_THREADS); ask for less"),
+    ({"plan": {"loader_workers": 1}}, {"max_loader_workers": 0},
+     "plan.loader_workers is 1, but this worker takes at most 0 (PREFLIGHT_MAX_LOADER_WORKERS); ask for less"),
+    ({"calibration_seconds": 3.5}, {"max_calibration_seconds": 2.5},
+     "calibration_seconds is 3.5, but this worker takes at most 2.5 (PREFLIGHT_MAX_CALIBRATION_SECONDS); "
+     "ask for less"),
+    ({}, {"max_job_timeout": 21_599},
+     "job_timeout is 21600, but this worker takes at most 21599 (PREFLIGHT_MAX_JOB_TIMEOUT); ask for less"),
+])  # fmt: skip
 def test_errors_name_the_limit(fields: dict[str, JsonValue], limits: dict[str, int], message: str) -> None:
     error = refusal(called({**JOB, **fields}), None, **limits)
     assert error.message == message

@@ -50,31 +50,25 @@ def test_a_key_may_be_text_or_bytes(key: str | bytes) -> None:
     assert sign(JOB, TERMS, key) == sign(JOB, TERMS, KEY)
 
 
-@pytest.mark.parametrize(
-    ("payload", "signature", "key"),
-    [
-        ({**JOB, "epochs": 4}, sign(JOB, TERMS, KEY), KEY),
-        ({**JOB, "job_id": "b"}, sign(JOB, TERMS, KEY), KEY),
-        ({**JOB, "extra": None}, sign(JOB, TERMS, KEY), KEY),
-        ({**JOB, "epochs": 3.0}, sign(JOB, TERMS, KEY), KEY),
-        (JOB, sign(JOB, TERMS, KEY), KEY + "?"),
-        (JOB, sign(JOB, TERMS, KEY).upper(), KEY),
-        (JOB, sign(JOB, TERMS, KEY)[:-1], KEY),
-        (JOB, "", KEY),
-        (JOB, "é\ud800", KEY),
-    ],
-)
+@pytest.mark.parametrize(("payload", "signature", "key"), [
+    ({**JOB, "epochs": 4}, sign(JOB, TERMS, KEY), KEY),
+    ({**JOB, "job_id": "b"}, sign(JOB, TERMS, KEY), KEY),
+    ({**JOB, "extra": None}, sign(JOB, TERMS, KEY), KEY),
+    ({**JOB, "epochs": 3.0}, sign(JOB, TERMS, KEY), KEY),
+    (JOB, sign(JOB, TERMS, KEY), KEY + "?"),
+    (JOB, sign(JOB, TERMS, KEY).upper(), KEY),
+    (JOB, sign(JOB, TERMS, KEY)[:-1], KEY),
+    (JOB, "", KEY),
+    (JOB, "é\ud800", KEY),
+])  # fmt: skip
 def test_nothing_else_verifies(payload: dict[str, JsonValue], signature: str, key: str) -> None:
     assert not verify(payload, TERMS, signature, key)
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
-        replace(TERMS, signed_at=TERMS.signed_at + 1), replace(TERMS, timeout=-1), replace(TERMS, result_ttl=None),
-        replace(TERMS, failure_ttl=0), replace(TERMS, ttl=1), replace(TERMS, retries=3),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("terms", [
+    replace(TERMS, signed_at=TERMS.signed_at + 1), replace(TERMS, timeout=-1), replace(TERMS, result_ttl=None),
+    replace(TERMS, failure_ttl=0), replace(TERMS, ttl=1), replace(TERMS, retries=3),
+])  # fmt: skip
 def test_other_terms_do_not_verify(terms: Terms) -> None:
     assert not verify(JOB, terms, sign(JOB, TERMS, KEY), KEY)
 
