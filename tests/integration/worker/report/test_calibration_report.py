@@ -93,7 +93,6 @@ def test_characters_that_xml_does_not_allow_are_replaced() -> None:
 
 
 def test_the_page_shows_the_numbers_of_the_result() -> None:
-    """Gain, prediction, trials, memory, and effort."""
     text = plain(check(page_of(finding())).text)
     for words in (
         "2.09x as fast as your own plan", "4.1 s", "3.9-4.3", "Confidence high.", "from 12 pairs", "2.02-2.15",
@@ -116,7 +115,6 @@ def test_a_plan_that_stays_is_named_as_such() -> None:
 
 
 def test_an_interval_stands_beside_its_trial() -> None:
-    """Ratio and interval of a row are those of its trial."""
     text = plain(check(page_of(finding())).text)
     assert re.search(r"6 threads: 4 → 2 won 1\.24x 1\.19-1\.30", text)
 
@@ -136,11 +134,9 @@ RATIOS = st.floats(1e-300, 1e300)
 SIZES = st.integers(0, 2**60)
 COUNTS = st.integers(1, 10**9)
 PLANS = st.builds(
-    Plan,
-    threads=st.integers(1, 1024),
-    micro_batch=st.integers(1, 65_536),
+    Plan, threads=st.integers(1, 1024), micro_batch=st.integers(1, 65_536),
     allocator=st.sampled_from(["tuned", "default"]),
-)
+)  # fmt: skip
 TRIALS = st.builds(
     Trial, knob=st.sampled_from(get_args(Knob)), plan=PLANS, verdict=st.sampled_from(get_args(Verdict)), note=st.text(),
     at=SECONDS, seconds=SECONDS, steps=COUNTS, step_s=st.none() | SECONDS, predicted_epoch_s=st.none() | SECONDS,
@@ -173,5 +169,4 @@ FINDINGS = st.builds(
 @settings(deadline=None, max_examples=25)
 @given(FINDINGS, st.text())
 def test_no_result_is_too_odd_for_a_page(result: CalibrationResult, subject: str) -> None:
-    """Extreme numbers and names end in a whole page."""
     check(page_of(result, subject.replace("://", ""), {}))
