@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 ANCHOR = re.compile(r'<a id="([^"]+)">')
-
-
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 

@@ -18,42 +18,24 @@ HEAVY = {
     "matplotlib", "jinja2", "markupsafe", "PIL", "onnx", "onnxruntime",
 }  # fmt: skip
 CHILD_SIDE = {
-    "calibration/measure/benchmark.py",
-    "calibration/measure/candidate.py",
-    "training/data/augment.py",
-    "training/data/image_ops.py",
-    "training/data/batches.py",
-    "training/loop/evaluate.py",
-    "training/loop/progress.py",
-    "training/loop/trainer.py",
-    "training/loop/window.py",
+    "calibration/measure/benchmark.py", "calibration/measure/candidate.py",
+    "training/checkpoints/checkpointer.py", "training/checkpoints/tensors.py",
+    "training/data/augment.py", "training/data/batches.py", "training/data/counter_rng.py",
+    "training/data/image_ops.py", "training/data/loader.py",
+    "training/loop/evaluate.py", "training/loop/progress.py", "training/loop/train_step.py",
+    "training/loop/trainer.py", "training/loop/window.py",
+    "training/models/cnn.py", "training/models/ensemble.py", "training/models/factory.py",
+    "training/models/layers.py", "training/models/resnet.py",
+    "training/optim/factory.py", "training/optim/muon.py", "training/optim/untraced.py",
     "training/system/reference_workload.py",
-    "training/checkpoints/checkpointer.py",
-    "training/checkpoints/tensors.py",
-    "training/data/counter_rng.py",
-    "training/data/loader.py",
-    "training/models/cnn.py",
-    "training/models/ensemble.py",
-    "training/models/factory.py",
-    "training/models/layers.py",
-    "training/models/resnet.py",
-    "training/optim/factory.py",
-    "training/optim/muon.py",
-    "training/optim/untraced.py",
-    "training/loop/train_step.py",
-    "worker/report/calibration.py",
-    "worker/report/calibration_plots.py",
-    "worker/report/page.py",
-    "worker/report/plots.py",
-    "worker/report/svg.py",
-    "worker/report/templates/__init__.py",
+    "worker/report/calibration.py", "worker/report/calibration_plots.py", "worker/report/page.py",
+    "worker/report/plots.py", "worker/report/svg.py", "worker/report/templates/__init__.py",
     "worker/report/test_set.py",
-}
+}  # fmt: skip
 """Modules that only child processes import, and that may therefore import torch at module scope."""
 
 
 def modules() -> list[str]:
-    """Every module's path from the root."""
     return [str(path.relative_to(ROOT)) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
@@ -101,7 +83,6 @@ def test_heavy_packages_stay_out_of_module_scope(path: str) -> None:
 
 @pytest.mark.parametrize("path", modules())
 def test_only_the_settings_read_the_environment(path: str) -> None:
-    """os.environ and os.getenv occur in worker/config/settings.py alone."""
     names = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
     if path == "worker/config/settings.py":
         assert "environ" in names
@@ -111,35 +92,32 @@ def test_only_the_settings_read_the_environment(path: str) -> None:
 
 @pytest.mark.parametrize("path", modules())
 def test_every_redis_key_is_in_one_file(path: str) -> None:
-    """Keys are spelled out in worker/broker/keys.py alone."""
     assert ("preflight:{" in (ROOT / path).read_text()) == (path == "worker/broker/keys.py")
+
+
+def loaded(packages: set[str], program: str) -> list[str]:
+    """Run a program in a new process; return which of the packages it has imported."""
+    program = f"import sys; {program}; print(*sorted({packages!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
 def test_the_service_side_imports_no_torch() -> None:
     """Importing every module of worker, and what calibration and training run in the parent, loads nothing heavy."""
-    names = [
-        ".".join(Path(path).with_suffix("").parts)
-        for path in modules()
-        if path not in CHILD_SIDE and not path.endswith("__init__.py")
-    ]
-    program = f"import {', '.join(names)}, sys; print(*sorted({HEAVY!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    paths = [path for path in modules() if path not in CHILD_SIDE and not path.endswith("__init__.py")]
+    names = [".".join(Path(path).with_suffix("").parts) for path in paths]
+    assert loaded(HEAVY, f"import {', '.join(names)}") == []
 
 
 def test_help_needs_neither_torch_nor_rq() -> None:
     """`preflight --help` imports only what it prints with."""
     program = (
-        "import sys; from click.testing import CliRunner; from worker.cli import main;"
-        "assert CliRunner().invoke(main, ['--help']).exit_code == 0;"
-        "print(*sorted({'torch', 'rq', 'redis', 'pydantic'} & set(sys.modules)))"
+        "from click.testing import CliRunner; from worker.cli import main;"
+        "assert CliRunner().invoke(main, ['--help']).exit_code == 0"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert loaded({"torch", "rq", "redis", "pydantic"}, program) == []
 
 
 def test_the_client_needs_neither_torch_nor_a_worker() -> None:
     """`import worker.client` loads no torch, and rq and redis only when a client is made."""
-    program = "import sys, worker.client; print(*sorted({'torch', 'numpy', 'rq', 'redis'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert loaded({"torch", "numpy", "rq", "redis"}, "import worker.client") == []

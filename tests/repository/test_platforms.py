@@ -100,28 +100,19 @@ def workloads() -> Mapping[str, JsonValue]:
     return {str(at(one, "metadata", "name")): at(one, "spec", "template") for one in found}
 
 
-# --- commands
-
-
-def entry_point() -> list[str]:
-    """Return what the image puts before a command."""
-    (words,) = re.findall(r"^ENTRYPOINT (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    return TypeAdapter(list[str]).validate_json(words)
-
-
 def start_commands() -> Iterator[tuple[str, str, list[str]]]:
     """Yield platform, role and the whole command of everything that is started."""
+    (words,) = re.findall(r"^ENTRYPOINT (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    entry_point = TypeAdapter(list[str]).validate_json(words)
     procfile = dict(line.split(": ", 1) for line in (DEPLOY / "Procfile").read_text().splitlines())
     for role in ROLES:
         yield "railway", role, shlex.split(str(at(railway(role), "deploy", "startCommand")))
-        yield "fly", role, [*entry_point(), *shlex.split(str(at(fly(), "processes", role)))]
+        yield "fly", role, [*entry_point, *shlex.split(str(at(fly(), "processes", role)))]
         yield "procfile", role, shlex.split(procfile[role])
-        (command,) = re.findall(
-            r"^CMD exec (.+)$", (DEPLOY / "heroku" / f"Dockerfile.{role}").read_text(), re.MULTILINE
-        )
-        yield "heroku", role, shlex.split(command)
+        (start,) = re.findall(r"^CMD exec (.+)$", (DEPLOY / "heroku" / f"Dockerfile.{role}").read_text(), re.MULTILINE)
+        yield "heroku", role, shlex.split(start)
         arguments = items(workloads()[role], "spec", "containers", 0, "args")
-        yield "kubernetes", role, [*entry_point(), *map(str, arguments)]
+        yield "kubernetes", role, [*entry_point, *map(str, arguments)]
 
 
 @pytest.mark.parametrize(("platform", "role", "words"), list(start_commands()))
@@ -161,27 +152,21 @@ def test_a_worker_has_the_same_time_to_save_everywhere() -> None:
     assert at(workloads()["worker"], "spec", "terminationGracePeriodSeconds") == seconds
 
 
-def health_paths() -> Iterator[JsonValue]:
-    """Yield each path that a platform asks for."""
-    yield at(railway("web"), "deploy", "healthcheckPath")
-    for check in items(fly(), "http_service", "checks"):
-        yield at(check, "path")
-    for probe in ("livenessProbe", "readinessProbe"):
-        yield at(workloads()["web"], "spec", "containers", 0, probe, "httpGet", "path")
-
-
 def test_platforms_ask_for_paths_that_need_no_token() -> None:
     """They have none to send."""
     described = TypeAdapter(Tree).validate_json((ROOT / "docs" / "schemas" / "openapi.json").read_bytes())
     routes = described["paths"]
     assert isinstance(routes, dict)
-    for path in health_paths():
+    pod = workloads()["web"]
+    asked = [
+        at(railway("web"), "deploy", "healthcheckPath"),
+        *(at(check, "path") for check in items(fly(), "http_service", "checks")),
+        *(at(pod, "spec", "containers", 0, f"{probe}Probe", "httpGet", "path") for probe in ("liveness", "readiness")),
+    ]
+    for path in asked:
         assert isinstance(path, str)
         assert path in routes
         assert not path.startswith(PROTECTED_PATHS)
-
-
-# --- Railway and Fly
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -213,9 +198,6 @@ def test_fly_file_uses_its_fields() -> None:
     assert [at(mount, "processes") for mount in items(config, "mounts")] == [["worker"]]
 
 
-# --- Kubernetes
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_kubernetes_knows_every_field(path: Path, version: str) -> None:
@@ -224,18 +206,12 @@ def test_kubernetes_knows_every_field(path: Path, version: str) -> None:
         kubernetes_validate.validate(document, version, strict=True)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        (),
-        ("spec",),
-        ("spec", "template", "spec"),
-        ("spec", "template", "spec", "containers", 0),
-        ("spec", "template", "spec", "containers", 0, "securityContext"),
-        ("spec", "template", "spec", "containers", 0, "env", 0, "valueFrom", "secretKeyRef"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("path", [
+    (), ("spec",), ("spec", "template", "spec"),
+    ("spec", "template", "spec", "containers", 0),
+    ("spec", "template", "spec", "containers", 0, "securityContext"),
+    ("spec", "template", "spec", "containers", 0, "env", 0, "valueFrom", "secretKeyRef"),
+], ids=str)  # fmt: skip
 def test_a_misspelt_field_does_not_pass(path: tuple[str | int, ...]) -> None:
     """The test above would fail."""
     (worker,) = deepcopy(resources("StatefulSet"))
@@ -315,9 +291,6 @@ def test_every_selector_finds_the_pods_it_means() -> None:
             assert (wanted.items() <= mine.items()) == meant, (policy, role)
 
 
-# --- Prometheus and Grafana
-
-
 @pytest.fixture(scope="module")
 def exported() -> Mapping[str, frozenset[str]]:
     """Return name -> labels of every series that a scrape may show, by the code that writes it."""
@@ -368,24 +341,19 @@ def test_alerts_are_tried_on_series_as_they_are(exported: Mapping[str, frozenset
 
 
 def test_each_alert_leads_to_the_runbook() -> None:
-    """Its annotation names a section that is there."""
     for alert in alerts():
         page, _, anchor = str(at(alert, "annotations", "runbook")).partition("#")
         assert anchor in anchors(ROOT / page), alert
-
-
-def documented_promtool() -> list[str]:
-    return re.findall(r"^    (promtool .+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
 
 
 def test_prometheus_takes_the_documented_commands(promtool: str, tmp_path: Path) -> None:
     """Configuration, rules and their tests, as deploy/README.md has them, the token's file beside them."""
     shutil.copytree(PROMETHEUS, tmp_path / "deploy" / "prometheus")
     (tmp_path / "deploy" / "prometheus" / "token").write_text("a-token-of-enough-letters")
-    assert [command.split()[1:3] for command in documented_promtool()] == [
-        ["check", "config"], ["check", "rules"], ["test", "rules"],
-    ]  # fmt: skip
-    for command in documented_promtool():
+    documented = re.findall(r"^    (promtool .+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    kinds = [" ".join(command.split()[1:3]) for command in documented]
+    assert kinds == ["check config", "check rules", "test rules"]
+    for command in documented:
         done = subprocess.run([promtool, *shlex.split(command)[1:]], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -424,11 +392,7 @@ def test_the_dashboard_fits_on_a_page() -> None:
     assert len({at(panel, "id") for panel in panels()}) == len(panels())
 
 
-# --- documentation
-
-
 def test_the_documentation_names_what_lies_in_deploy() -> None:
-    """deploy/README.md names each file and directory."""
     page = (DEPLOY / "README.md").read_text()
     for path in DEPLOY.iterdir():
         assert path.name == "README.md" or path.name in page, path.name

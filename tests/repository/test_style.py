@@ -43,9 +43,7 @@ def escapes(tree: ast.Module) -> list[str]:
 PATH = re.compile(r"(?<![\w./-])((?:worker|training|calibration|tests|bench|docs|deploy)/[\w./-]*[\w/])")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in tracked("*.md") if page not in ("CHANGELOG.md", "docs/decisions.md")]
-)
+@pytest.mark.parametrize("page", [one for one in tracked("*.md") if one not in ("CHANGELOG.md", "docs/decisions.md")])
 def test_every_path_on_a_page_exists(page: str) -> None:
     """Files and folders of this repository, wherever a page names one."""
     named = set(PATH.findall((ROOT / page).read_text()))
@@ -57,7 +55,6 @@ class UniqueKeys(yaml.SafeLoader):
     """A loader that refuses a key that stands twice in one mapping."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        """Build a mapping."""
         keys = [key.value for key, _ in node.value]
         assert len(keys) == len(set(keys)), f"line {node.start_mark.line + 1}: a key stands twice"
         return super().construct_mapping(node, deep)
