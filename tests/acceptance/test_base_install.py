@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from services import StartWorker, new_environment, wait_for
+from services import RunWorker, new_environment, wait_for
 
 from worker.client import Client
 from worker.config.settings import Settings
@@ -29,15 +29,14 @@ def test_it_brings_no_torch(environment: Path) -> None:
 
 
 def test_it_enqueues_and_watches(
-    environment: Path, settings: Settings, client: Client, tmp_path: Path, start_worker: StartWorker
+    environment: Path, settings: Settings, client: Client, tmp_path: Path, run_worker: RunWorker
 ) -> None:
-    """A producer enqueues, a worker with torch trains, the producer watches."""
     preflight = str(environment.parent / "preflight")
     variables = {"PREFLIGHT_REDIS_URL": settings.redis_url, "HOME": str(tmp_path)}
     job = ["--dataset", "digits", "--batch-size", "32", "--job-id", "from-afar", "--no-calibrate"]
     enqueued = subprocess.run([preflight, "enqueue", *job], env=variables, capture_output=True, text=True)
     assert (enqueued.returncode, enqueued.stdout) == (0, "from-afar\n"), enqueued.stderr
-    assert start_worker("--burst").wait() == 0
+    run_worker()
     assert wait_for(client, "from-afar").status == "finished"
     watched = subprocess.run([preflight, "watch", "from-afar"], env=variables, capture_output=True, text=True)
     assert watched.returncode == 0, watched.stderr

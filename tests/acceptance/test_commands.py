@@ -121,15 +121,12 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("signals_heard")
-@pytest.mark.parametrize(
-    ("moment", "number"),
-    [
-        ("redis ", signal.SIGTERM),
-        ("trial ", signal.SIGINT),
-        ("trial ", signal.SIGHUP),
-        pytest.param("epoch ", signal.SIGTERM, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("moment", "number"), [
+    ("redis ", signal.SIGTERM),
+    ("trial ", signal.SIGINT),
+    ("trial ", signal.SIGHUP),
+    pytest.param("epoch ", signal.SIGTERM, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_an_interrupted_demo_leaves_nothing(
     environment: dict[str, str], tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 from services import ROOT, digits_job, wait_until
+from web import TOKEN, serving
 
 from worker.cli import main
 from worker.client import Client
@@ -42,7 +42,7 @@ PROVEN = {
     "make test": ("tests/acceptance/test_documented_commands.py", "test_a_documented_command_works", "runs all tests"),
     "preflight demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "trains MNIST"),
     "preflight serve":
-        ("tests/integration/worker/web/test_server.py", "test_a_real_job_from_http_to_its_result", "on a free port"),
+        ("tests/integration/worker/web/test_server.py", "test_a_job_from_http_to_its_result", "on a free port"),
     "preflight upload JOB": EXPORTED,
     "PREFLIGHT_ARTIFACT_URL=s3://models/digits AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... preflight worker":
         EXPORTED,
@@ -162,13 +162,11 @@ def assert_parses(words: list[str]) -> None:
 
 
 def test_the_table_has_documented_commands_only() -> None:
-    """A command that is no longer documented must leave the table."""
     assert set(PROVEN) <= set(documented())
     assert set(WORKER) <= set(documented())
 
 
 def test_documented_python_enqueues(service: Service) -> None:
-    """The lines of the quick start."""
     done = python("docs/quickstart.md", 'job_id="second"', 'dataset="digits", calibrate=False', service)
     assert done == "second\n"
     state = service.client.status("second")
@@ -176,7 +174,6 @@ def test_documented_python_enqueues(service: Service) -> None:
 
 
 def test_documented_python_watches(service: Service) -> None:
-    """The lines of the README, with the id of the existing job."""
     done = python("README.md", "client.events", 'dataset="digits", job_id="first"', service)
     assert done.startswith("job_started\n")
     assert "test_accuracy" in done
@@ -186,34 +183,20 @@ def python(page: str, marker: str, fields: str, service: Service) -> str:
     """Run a page's Python block with `marker`, on the test's Redis and with `fields`; return its output."""
     blocks: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     (lines,) = [block for block in blocks if marker in block]
-    program = lines.replace("redis://localhost:6379/0", service.settings.redis_url)
-    program = program.replace('dataset="mnist"', fields)
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program], env=service.environment, capture_output=True, text=True
-    )
+    source = lines.replace("redis://localhost:6379/0", service.settings.redis_url)
+    source = source.replace('dataset="mnist"', fields)
+    done = subprocess.run([sys.executable, "-P", "-c", source], env=service.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_documented_requests_are_answered(service: Service) -> None:
+def test_documented_requests_are_answered(service: Service, tmp_path: Path) -> None:
     """The lines for curl, at another port and for the existing job."""
     (lines,) = re.findall(r"```sh\n(curl.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), re.DOTALL)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = {**service.environment, "PREFLIGHT_API_TOKEN": "sixteen letters!"}
-    server = subprocess.Popen([str(BIN / "preflight"), "serve", "--port", str(port)], env=environment)
-    try:
-        wait_until(lambda: listens(port))
-        program = lines.replace(":8000/", f":{port}/").replace("mnist", "digits").replace("third", "first")
+    environment = {**service.environment, "PREFLIGHT_API_TOKEN": TOKEN}
+    with serving(service.settings, tmp_path, PREFLIGHT_API_TOKEN=TOKEN) as server:
+        program = lines.replace(":8000/", f":{server.port}/").replace("mnist", "digits").replace("third", "first")
         done = subprocess.run(["bash", "-ec", program], env=environment, capture_output=True, text=True)  # noqa: S607 - as documented
-    finally:
-        server.terminate()
-        server.wait(30)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"first"') > 2
     assert "training_done" in done.stdout
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0

