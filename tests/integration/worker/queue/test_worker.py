@@ -227,6 +227,7 @@ def test_a_stop_command_of_rq_cancels(client: Client, raw: Redis, queue: Queue, 
     long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)
     queue.enqueue("worker.jobs.train", args=(long,), job_id="of-rq")
     start_worker()
+    wait_for(client, "own", "running")  # a job that Redis knows by RQ's id alone has no events to wait for
     assert any(isinstance(event, Progress) for event in client.events("own", timeout=60))
     send_stop_job_command(raw, "of-rq", serializer=JSONSerializer)
     assert wait_for(client, "own").status == "cancelled"
