@@ -1,14 +1,13 @@
 """The signature: one key for equal surroundings and workloads, another where a measurement would not hold."""
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from calibration.cache import signature as module
-from calibration.cache.signature import has_bfloat16, signature
+from calibration.cache.signature import Signature, has_bfloat16, signature
 from calibration.result import Knob
 from calibration.search.search_space import KNOBS
 from training.config.plan import Plan
@@ -52,97 +51,90 @@ def processor(root: Path, cpuinfo: str) -> Path:
     return root
 
 
-def key(
-    root: Path, spec: TrainSpec = SPEC, own: Plan = OWN, container: Resources = CONTAINER, info: DatasetInfo = DIGITS
-) -> str:
-    """Return the key of a signature."""
-    return signature(spec, own, container, info, root=root).key
+@dataclass(frozen=True)
+class Inputs:
+    """What a signature is made of."""
+
+    spec: TrainSpec = SPEC
+    own: Plan = OWN
+    container: Resources = CONTAINER
+    info: DatasetInfo = DIGITS
+    knobs: tuple[Knob, ...] = KNOBS
+
+    def signature(self, root: Path) -> Signature:
+        return signature(self.spec, self.own, self.container, self.info, knobs=self.knobs, root=root)
+
+    def key(self, root: Path) -> str:
+        """Return the key of a finding."""
+        return self.signature(root).key
+
+    def trials_key(self, root: Path) -> str:
+        """Return the key of single measurements."""
+        return self.signature(root).trials_key
 
 
-def trials_key(root: Path, spec: TrainSpec = SPEC, own: Plan = OWN, container: Resources = CONTAINER) -> str:
-    """Return the key of single measurements."""
-    return signature(spec, own, container, DIGITS, root=root).trials_key
+HERE = Inputs()
 
 
 def test_equal_inputs_have_one_key(root: Path) -> None:
     """Equal inputs, made anew, have the same key: 128 bits in hex."""
-    again = TrainSpec(dataset="digits", model="cnn", batch_size=32, augmentation=Augmentation())
-    assert key(root) == key(root, again, Plan(threads=2, micro_batch=32), replace(CONTAINER), replace(DIGITS))
-    assert re.fullmatch(r"[0-9a-f]{32}", key(root))
+    spec = TrainSpec(dataset="digits", model="cnn", batch_size=32, augmentation=Augmentation())
+    again = Inputs(spec, Plan(threads=2, micro_batch=32), replace(CONTAINER), replace(DIGITS))
+    assert HERE.key(root) == again.key(root)
+    assert re.fullmatch(r"[0-9a-f]{32}", HERE.key(root))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda container: replace(container, quota=2.6),
-        lambda container: replace(container, quota=None),
-        lambda container: replace(container, memory_bytes=(2 << 30) - 4096),
-        lambda container: replace(container, cores=1),
-        lambda container: replace(container, affinity=frozenset({0, 1, 2})),
-    ],
-    ids=["quota", "no quota", "memory", "cores", "affinity"],
-)
-def test_other_limits_have_another_key(root: Path, change: Callable[[Resources], Resources]) -> None:
-    """Each limit of the container is part of the key."""
-    assert key(root, container=change(CONTAINER)) != key(root)
+OTHERS = {
+    "container: quota": Inputs(container=replace(CONTAINER, quota=2.6)),
+    "container: no quota": Inputs(container=replace(CONTAINER, quota=None)),
+    "container: memory": Inputs(container=replace(CONTAINER, memory_bytes=(2 << 30) - 4096)),
+    "container: cores": Inputs(container=replace(CONTAINER, cores=1)),
+    "container: affinity": Inputs(container=replace(CONTAINER, affinity=frozenset({0, 1, 2}))),
+    "spec: model": Inputs(replace(SPEC, model="resnet18")),
+    "spec: a model that no package registers": Inputs(replace(SPEC, model="absent")),
+    "spec: batch_size": Inputs(replace(SPEC, batch_size=33)),
+    "spec: optimizer": Inputs(replace(SPEC, optimizer="sgd")),
+    "spec: clipping": Inputs(replace(SPEC, gradient_clip=1.0)),
+    "spec: validation": Inputs(replace(SPEC, validation_samples=10)),
+    "spec: deterministic": Inputs(replace(SPEC, deterministic=True)),
+    "spec: rotation": Inputs(replace(SPEC, augmentation=Augmentation(rotate_degrees=10))),
+    "spec: noise": Inputs(replace(SPEC, augmentation=Augmentation(noise_probability=0.1))),
+    "data set: name": Inputs(info=replace(DIGITS, name="mnist")),
+    "data set: shape": Inputs(info=replace(DIGITS, shape=(1, 32, 32))),
+    "data set: classes": Inputs(info=replace(DIGITS, classes=11)),
+    "data set: train_count": Inputs(info=replace(DIGITS, train_count=1501)),
+}
+"""Each limit of the container, each part of the spec that changes the cost of a step or an epoch, and the data set."""
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda spec: replace(spec, model="resnet18"),
-        lambda spec: replace(spec, batch_size=33),
-        lambda spec: replace(spec, optimizer="sgd"),
-        lambda spec: replace(spec, gradient_clip=1.0),
-        lambda spec: replace(spec, validation_samples=10),
-        lambda spec: replace(spec, deterministic=True),
-        lambda spec: replace(spec, augmentation=Augmentation(rotate_degrees=10)),
-        lambda spec: replace(spec, augmentation=Augmentation(noise_probability=0.1)),
-    ],
-    ids=["model", "batch_size", "optimizer", "clipping", "validation", "deterministic", "rotation", "noise"],
-)
-def test_another_workload_has_another_key(root: Path, change: Callable[[TrainSpec], TrainSpec]) -> None:
-    """Each part of the spec that changes the cost of a step or an epoch is part of the key."""
-    assert key(root, change(SPEC)) != key(root)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_inputs_have_another_key(root: Path, name: str) -> None:
+    """A model that no installed package registers has a key, too: the child will say what is wrong."""
+    assert OTHERS[name].key(root) != HERE.key(root)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda plan: replace(plan, threads=1),
-        lambda plan: replace(plan, interop=2),
-        lambda plan: replace(plan, micro_batch=16),
-        lambda plan: replace(plan, eval_batch=500),
-        lambda plan: replace(plan, loader_workers=1),
-        lambda plan: replace(plan, precision="bfloat16"),
-        lambda plan: replace(plan, memory_format="channels_last"),
-        lambda plan: replace(plan, allocator="tuned"),
-        lambda plan: replace(plan, affinity="pinned"),
-        lambda plan: replace(plan, compile=True),
-    ],
-    ids=["threads", "interop", "micro", "eval", "workers", "precision", "format", "allocator", "affinity", "compile"],
-)
-def test_another_baseline_has_another_key(root: Path, change: Callable[[Plan], Plan]) -> None:
-    """The whole of the user's own plan is part of the key: what was searched from it may not suit another.
-
-    Single measurements hold all the same: they are of two plans, whichever the search began with.
-    """
-    assert key(root, own=change(OWN)) != key(root)
-    assert trials_key(root, own=change(OWN)) == trials_key(root)
+SEARCHES = {
+    "from other threads": Inputs(own=replace(OWN, threads=1)),
+    "from another interop": Inputs(own=replace(OWN, interop=2)),
+    "from another micro_batch": Inputs(own=replace(OWN, micro_batch=16)),
+    "from another eval_batch": Inputs(own=replace(OWN, eval_batch=500)),
+    "from other loader_workers": Inputs(own=replace(OWN, loader_workers=1)),
+    "from another precision": Inputs(own=replace(OWN, precision="bfloat16")),
+    "from another memory_format": Inputs(own=replace(OWN, memory_format="channels_last")),
+    "from another allocator": Inputs(own=replace(OWN, allocator="tuned")),
+    "from another affinity": Inputs(own=replace(OWN, affinity="pinned")),
+    "from a compiled plan": Inputs(own=replace(OWN, compile=True)),
+    "without knobs": Inputs(knobs=()),
+    "with one knob": Inputs(knobs=("threads",)),
+    "with a knob less": Inputs(knobs=KNOBS[:-1]),
+}
 
 
-@pytest.mark.parametrize("knobs", [(), ("threads",), KNOBS[:-1]])
-def test_other_knobs_have_another_key(root: Path, knobs: tuple[Knob, ...]) -> None:
-    """A search that was allowed less may have missed what this one finds; what it measured holds."""
-    less = signature(SPEC, OWN, CONTAINER, DIGITS, knobs=knobs, root=root)
-    assert less.key != key(root)
-    assert less.trials_key == trials_key(root)
-
-
-def test_the_order_of_the_knobs_is_not_part_of_the_key(root: Path) -> None:
-    """They are turned in an order of their own, and once each."""
-    again = signature(SPEC, OWN, CONTAINER, DIGITS, knobs=(*reversed(KNOBS), *KNOBS), root=root)
-    assert again.key == key(root)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_another_search_has_another_key_and_the_same_trials_key(root: Path, name: str) -> None:
+    """A search from another plan, or with fewer knobs, may find another plan; what it measured of two plans holds."""
+    assert SEARCHES[name].key(root) != HERE.key(root)
+    assert SEARCHES[name].trials_key(root) == HERE.trials_key(root)
 
 
 def test_tcmalloc_is_part_of_both_keys(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,18 +142,18 @@ def test_tcmalloc_is_part_of_both_keys(root: Path, monkeypatch: pytest.MonkeyPat
     keys = set()
     for path in (None, Path("/usr/lib/libtcmalloc_minimal.so.4")):
         monkeypatch.setattr(module, "find_tcmalloc", lambda path=path: path)
-        keys |= {key(root), trials_key(root)}
+        keys |= {HERE.key(root), HERE.trials_key(root)}
     assert len(keys) == 4
 
 
 def test_single_measurements_depend_on_everything_else(root: Path) -> None:
     """Limits, workload and hardware are part of their key, too, and it is never that of a finding."""
-    here = trials_key(root)
+    here = HERE.trials_key(root)
     assert re.fullmatch(r"[0-9a-f]{32}", here)
-    assert here != key(root)
-    assert trials_key(root, replace(SPEC, batch_size=33)) != here
-    assert trials_key(root, container=replace(CONTAINER, quota=None)) != here
-    assert trials_key(processor(root, CPUINFO.replace("avx2", "avx"))) != here
+    assert here != HERE.key(root)
+    assert OTHERS["spec: batch_size"].trials_key(root) != here
+    assert OTHERS["container: no quota"].trials_key(root) != here
+    assert HERE.trials_key(processor(root, CPUINFO.replace("avx2", "avx"))) != here
 
 
 @pytest.mark.parametrize(
@@ -182,78 +174,50 @@ def test_bfloat16_is_what_the_processor_says(tmp_path: Path, cpuinfo: str, has: 
     assert has_bfloat16(processor(tmp_path, cpuinfo)) is has
 
 
+ARM = "processor\t: 0\nFeatures\t: fp asimd\n"
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("cpuinfo", "changed", "same"),
     [
-        lambda info: replace(info, name="mnist"),
-        lambda info: replace(info, shape=(1, 32, 32)),
-        lambda info: replace(info, classes=11),
-        lambda info: replace(info, train_count=1501),
+        pytest.param(CPUINFO, CPUINFO.replace("avx2", "avx2 avx512_bf16"), False, id="more flags"),
+        pytest.param(CPUINFO, CPUINFO.replace("sse2 avx2", "sse2"), False, id="fewer flags"),
+        pytest.param(ARM, ARM.replace("asimd", "asimd bf16"), False, id="more features of an Arm processor"),
+        pytest.param(CPUINFO, CPUINFO.replace("Some CPU", "Other CPU"), False, id="model"),
+        pytest.param(CPUINFO, CPUINFO.replace("2000.000", "3100.000"), True, id="clock rate"),
+        pytest.param(CPUINFO, CPUINFO.replace("fpu sse2 avx2", "avx2 fpu sse2"), True, id="order of flags"),
     ],
-    ids=["name", "shape", "classes", "train_count"],
 )
-def test_another_data_set_has_another_key(root: Path, change: Callable[[DatasetInfo], DatasetInfo]) -> None:
-    """What the data set is, and how much of it there is, is part of the key."""
-    assert key(root, info=change(DIGITS)) != key(root)
+def test_the_processor_is_part_of_the_key(tmp_path: Path, cpuinfo: str, changed: str, same: bool) -> None:
+    """By its model name and its instruction-set flags, and not by what changes by itself."""
+    here = HERE.key(processor(tmp_path, cpuinfo))
+    assert (HERE.key(processor(tmp_path, changed)) == here) is same
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("fpu sse2 avx2", "fpu sse2 avx2 avx512_bf16"), ("fpu sse2 avx2", "fpu sse2"), ("Some CPU", "Other CPU")],
-    ids=["more flags", "fewer flags", "model"],
-)
-def test_another_processor_has_another_key(root: Path, before: str, after: str) -> None:
-    """Model name and instruction-set flags of the processor are part of the key."""
-    here = key(root)
-    assert key(processor(root, CPUINFO.replace(before, after))) != here
+ALIKE = {
+    "epochs": Inputs(replace(SPEC, epochs=50)),
+    "seed": Inputs(replace(SPEC, seed=9)),
+    "learning_rate": Inputs(replace(SPEC, learning_rate=0.1)),
+    "schedule": Inputs(replace(SPEC, schedule="cosine")),
+    "patience": Inputs(replace(SPEC, patience=3)),
+    "label_smoothing": Inputs(replace(SPEC, label_smoothing=0.1)),
+    "which processors": Inputs(container=replace(CONTAINER, affinity=frozenset({4, 5, 6, 7}))),
+    "memory in use": Inputs(container=replace(CONTAINER, working_set_bytes=None)),
+    "sources of limits": Inputs(container=replace(CONTAINER, cores_source="", memory_source="x")),
+    "path of the data set": Inputs(info=replace(DIGITS, path=Path("/elsewhere"))),
+    "order of the knobs": Inputs(knobs=(*reversed(KNOBS), *KNOBS)),
+}
 
 
-def test_the_features_of_arm_are_flags(tmp_path: Path) -> None:
-    """On ARM, where cpuinfo calls them Features, the flags are part of the key too."""
-    here = key(processor(tmp_path, "processor\t: 0\nFeatures\t: fp asimd\n"))
-    assert key(processor(tmp_path, "processor\t: 0\nFeatures\t: fp asimd bf16\n")) != here
-
-
-def test_what_changes_by_itself_is_not_part_of_the_key(root: Path) -> None:
-    """Clock rates and the order of flags do not change the key."""
-    here = key(root)
-    assert key(processor(root, CPUINFO.replace("2000.000", "3100.000"))) == here
-    assert key(processor(root, CPUINFO.replace("fpu sse2 avx2", "avx2 fpu sse2"))) == here
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda spec: replace(spec, epochs=50),
-        lambda spec: replace(spec, seed=9),
-        lambda spec: replace(spec, learning_rate=0.1),
-        lambda spec: replace(spec, schedule="cosine"),
-        lambda spec: replace(spec, patience=3),
-        lambda spec: replace(spec, label_smoothing=0.1),
-    ],
-    ids=["epochs", "seed", "learning_rate", "schedule", "patience", "label_smoothing"],
-)
-def test_what_costs_nothing_is_not_part_of_the_key(root: Path, change: Callable[[TrainSpec], TrainSpec]) -> None:
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_costs_nothing_is_not_part_of_the_key(root: Path, name: str) -> None:
     """What leaves the cost of a step alone leaves the key alone, so that its next job is a cache hit."""
-    assert key(root, change(SPEC)) == key(root)
-
-
-def test_where_things_lie_is_not_part_of_the_key(root: Path) -> None:
-    """Paths, the sources of limits, memory in use and which processors are allowed leave the key alone."""
-    container = replace(
-        CONTAINER, affinity=frozenset({4, 5, 6, 7}), working_set_bytes=None, cores_source="", memory_source="x"
-    )
-    assert key(root, container=container, info=replace(DIGITS, path=Path("/elsewhere"))) == key(root)
+    assert ALIKE[name].key(root) == HERE.key(root)
 
 
 def test_no_cpuinfo_is_no_error(tmp_path: Path) -> None:
     """Without /proc/cpuinfo, or with an empty or undecodable one, there is a key all the same."""
-    assert key(tmp_path) == key(tmp_path)
-    assert re.fullmatch(r"[0-9a-f]{32}", key(processor(tmp_path, "")))
+    assert HERE.key(tmp_path) == HERE.key(tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{32}", HERE.key(processor(tmp_path, "")))
     (tmp_path / "proc/cpuinfo").write_bytes(b"\xff\xfe\0: \x80\n")
-    assert re.fullmatch(r"[0-9a-f]{32}", key(tmp_path))
-
-
-def test_an_unknown_model_is_no_error(root: Path) -> None:
-    """A model that no installed package registers still has a key: the child will say what is wrong."""
-    assert key(root, replace(SPEC, model="absent")) != key(root)
+    assert re.fullmatch(r"[0-9a-f]{32}", HERE.key(tmp_path))
