@@ -1,8 +1,10 @@
 """The plan cache: what it keeps comes back whole, and everything else is a miss and never an error."""
 
 import json
+import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +37,10 @@ VERSION_1: dict[str, JsonValue] = {
 }  # fmt: skip
 """An entry of the previous version, but for the fields of its plan that have defaults."""
 
+Harm = Callable[[Path], object]
+"""Damages an entry."""
+DAMAGED = "is damaged or of another version"
+
 
 def entry(directory: Path, signature: Signature = HERE) -> Path:
     """Return the file of an entry."""
@@ -52,6 +58,30 @@ def ledger(directory: Path, signature: Signature = HERE) -> Path:
 def edit(path: Path, **fields: JsonValue) -> None:
     """Replace fields of an entry by hand."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def edited(**fields: JsonValue) -> Harm:
+    return lambda path: edit(path, **fields)
+
+
+def with_finding(**fields: JsonValue) -> Harm:
+    return lambda path: edit(path, finding={**json.loads(path.read_text())["finding"], **fields})
+
+
+def with_epoch_s(value: float) -> Harm:
+    return lambda path: with_finding(
+        prediction={**json.loads(path.read_text())["finding"]["prediction"], "epoch_s": value}
+    )(path)
+
+
+def content(data: bytes) -> Harm:
+    return lambda path: path.write_bytes(data)
+
+
+def a_pipe(path: Path) -> None:
+    """Put a pipe in its place, which would block whoever opens it."""
+    path.unlink()
+    os.mkfifo(path)
 
 
 def kept(directory: Path, finding: CalibrationResult = FINDING) -> PlanCache:
@@ -90,13 +120,6 @@ def test_what_is_put_comes_back(tmp_path: Path) -> None:
     assert hit(PlanCache(tmp_path), ELSEWHERE).finding == OTHER
 
 
-def test_the_last_put_stays(tmp_path: Path) -> None:
-    """A second put under the same signature replaces the first."""
-    cache = kept(tmp_path)
-    cache.put(HERE, OTHER)
-    assert hit(cache).finding == OTHER
-
-
 def test_a_missing_entry_is_a_plain_miss(tmp_path: Path) -> None:
     """Nothing kept, or no directory at all, is a miss without a warning, and looking creates nothing."""
     absent = PlanCache(tmp_path / "absent")
@@ -118,160 +141,78 @@ def test_a_truncated_entry_is_a_miss(tmp_path: Path) -> None:
     assert str(path) in warned(cache)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\0" * 512,
-        b"\xff\xfe\x80",
-        b"null",
-        b"[]",
-        b"{}",
-        b"[" * 100_000,
-        b"not json at all",
-    ],
-    ids=["zeros", "not utf-8", "null", "list", "empty object", "deep", "text"],
-)
-def test_garbage_is_a_miss(tmp_path: Path, content: bytes) -> None:
-    """A file that is no entry is a miss with a warning."""
+NO_ENTRIES: dict[str, tuple[Harm, str]] = {
+    "nothing": (content(b""), DAMAGED),
+    "zeros": (content(b"\0" * 512), DAMAGED),
+    "not utf-8": (content(b"\xff\xfe\x80"), DAMAGED),
+    "null": (content(b"null"), DAMAGED),
+    "list": (content(b"[]"), DAMAGED),
+    "empty object": (content(b"{}"), DAMAGED),
+    "deep": (content(b"[" * 100_000), DAMAGED),
+    "text": (content(b"not json at all"), DAMAGED),
+    "the previous version": (content(json.dumps(VERSION_1).encode()), DAMAGED),
+    "the next version": (edited(schema="preflight.plan.v3"), "another schema"),
+    "no version": (edited(schema=None), DAMAGED),
+    "another field": (edited(extra=1), DAMAGED),
+    "made yesterday": (edited(created="yesterday"), DAMAGED),
+    "made at no time": (edited(created=math.nan), DAMAGED),
+    "made at the end of time": (edited(created=math.inf), DAMAGED),
+    "made before all time": (edited(created=-math.inf), DAMAGED),
+    "made in the future": (lambda path: edit(path, created=time.time() + 10 * CLOCK_TOLERANCE), "future"),
+    "of nothing": (edited(what=None), DAMAGED),
+    "of another signature": (edited(signature=ELSEWHERE.key), "signature"),
+    "no finding": (edited(finding=None), DAMAGED),
+    "middling confidence": (with_finding(confidence="middling"), DAMAGED),
+    "no threads": (with_finding(plan={"threads": 0, "micro_batch": 32}), DAMAGED),
+    "prefetching alone": (with_finding(plan={"threads": 1, "micro_batch": 32, "prefetch_factor": 2}), DAMAGED),
+    "another field of a plan": (with_finding(plan={"threads": 1, "micro_batch": 32, "gpu": True}), DAMAGED),
+    "another field of a finding": (with_finding(gpu=1), DAMAGED),
+    "no prediction": (with_finding(prediction=None), DAMAGED),
+    "a prediction of NaN": (with_epoch_s(math.nan), DAMAGED),
+    "a prediction of infinity": (with_epoch_s(math.inf), DAMAGED),
+    "a prediction of minus infinity": (with_epoch_s(-math.inf), DAMAGED),
+    "an empty trial": (with_finding(trials=[{}]), DAMAGED),
+    "a sparse terabyte": (lambda path: os.truncate(path, 1 << 40), f"larger than {LARGEST_ENTRY >> 20} MiB"),
+    "a pipe": (a_pipe, "not a regular file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_ENTRIES)
+def test_what_is_no_entry_is_a_miss(tmp_path: Path, name: str) -> None:
+    """The warning says what is wrong with which file, and the next put replaces it."""
+    harm, fault = NO_ENTRIES[name]
     cache = kept(tmp_path)
-    entry(tmp_path).write_bytes(content)
-    assert "damaged" in warned(cache)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"schema": "preflight.plan.v3"},
-        {"schema": None},
-        {"extra": 1},
-        {"created": "yesterday"},
-        {"what": None},
-        {"finding": None},
-    ],
-    ids=json.dumps,
-)
-def test_another_schema_is_a_miss(tmp_path: Path, fields: dict[str, JsonValue]) -> None:
-    """An entry of another version is a miss with a warning."""
-    cache = kept(tmp_path)
-    edit(entry(tmp_path), **fields)
-    warned(cache)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"confidence": "middling"},
-        {"plan": {"threads": 0, "micro_batch": 32}},
-        {"plan": {"threads": 1, "micro_batch": 32, "prefetch_factor": 2}},
-        {"plan": {"threads": 1, "micro_batch": 32, "gpu": True}},
-        {"prediction": None},
-        {"trials": [{}]},
-        {"gpu": 1},
-    ],
-    ids=json.dumps,
-)
-def test_a_finding_that_cannot_be_is_a_miss(tmp_path: Path, fields: dict[str, JsonValue]) -> None:
-    """An entry whose finding has other fields, or a plan that cannot be, is a miss with a warning."""
-    cache = kept(tmp_path)
-    path = entry(tmp_path)
-    edit(path, finding={**json.loads(path.read_text())["finding"], **fields})
-    warned(cache)
-
-
-def test_an_entry_of_the_previous_version_is_replaced(tmp_path: Path) -> None:
-    """It is a miss with a warning, listed as what cannot serve, and gone with the next put."""
-    cache = PlanCache(tmp_path)
-    entry(tmp_path).parent.mkdir()
-    entry(tmp_path).write_text(json.dumps(VERSION_1))
-    assert "another version" in warned(cache)
-    (listed,) = cache.entries()
-    assert listed.plan is None
+    harm(entry(tmp_path))
+    warning = warned(cache)
+    assert fault in warning
+    assert str(entry(tmp_path)) in warning
     assert cache.put(HERE, FINDING) is None
     assert hit(cache).finding == FINDING
 
 
-NO_NUMBERS = pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-"""What Python's json reads and writes, and nobody can count with."""
-
-
-@NO_NUMBERS
-def test_a_time_that_is_no_number_is_a_miss(tmp_path: Path, value: float) -> None:
-    """An entry made at no time is a miss."""
-    cache = kept(tmp_path)
-    edit(entry(tmp_path), created=value)
-    warned(cache)
-
-
-@NO_NUMBERS
-def test_a_figure_that_is_no_number_is_a_miss(tmp_path: Path, value: float) -> None:
-    """NaN and infinity never come out of the cache as a prediction."""
-    cache = kept(tmp_path)
-    path = entry(tmp_path)
-    finding = json.loads(path.read_text())["finding"]
-    edit(path, finding={**finding, "prediction": {**finding["prediction"], "epoch_s": value}})
-    warned(cache)
-
-
-def test_a_foreign_entry_is_a_miss(tmp_path: Path) -> None:
-    """A whole entry that was copied under the name of another signature is a miss with a warning."""
-    cache = kept(tmp_path)
-    entry(tmp_path, ELSEWHERE).write_bytes(entry(tmp_path).read_bytes())
-    assert "signature" in warned(cache, ELSEWHERE)
-
-
-def test_an_entry_from_the_future_is_a_miss(tmp_path: Path) -> None:
-    """Beyond the tolerance for clocks that differ, an entry from the future is a miss with a warning."""
-    cache = kept(tmp_path)
-    edit(entry(tmp_path), created=time.time() + CLOCK_TOLERANCE / 2)
-    hit(cache)
-    edit(entry(tmp_path), created=time.time() + 10 * CLOCK_TOLERANCE)
-    assert "future" in warned(cache)
-
-
-def test_an_expired_entry_is_a_plain_miss(tmp_path: Path) -> None:
-    """After a week an entry is a miss without a warning; shortly before it is a hit."""
-    cache = kept(tmp_path)
-    edit(entry(tmp_path), created=time.time() - TTL_SECONDS + 3600)
-    hit(cache)
-    edit(entry(tmp_path), created=time.time() - TTL_SECONDS - 1)
-    assert cache.get(HERE) == (None, None)
-
-
-def test_a_doubtful_entry_expires_sooner(tmp_path: Path) -> None:
-    """A plan from a search that was cut short is a plain miss after an hour already."""
-    cache = kept(tmp_path, doubtful())
-    edit(entry(tmp_path), created=time.time() - LOW_CONFIDENCE_TTL + 600)
-    assert hit(cache).finding.confidence == "low"
-    edit(entry(tmp_path), created=time.time() - LOW_CONFIDENCE_TTL - 1)
-    assert cache.get(HERE) == (None, None)
+@pytest.mark.parametrize(
+    ("finding", "age_s", "expired"),
+    [
+        pytest.param(FINDING, -CLOCK_TOLERANCE / 2, False, id="made by a clock that is ahead"),
+        pytest.param(FINDING, TTL_SECONDS - 3600, False, id="nearly a week old"),
+        pytest.param(FINDING, TTL_SECONDS + 1, True, id="a week old"),
+        pytest.param(doubtful(), LOW_CONFIDENCE_TTL - 600, False, id="doubtful, nearly an hour old"),
+        pytest.param(doubtful(), LOW_CONFIDENCE_TTL + 1, True, id="doubtful, an hour old"),
+    ],
+)
+def test_an_expired_entry_is_a_plain_miss(
+    tmp_path: Path, finding: CalibrationResult, age_s: float, expired: bool
+) -> None:
+    """After a week, or after an hour where the search was cut short, an entry is a miss without a warning."""
+    cache = kept(tmp_path, finding)
+    edit(entry(tmp_path), created=time.time() - age_s)
+    if expired:
+        assert cache.get(HERE) == (None, None)
+    else:
+        assert hit(cache).finding == finding
     (listed,) = cache.entries()
     assert listed.plan is not None
-    assert listed.plan.expired
-
-
-def test_a_miss_is_healed_by_the_next_put(tmp_path: Path) -> None:
-    """A damaged entry is replaced by the next put."""
-    cache = kept(tmp_path)
-    entry(tmp_path).write_bytes(b"")
-    assert cache.put(HERE, FINDING) is None
-    hit(cache)
-
-
-def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
-    """A sparse terabyte under an entry's name is a miss that costs no memory."""
-    cache = kept(tmp_path)
-    os.truncate(entry(tmp_path), 1 << 40)
-    assert f"larger than {LARGEST_ENTRY >> 20} MiB" in warned(cache)
-
-
-def test_a_pipe_in_place_of_an_entry_is_not_waited_for(tmp_path: Path) -> None:
-    """Nobody ever writes to it; it is a miss with a warning, and the next put replaces it."""
-    cache = PlanCache(tmp_path)
-    entry(tmp_path).parent.mkdir()
-    os.mkfifo(entry(tmp_path))
-    assert "not a regular file" in warned(cache)
-    assert cache.put(HERE, FINDING) is None
-    hit(cache)
+    assert listed.plan.expired is expired
 
 
 def test_a_link_in_place_of_an_entry_is_not_followed(tmp_path: Path) -> None:
@@ -307,13 +248,14 @@ def test_a_directory_in_place_of_an_entry_is_a_warning(tmp_path: Path) -> None:
     assert list((tmp_path / "plans").iterdir()) == [entry(tmp_path)]
 
 
-def test_put_leaves_one_readable_file(tmp_path: Path) -> None:
-    """Puts leave nothing but the entry, readable for the group, and a reader's open file stays whole."""
+def test_the_last_put_stays_as_one_readable_file(tmp_path: Path) -> None:
+    """Puts leave nothing but the last entry, readable for the group, and a reader's open file stays whole."""
     cache = kept(tmp_path)
     with entry(tmp_path).open("rb") as reader:
         first = entry(tmp_path).read_bytes()
         cache.put(HERE, OTHER)
         assert reader.read() == first
+    assert hit(cache).finding == OTHER
     assert list((tmp_path / "plans").iterdir()) == [entry(tmp_path)]
     assert entry(tmp_path).stat().st_mode & 0o777 == 0o644
 
@@ -325,14 +267,15 @@ def test_the_newest_is_listed_first_and_what_cannot_serve_last(tmp_path: Path) -
     cache.put(ELSEWHERE, OTHER)
     damaged = entry(tmp_path).with_name("0damaged.json")
     damaged.write_text("{")
+    previous = damaged.with_name("1previous.json")
+    previous.write_text(json.dumps(VERSION_1))
     damaged.with_name(".writing.json").touch()
     damaged.with_name("note.txt").touch()
     listed = cache.entries()
-    assert [one.key for one in listed] == [ELSEWHERE.key, HERE.key, "0damaged"]
-    assert [one.path for one in listed] == [entry(tmp_path, ELSEWHERE), entry(tmp_path), damaged]
-    assert listed[0].plan is not None
-    assert listed[0].plan.finding == OTHER
-    assert [one.fault for one in listed] == [None, None, "is damaged or of another version"]
+    assert [one.key for one in listed] == [ELSEWHERE.key, HERE.key, "0damaged", "1previous"]
+    assert [one.path for one in listed] == [entry(tmp_path, ELSEWHERE), entry(tmp_path), damaged, previous]
+    assert [one.plan and one.plan.finding for one in listed] == [OTHER, FINDING, None, None]
+    assert [one.fault for one in listed] == [None, None, DAMAGED, DAMAGED]
 
 
 def test_clear_forgets_everything_that_was_measured(tmp_path: Path) -> None:
