@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from random import Random
 from typing import get_args
@@ -31,7 +31,10 @@ from training.process.launch import process_config
 
 TUNED = replace(OWN, allocator="tuned")
 BFLOAT16 = replace(OWN, precision="bfloat16", memory_format="channels_last")
+BEST = replace(BFLOAT16, allocator="tcmalloc")
+"""The fastest plan on the usual machine."""
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=True)
+WITHOUT_TCMALLOC = replace(SPACE, tcmalloc=False)
 TASK = Task(
     own=OWN, batch_size=128, steps_per_epoch=430, validation=5000, epochs=1, space=SPACE, memory_bytes=4096 * MIB,
     samples=16, exact=False, seconds=45.0,
@@ -71,18 +74,16 @@ def test_the_users_plan_is_measured_first() -> None:
 
 def test_the_usual_machine_yields_what_is_fastest_on_it() -> None:
     """From default, float32 and contiguous to tcmalloc, bfloat16 and channels_last, confirmed and sure."""
-    lab = Simulated(noise=0.02)
-    finding = found(lab)
-    best = replace(OWN, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
-    assert finding.plan == best
+    finding = found(Simulated(noise=0.02))
+    assert finding.plan == BEST
     assert finding.confirmation is not None
     assert finding.confirmation.proven
     assert finding.confirmation.low < 1.2 * 1.8 * 1.2 < finding.confirmation.high
     assert finding.confirmation.pairs == PAIRS  # so large a gain is sure by then
     assert finding.confidence == "high"
-    assert finding.prediction.step_s == pytest.approx(usual(best), rel=0.03)
+    assert finding.prediction.step_s == pytest.approx(usual(BEST), rel=0.03)
     assert finding.prediction.low_s <= finding.prediction.epoch_s <= finding.prediction.high_s
-    epoch_s = TASK.steps_per_epoch * usual(best) + TASK.validation * usual(best) / 128 / 3
+    epoch_s = TASK.steps_per_epoch * usual(BEST) + TASK.validation * usual(BEST) / 128 / 3
     assert finding.prediction.epoch_s == pytest.approx(epoch_s, rel=0.03)
     assert (finding.baseline, finding.batch_size, finding.samples) == (OWN, 128, 16)
     assert f"{finding.confirmation.ratio:.2f}x" in finding.why
@@ -108,14 +109,11 @@ def test_no_plan_is_measured_for_two_trials() -> None:
 @pytest.mark.parametrize("knob", KNOBS)
 def test_only_knobs_that_may_be_turned_are_turned(knob: Knob) -> None:
     """With one knob allowed, no plan differs from the user's own in what another one turns."""
-    fields = {"allocator", "precision", "threads", "micro_batch", "eval_batch", "affinity", "interop", "compile"}
-    fields |= {"memory_format", "loader_workers", "prefetch_factor"}
     own_fields = {"precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"}}
-    lab = Simulated(statistics=False, fetch_share=0.5)
-    finding = found(lab, only(knob))
+    finding = found(Simulated(statistics=False, fetch_share=0.5), only(knob))
     assert {trial.knob for trial in finding.trials} <= {"own", knob}
     for trial in finding.trials:
-        changed = {name for name in fields if getattr(trial.plan, name) != getattr(OWN, name)}
+        changed = {name for name, value in asdict(trial.plan).items() if value != getattr(OWN, name)}
         assert changed <= own_fields.get(knob, {knob})
 
 
@@ -123,15 +121,14 @@ def test_only_knobs_that_may_be_turned_are_turned(knob: Knob) -> None:
 def test_slow_steps_are_compared_on_fewer_samples(slow: float) -> None:
     """Down to 32, so that there is time for all; what is kept is timed on whole batches, and all is told of those."""
     lab = Simulated(lambda plan: slow * usual(plan), noise=0.01, sample=lambda plan: slow * usual(plan) / 384)
-    finding = found(lab, replace(TASK, epochs=50, seconds=45.0))
-    best = replace(OWN, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
-    assert finding.plan == best
+    finding = found(lab, replace(TASK, epochs=50))
+    assert finding.plan == BEST
     parts = [samples for _, samples in lab.samples]
     cut = 128 if slow == 1 else 32
     assert set(parts) == {cut, 128}
     assert parts.index(128) == 0 if slow == 1 else parts.index(128) > 10
-    assert lab.samples[-1] == (best, 128)
-    assert finding.prediction.step_s == pytest.approx(slow * usual(best), rel=0.03)
+    assert lab.samples[-1] == (BEST, 128)
+    assert finding.prediction.step_s == pytest.approx(slow * usual(BEST), rel=0.03)
     own = next(trial for trial in finding.trials if trial.knob == "own")
     assert own.step_s == pytest.approx(slow * usual(OWN), rel=0.03)
     assert ("steps of 32 samples" in own.note) == (slow > 1)
@@ -141,8 +138,7 @@ def test_slow_steps_are_compared_on_fewer_samples(slow: float) -> None:
 def test_steps_that_take_much_of_the_memory_are_run_whole() -> None:
     """That they fit is verified before all else, however long it takes."""
     lab = Simulated(lambda plan: 20 * usual(plan))
-    task = replace(TASK, seconds=45.0, memory_bytes=int(lab.memory(OWN) / 0.7))
-    found(lab, task)
+    found(lab, replace(TASK, memory_bytes=int(lab.memory(OWN) / 0.7)))
     assert {samples for _, samples in lab.samples} == {128}
 
 
@@ -163,26 +159,28 @@ def test_without_time_for_whole_batches_the_confidence_is_low() -> None:
     assert finding.prediction.step_s == pytest.approx(5.0)
 
 
+def tuned_at(ratio: float, *, bfloat16: float = 1.0) -> Speeds:
+    """Return a machine on which the tuned allocator has `ratio` of the speed of the default one."""
+    return lambda plan: (
+        0.020 / (ratio if plan.allocator == "tuned" else 1.0) / (bfloat16 if plan.precision == "bfloat16" else 1.0)
+    )
+
+
 def test_the_tuned_allocator_is_taken_where_it_is_as_fast() -> None:
     """Beside another gain: glibc's own is as fast only after seconds of training. By itself it would prove nothing."""
-
-    def speed(plan: Plan) -> float:
-        return 0.020 / (1.8 if plan.precision == "bfloat16" else 1.0) * (1.005 if plan.allocator == "tuned" else 1.0)
-
-    task = replace(only("precision", "allocator"), space=replace(SPACE, tcmalloc=False))
+    speed = tuned_at(1 / 1.005, bfloat16=1.8)
+    task = replace(only("precision", "allocator"), space=WITHOUT_TCMALLOC)
     assert found(Simulated(speed), task).plan == replace(BFLOAT16, allocator="tuned")
     assert found(Simulated(speed), replace(task, knobs=frozenset({"allocator"}))).plan == OWN
 
 
 def test_the_tuned_allocator_is_dropped_only_where_it_is_slower() -> None:
     """Some pairs on a noisy machine cannot tell equals apart; what all of them show is believed."""
+    task = replace(only("precision", "allocator"), space=WITHOUT_TCMALLOC, epochs=50)
 
     def taken(ratio: float) -> int:
-        def speed(plan: Plan) -> float:
-            return 50 * slower_when_tuned(ratio)(plan) / (1.8 if plan.precision == "bfloat16" else 1.0)
-
-        task = replace(only("precision", "allocator"), space=replace(SPACE, tcmalloc=False), epochs=50, seconds=45.0)
-        labs = [Simulated(speed, noise=0.1, random=Random(seed)) for seed in range(20)]  # noqa: S311 - dice
+        speed = tuned_at(ratio, bfloat16=1.8)
+        labs = [Simulated(lambda plan: 50 * speed(plan), noise=0.1, random=Random(seed)) for seed in range(20)]  # noqa: S311 - dice
         return sum(found(lab, task).plan.allocator == "tuned" for lab in labs)
 
     assert taken(1.0) >= 18
@@ -191,20 +189,19 @@ def test_the_tuned_allocator_is_dropped_only_where_it_is_slower() -> None:
 
 def test_an_allocator_is_judged_by_whole_epochs() -> None:
     """One whose validation is slower may lose what its steps gain."""
-    lab = Simulated(slower_when_tuned(1.05), sample=lambda plan: 0.0005 if plan.allocator == "tuned" else 0.0001)
-    finding = found(lab, replace(only("allocator"), validation=5_000, space=replace(SPACE, tcmalloc=False)))
+    lab = Simulated(tuned_at(1.05), sample=lambda plan: 0.0005 if plan.allocator == "tuned" else 0.0001)
+    finding = found(lab, replace(only("allocator"), validation=5_000, space=WITHOUT_TCMALLOC))
     assert (trials_of(finding, "allocator")[0].verdict, finding.plan) == ("lost", OWN)
 
 
 def test_another_speed_at_the_end_lowers_the_confidence() -> None:
     """The machine was another one while the plans were compared, or is now."""
-    lab = Simulated(usual)
-    task = only("precision")
-    assert found(lab, task).confidence == "high"
+    lab = Simulated()
+    assert found(lab, only("precision")).confidence == "high"
     steady = len(lab.asked) - STEADY_BLOCKS
     lab = Simulated()
     lab.speed = lambda plan: usual(plan) * (1.3 if len(lab.asked) >= steady else 1.0)
-    finding = found(lab, task)
+    finding = found(lab, only("precision"))
     assert finding.plan.precision == "bfloat16"
     assert finding.confidence == "low"
 
@@ -244,8 +241,7 @@ def test_the_stored_figure_is_the_confirmed_one() -> None:
     """The prediction comes from the fresh process alone: the best of many was lucky, too."""
     lab = Simulated()
     lab.speed = lambda plan: usual(plan) * (1.3 if lab.renewed and plan.allocator != "default" else 1.0)
-    finding = found(lab, only("allocator"))
-    assert finding.plan == OWN
+    assert found(lab, only("allocator")).plan == OWN
     lab = Simulated()
     lab.speed = lambda plan: usual(plan) * (1.1 if lab.renewed and plan != OWN else 1.0)
     finding = found(lab, only("precision"))
@@ -335,18 +331,13 @@ def test_the_winner_is_nearly_the_best_there_is(machine: Machine, noise: float) 
 # --- races
 
 
-def slower_when_tuned(ratio: float) -> Speeds:
-    """Return a machine on which the tuned allocator has `ratio` of the speed."""
-    return lambda plan: 0.020 / (ratio if plan.allocator == "tuned" else 1.0)
-
-
 @pytest.mark.parametrize(
     ("ratio", "verdict", "pairs"),
     [(DROP_BELOW - 0.01, "dropped", MIN_PAIRS), (DROP_BELOW + 0.01, "lost", PAIRS), (0.1, "dropped", MIN_PAIRS)],
 )
 def test_only_a_much_slower_plan_is_dropped_early(ratio: float, verdict: str, pairs: int) -> None:
     """A plan below 85 % of the best one's speed is dropped after three pairs, not before; others are measured."""
-    lab = Simulated(slower_when_tuned(ratio))
+    lab = Simulated(tuned_at(ratio))
     trial = trials_of(found(lab, only("allocator")), "allocator")[0]
     assert (trial.plan, trial.verdict) == (TUNED, verdict)
     assert trial.ratio == pytest.approx(ratio, rel=0.01)  # of an epoch; its validation is as fast with either
@@ -396,7 +387,7 @@ def test_the_prediction_knows_the_speed_of_the_machine() -> None:
 def test_both_plans_of_a_race_take_turns() -> None:
     """A B, B A, A B, B A: what slows the machine down for a while meets both alike."""
     lab = Simulated(even)
-    found(lab, replace(only("allocator"), space=replace(SPACE, tcmalloc=False)))
+    found(lab, replace(only("allocator"), space=WITHOUT_TCMALLOC))
     first = next(number for number, (plan, _) in enumerate(lab.asked) if plan == TUNED)
     turns = [plan for plan, _ in lab.asked[first - 1 : -STEADY_BLOCKS]]
     assert turns == [OWN, TUNED, TUNED, OWN] * (PAIRS // 2)
@@ -423,8 +414,7 @@ def test_as_many_are_measured_of_a_short_training() -> None:
 
 def test_a_quick_model_is_measured_for_longer() -> None:
     """Where nobody says how many, steps of a millisecond are more than the tier's: blocks of 200 ms say more."""
-    finding = found(Simulated(lambda plan: usual(plan) / 20), LONG)
-    assert finding.trials[0].steps > 10 * TASK.samples
+    assert found(Simulated(lambda plan: usual(plan) / 20), LONG).trials[0].steps > 10 * TASK.samples
 
 
 def test_a_disturbed_pair_is_measured_again() -> None:
@@ -448,7 +438,7 @@ def test_a_disturbed_pair_is_measured_again() -> None:
 def test_a_trial_that_is_always_disturbed_ends_and_says_so() -> None:
     """Pairs are repeated twice at most; then they count, and the trial says that it was disturbed."""
     lab = Simulated(usual, disturbed=lambda _: True)
-    trial = trials_of(found(lab, replace(only("allocator"), space=replace(SPACE, tcmalloc=False))), "allocator")[0]
+    trial = trials_of(found(lab, replace(only("allocator"), space=WITHOUT_TCMALLOC)), "allocator")[0]
     assert trial.disturbed
     assert lab.renewed == [TUNED]
     assert lab.blocks(TUNED) == PAIRS + AGAIN + CONFIRMING_PAIRS + AGAIN + STEADY_BLOCKS
@@ -479,7 +469,7 @@ def test_where_two_do_not_fit_they_are_measured_one_after_the_other() -> None:
     finding = found(lab, replace(LONG, own=own, memory_bytes=450 * MIB))
     assert warm == [(plan,) for plan, _ in lab.asked]
     assert len(set(warm)) > 3
-    assert finding.plan == replace(own, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
+    assert finding.plan == replace(BEST, eval_batch=100)
     assert finding.memory is not None
     assert finding.memory.max_feasible == 128
 
@@ -506,46 +496,40 @@ def test_gradients_are_compared_only_where_the_precision_changes() -> None:
     """Another layout, allocator or thread count computes the same."""
     lab = Simulated()
     found(lab)
-    assert {plan.precision for plan in lab.checked} == {"bfloat16"}
-    assert len(lab.checked) == 1
+    assert [plan.precision for plan in lab.checked] == ["bfloat16"]
 
 
 def test_the_users_own_bfloat16_is_tried_against_float32() -> None:
     """A wish of the user's may be a slow one: it is measured like any other, and left where float32 is faster."""
     own = replace(OWN, precision="bfloat16")
     lab = Simulated(lambda plan: 0.020 * (3 if plan.precision == "bfloat16" else 1))
-    finding = found(lab, replace(LONG, own=own))
-    assert finding.plan.precision == "float32"
+    assert found(lab, replace(LONG, own=own)).plan.precision == "float32"
     assert lab.checked == []
 
 
-def test_the_smallest_micro_batch_that_is_as_fast_is_taken() -> None:
-    """On a flat curve less memory decides, down to the least size worth trying."""
-    lab = Simulated(lambda plan: 0.020 / (1.5 if plan.allocator == "tuned" else 1.0), statistics=False)
-    finding = found(lab, LONG)
-    assert finding.plan == replace(TUNED, micro_batch=MIN_MICRO_BATCH)
-    assert [trial.note for trial in trials_of(finding, "micro_batch")] == ["as fast in less memory"] * 3
+@pytest.mark.parametrize(
+    ("slower", "sizes"), [(1.0, [64, 32, MIN_MICRO_BATCH]), (1.015, [64])], ids=["flat", "creeping"]
+)
+def test_the_smallest_micro_batch_that_is_as_fast_is_taken(slower: float, sizes: list[int]) -> None:
+    """Less memory decides, down to the least size worth trying; losses of 1.5 % a halving do not add up beyond 2 %."""
 
-
-def test_the_losses_of_smaller_micro_batches_do_not_add_up() -> None:
-    """Each half being within 2 % of the one before is not enough: all of them are, of the fastest."""
-
-    def creeping(plan: Plan) -> float:
+    def speed(plan: Plan) -> float:
         seconds = 0.020 / (1.5 if plan.allocator == "tuned" else 1.0)
-        return seconds * math.pow(1.015, math.log2(128 / plan.micro_batch))
+        return seconds * math.pow(slower, math.log2(128 / plan.micro_batch))
 
-    finding = found(Simulated(creeping, statistics=False), LONG)
-    assert creeping(replace(finding.plan, micro_batch=128)) / creeping(finding.plan) >= LEVEL
-    assert finding.plan.micro_batch == 64
+    finding = found(Simulated(speed, statistics=False), LONG)
+    assert finding.plan == replace(TUNED, micro_batch=sizes[-1])
+    assert speed(TUNED) / speed(finding.plan) >= LEVEL
+    as_fast = [trial for trial in trials_of(finding, "micro_batch") if trial.note == "as fast in less memory"]
+    assert [trial.plan.micro_batch for trial in as_fast] == sizes
 
 
 def test_a_faster_micro_batch_is_followed_as_far_as_it_gains() -> None:
     """Halving continues from the plan that won, and stops at the first that is slower."""
 
-    def cached(plan: Plan) -> float:
-        return {128: 0.020, 64: 0.015, 32: 0.012}.get(plan.micro_batch, 0.030)
-
-    finding = found(Simulated(cached, statistics=False), only("micro_batch"))
+    cached = {128: 0.020, 64: 0.015, 32: 0.012}
+    lab = Simulated(lambda plan: cached.get(plan.micro_batch, 0.030), statistics=False)
+    finding = found(lab, only("micro_batch"))
     assert [trial.plan.micro_batch for trial in trials_of(finding, "micro_batch")] == [64, 32, 16]
     assert finding.plan.micro_batch == 32
 
@@ -562,8 +546,8 @@ def test_batch_norms_keep_their_micro_batch() -> None:
 
 def test_the_whole_batch_is_tried_where_the_user_takes_less() -> None:
     """The user's micro-batch is where the search begins, not where it ends."""
-    finding = found(Simulated(statistics=False), replace(only("micro_batch"), own=replace(OWN, micro_batch=16)))
-    assert finding.plan.micro_batch == 128
+    task = replace(only("micro_batch"), own=replace(OWN, micro_batch=16))
+    assert found(Simulated(statistics=False), task).plan.micro_batch == 128
 
 
 @pytest.mark.parametrize(("statistics", "named"), [(True, True), (False, False)])
@@ -599,17 +583,10 @@ def test_gradients_are_compared_beside_nothing_else_where_memory_is_short(memory
 def test_a_measurement_that_hangs_does_not_take_the_longest_time() -> None:
     """It ends soon after the time that the calibration has, so that the training begins."""
 
-    def hang(plan: Plan) -> float:
-        return 1e6 if plan.precision == "bfloat16" else usual(plan)
-
-    lab = Simulated(hang)
-    finding = found(lab, replace(TASK, seconds=45.0))
+    finding = found(Simulated(lambda plan: 1e6 if plan.precision == "bfloat16" else usual(plan)))
     assert finding.budget_s == MIN_SECONDS
     assert finding.calibration_seconds <= MIN_SECONDS + OVERDUE
     assert finding.plan == OWN
-
-
-COMPILED = replace(OWN, compile=True)
 
 
 @pytest.mark.parametrize(("epochs", "compiled"), [(157, False), (1000, True)])
@@ -664,29 +641,26 @@ def test_racing_evaluations_leaves_the_evidence_of_others_alone() -> None:
     assert {trial.steps for trial in finding.trials if trial.steps and trial.knob != "eval_batch"} == {16}
 
 
-@pytest.mark.parametrize(("share", "tried"), [(0.01, False), (0.4, True)])
-def test_loader_workers_are_tried_where_fetching_takes_long(share: float, tried: bool) -> None:
-    """Where batches are there at once no worker is started; else one that overlaps fetching wins."""
+@pytest.mark.parametrize(
+    ("share", "memory_mib", "workers", "reason"),
+    [(0.01, 4096, 0, "fetching is"), (0.4, 4096, 1, ""), (0.5, 500, 0, "memory")],
+    ids=["quick to fetch", "slow to fetch", "no memory for a process with its own torch"],
+)
+def test_loader_workers_are_tried_where_fetching_takes_long_and_they_fit(
+    share: float, memory_mib: int, workers: int, reason: str
+) -> None:
+    """One that overlaps fetching wins; otherwise no worker is started, and the trial says why."""
     lab = Simulated(lambda plan: 0.020 * (0.7 if plan.loader_workers else 1.0), fetch_share=share)
-    finding = found(lab, only("loader"))
-    assert any(plan.loader_workers for plan in lab.ran) is tried
-    assert finding.plan.loader_workers == int(tried)
-    assert all("fetching is" in trial.note for trial in trials_of(finding, "loader") if not tried)
-
-
-def test_loader_workers_that_do_not_fit_are_not_started() -> None:
-    """A worker is a process with its own torch: where there is no memory for it, the trial says so."""
-    lab = Simulated(even, fetch_share=0.5)
-    finding = found(lab, replace(only("loader"), memory_bytes=500 * MIB))
-    assert not any(plan.loader_workers for plan in lab.ran)
-    assert all("memory" in trial.note for trial in trials_of(finding, "loader"))
+    finding = found(lab, replace(only("loader"), memory_bytes=memory_mib * MIB))
+    assert any(plan.loader_workers for plan in lab.ran) is bool(workers)
+    assert finding.plan.loader_workers == workers
+    assert all(reason in trial.note for trial in trials_of(finding, "loader"))
 
 
 def test_the_users_loader_workers_are_tried_against_none() -> None:
     """Workers that the user wished for are left where gathering in the process is faster."""
     own = replace(OWN, loader_workers=2, prefetch_factor=2)
-    finding = found(Simulated(usual), replace(only("loader"), own=own))
-    assert finding.plan == OWN
+    assert found(Simulated(), replace(only("loader"), own=own)).plan == OWN
 
 
 # --- time
@@ -747,13 +721,21 @@ def test_whatever_is_asked_has_a_time_limit() -> None:
 # --- what goes wrong
 
 
-def test_a_lost_process_costs_its_trial_alone() -> None:
-    """A plan whose process dies has failed, with the reason, and the search continues to the fastest of the others."""
-    lab = Simulated(fails=lambda plan: WorkerLost("it was killed (signal 9)") if plan.allocator == "tcmalloc" else None)
+@pytest.mark.parametrize(
+    ("broken", "error", "failures", "best"),
+    [
+        ("tcmalloc", WorkerLost("it was killed (signal 9)"), 1, replace(BFLOAT16, allocator="tuned")),
+        ("bfloat16", PlanFailed("RuntimeError: no"), 2, replace(BEST, precision="float32")),
+    ],
+)
+def test_a_plan_that_fails_costs_its_trials_alone(broken: str, error: Exception, failures: int, best: Plan) -> None:
+    """The trial has the reason, and the search goes on to the fastest of the others, however many plans are broken."""
+    lab = Simulated(fails=lambda plan: error if broken in (plan.allocator, plan.precision) else None)
     finding = found(lab, LONG)
     failed = [trial for trial in finding.trials if trial.verdict == "failed"]
-    assert [(trial.plan.allocator, trial.note) for trial in failed] == [("tcmalloc", "it was killed (signal 9)")]
-    assert finding.plan == replace(TUNED, precision="bfloat16", memory_format="channels_last")
+    assert [trial.note for trial in failed] == [str(error)] * failures
+    assert all(broken in (trial.plan.allocator, trial.plan.precision) for trial in failed)
+    assert finding.plan == best
 
 
 def test_too_many_losses_end_the_search() -> None:
@@ -766,17 +748,6 @@ def test_too_many_losses_end_the_search() -> None:
     assert finding.plan == OWN
     assert finding.confidence == "low"
     assert any("processes were lost" in trial.note for trial in finding.trials)
-
-
-def test_a_plan_that_does_not_run_costs_no_process() -> None:
-    """However many plans are broken, the search continues: their process lives."""
-    lab = Simulated(fails=lambda plan: PlanFailed("RuntimeError: no") if plan.precision == "bfloat16" else None)
-    lab.speed = lambda plan: usual(plan)
-    finding = found(lab, LONG)
-    broken = [trial for trial in finding.trials if trial.verdict == "failed"]
-    assert len(broken) == 2
-    assert {trial.note for trial in broken} == {"RuntimeError: no"}
-    assert finding.plan == replace(OWN, allocator="tcmalloc", memory_format="channels_last")
 
 
 @pytest.mark.parametrize("error", [WorkerLost("gone"), PlanFailed("RuntimeError: no")])
@@ -850,19 +821,14 @@ def test_every_plan_is_on_record_before_it_runs() -> None:
 
 
 def test_a_suspect_is_not_run_again() -> None:
-    """What an earlier calibration did not survive has failed without a try."""
-    records, lab = Memoryless(suspects={BFLOAT16}), Simulated()
-    finding = found(lab, TASK, records)
+    """It has failed without a try; only the user's plan is run, which the training would run anyway."""
+    lab = Simulated()
+    finding = found(lab, TASK, Memoryless(suspects={OWN, BFLOAT16}))
+    assert finding.trials[0].verdict == "own"
     (trial,) = [trial for trial in finding.trials if trial.plan == BFLOAT16]
     assert trial.verdict == "failed"
     assert "crashed" in trial.note
     assert BFLOAT16 not in lab.ran
-
-
-def test_the_users_plan_is_run_though_it_is_a_suspect() -> None:
-    """The training would run it anyway; without a figure of it there would be none at all."""
-    finding = found(Simulated(), TASK, Memoryless(suspects={OWN}))
-    assert finding.trials[0].verdict == "own"
 
 
 @pytest.mark.parametrize("memory_mib", [4096, 650])
@@ -885,11 +851,9 @@ def test_kept_trials_are_taken_without_measuring(memory_mib: int) -> None:
 
 def test_a_kept_winner_is_raced_like_any_other() -> None:
     """What goes on from a kept trial needs no figures of it that are gone: not even where memory is short."""
-    own = replace(OWN, eval_batch=100)
-    records, task = Memoryless(), replace(LONG, own=own, memory_bytes=650 * MIB)
+    records, task = Memoryless(), replace(LONG, own=replace(OWN, eval_batch=100), memory_bytes=650 * MIB)
     found(Simulated(noise=0.01), replace(task, knobs=frozenset({"allocator"})), records)
-    finding = found(Simulated(noise=0.01), task, records)
-    assert finding.plan == replace(own, allocator="tcmalloc", precision="bfloat16", memory_format="channels_last")
+    assert found(Simulated(noise=0.01), task, records).plan == replace(BEST, eval_batch=100)
 
 
 def test_what_a_short_training_did_not_compile_a_long_one_may() -> None:
