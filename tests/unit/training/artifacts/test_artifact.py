@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from damage import Harm, a_pipe, huge, linked
 from pydantic import JsonValue
 from services import wait_until
 
@@ -29,31 +29,19 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_the_manifest_holds_the_models_sha256(tmp_path: Path) -> None:
-    """It holds the sha256 of the file beside it, its version and the given facts; there is no other file."""
+def test_the_manifest_holds_the_sha256_of_what_lies_beside_it(tmp_path: Path) -> None:
+    """With its version and the given facts; saving again replaces the model and its manifest."""
     directory = tmp_path / "deep" / "job"
-    artifact = save(directory, b"weights", FACTS)
-    assert contents(directory).keys() == {MODEL, MANIFEST}
-    digest = hashlib.sha256((directory / MODEL).read_bytes()).hexdigest()
-    assert (artifact.directory, artifact.model_sha256) == (directory, digest)
-    manifest = json.loads((directory / MANIFEST).read_text())
-    assert manifest == {"v": 1, "metrics": {"test_accuracy": 0.99}, "sha256": {MODEL: digest}}
+    first = save(directory, b"first", FACTS, {"more": b"and more"})
+    assert contents(directory).keys() == {MODEL, MANIFEST, "more"}
+    digest = hashlib.sha256(b"first").hexdigest()
+    assert (first.directory, first.model_sha256, contents(directory)[MODEL]) == (directory, digest, b"first")
+    digests = {MODEL: digest, "more": hashlib.sha256(b"and more").hexdigest()}
+    assert json.loads(contents(directory)[MANIFEST]) == {"v": 1, **FACTS, "sha256": digests}
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o644}
-
-
-def test_what_lies_beside_the_model_is_vouched_for_too(tmp_path: Path) -> None:
-    """It is whole where the manifest is, which has its sha256."""
-    save(tmp_path, b"weights", FACTS, {"more": b"and more"})
-    assert contents(tmp_path).keys() == {MODEL, MANIFEST, "more"}
-    assert json.loads(contents(tmp_path)[MANIFEST])["sha256"]["more"] == hashlib.sha256(b"and more").hexdigest()
-
-
-def test_saving_again_replaces_both(tmp_path: Path) -> None:
-    """A job that is run again leaves its second model and the manifest of that."""
-    save(tmp_path, b"first", FACTS)
-    second = save(tmp_path, b"second", {})
-    assert contents(tmp_path)[MODEL] == b"second"
-    assert json.loads(contents(tmp_path)[MANIFEST]) == {"v": 1, "sha256": {MODEL: second.model_sha256}}
+    second = save(directory, b"second", {})
+    assert contents(directory)[MODEL] == b"second"
+    assert json.loads(contents(directory)[MANIFEST]) == {"v": 1, "sha256": {MODEL: second.model_sha256}}
 
 
 def test_a_failed_write_leaves_the_old_artifact_and_nothing_else(small_disk: tuple[Path, Callable[[], None]]) -> None:
@@ -108,38 +96,37 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, Path]:
-    return tmp_path / "models" / "~staging" / "job" / "1", tmp_path / "models" / "job"
+def staged(tmp_path: Path) -> Path:
+    return tmp_path / "models" / "~staging" / "job" / "1"
 
 
-def test_a_staged_model_is_published_whole(places: tuple[Path, Path]) -> None:
-    """It is where it shall be, vouched for, and no longer where it was."""
-    staged, place = places
-    save(staged, b"weights", FACTS)
-    publish(staged, place)
-    manifest = read_manifest(place)
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "models" / "job"
+
+
+def manifest_of(directory: Path) -> dict[str, JsonValue]:
+    manifest = read_manifest(directory)
     assert manifest is not None
-    assert manifest["metrics"] == FACTS["metrics"]
-    assert not staged.exists()
+    return manifest
 
 
-def test_publishing_replaces_an_earlier_model(places: tuple[Path, Path]) -> None:
-    """All of it: files that the earlier one had beside model and manifest are gone, and nothing is left in staging."""
-    staged, place = places
-    save(place, b"old", FACTS)
-    (place / "extra").write_text("of the old one")
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_staged_model_is_published_whole(staged: Path, place: Path, earlier: bool) -> None:
+    """Nothing is left in staging, nor of an earlier model, not even files beside its model and manifest."""
+    if earlier:
+        save(place, b"old", FACTS)
+        (place / "extra").write_text("of the old one")
     artifact = save(staged, b"new", FACTS)
     publish(staged, place)
     assert contents(place).keys() == {MODEL, MANIFEST}
-    manifest = read_manifest(place)
-    assert manifest is not None
-    assert manifest["sha256"] == {MODEL: artifact.model_sha256}
+    manifest = manifest_of(place)
+    assert (manifest["metrics"], manifest["sha256"]) == (FACTS["metrics"], {MODEL: artifact.model_sha256})
     assert list(staged.parent.iterdir()) == []
 
 
-def test_what_cannot_be_published_leaves_the_earlier_model(places: tuple[Path, Path]) -> None:
+def test_what_cannot_be_published_leaves_the_earlier_model(staged: Path, place: Path) -> None:
     """Nothing was staged: the error names both places, and the earlier model is where it was."""
-    staged, place = places
     save(place, b"old", FACTS)
     staged.parent.mkdir(parents=True)
     with pytest.raises(ArtifactError, match=f"could not be moved from {staged} to {place}: No such file"):
@@ -167,11 +154,10 @@ def test_no_link_is_followed_when_publishing(tmp_path: Path, link: str) -> None:
     assert sorted(target.rglob("*")) == before
 
 
-def test_a_linked_root_is_the_operators_own(tmp_path: Path) -> None:
+def test_a_linked_root_is_the_operators_own(tmp_path: Path, staged: Path, place: Path) -> None:
     """That the directory of all models is a link, to a volume say, is no reason to refuse."""
     (tmp_path / "volume").mkdir()
     (tmp_path / "models").symlink_to("volume")
-    staged, place = tmp_path / "models" / "~staging" / "1", tmp_path / "models" / "job"
     save(staged, b"weights", FACTS)
     publish(staged, place)
     assert read_manifest(tmp_path / "volume" / "job") is not None
@@ -189,9 +175,8 @@ for turn in itertools.cycle((b"a", b"b")):
 """
 
 
-def test_a_manifest_in_place_means_a_whole_model(places: tuple[Path, Path]) -> None:
+def test_a_manifest_in_place_means_a_whole_model(staged: Path, place: Path) -> None:
     """While another process publishes over and over, and wherever it is killed, what is in place is whole or absent."""
-    staged, place = places
     command = [sys.executable, "-c", REPLACER, str(staged), str(place)]
     for _ in range(5):
         seen: set[JsonValue] = set()
@@ -205,43 +190,40 @@ def test_a_manifest_in_place_means_a_whole_model(places: tuple[Path, Path]) -> N
         assert not place.exists() or read_manifest(place) is not None
 
 
-def through_a_link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
+def of_the(name: str, harm: Harm) -> Harm:
+    return lambda place: harm(place / name)
 
 
-def a_pipe(path: Path) -> None:
-    """Put a pipe in its place, which would block whoever opens it."""
-    path.unlink()
-    os.mkfifo(path)
+def content(data: bytes) -> Harm:
+    return lambda path: path.write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda place: (place / MODEL).unlink(),
-        lambda place: (place / MANIFEST).unlink(),
-        lambda place: (place / MODEL).write_bytes(b"other"),
-        lambda place: through_a_link(place / MODEL),
-        lambda place: through_a_link(place / MANIFEST),
-        through_a_link,
-        lambda place: a_pipe(place / MODEL),
-        lambda place: a_pipe(place / MANIFEST),
-        lambda place: os.truncate(place / MANIFEST, 1 << 40),
-        lambda place: (place / MANIFEST).write_bytes(b"[" * 200_000),
-        lambda place: (place / MANIFEST).write_bytes(b'{"v": 1, "sha256": {"model.safetensors": 3}}'),
-        lambda place: (place / MANIFEST).write_bytes(b'{"v": 1}'),
-        lambda place: (place / MANIFEST).write_bytes(b"null"),
-        lambda place: (place / MANIFEST).write_bytes(b"\xff"),
-        lambda place: (place / MANIFEST).write_bytes(b'{"x": ' + b"9" * 100_000 + b"}"),
-    ],
-)
-def test_a_damaged_model_has_no_manifest(tmp_path: Path, harm: Callable[[Path], object]) -> None:
+DAMAGE: dict[str, Harm] = {
+    "no model": of_the(MODEL, Path.unlink),
+    "no manifest": of_the(MANIFEST, Path.unlink),
+    "another model": of_the(MODEL, content(b"other")),
+    "a linked model": of_the(MODEL, linked),
+    "a linked manifest": of_the(MANIFEST, linked),
+    "a linked directory": linked,
+    "a pipe as the model": of_the(MODEL, a_pipe),
+    "a pipe as the manifest": of_the(MANIFEST, a_pipe),
+    "a huge manifest": of_the(MANIFEST, huge),
+    "a deep manifest": of_the(MANIFEST, content(b"[" * 200_000)),
+    "a number as a digest": of_the(MANIFEST, content(b'{"v": 1, "sha256": {"model.safetensors": 3}}')),
+    "no digests": of_the(MANIFEST, content(b'{"v": 1}')),
+    "null": of_the(MANIFEST, content(b"null")),
+    "no text": of_the(MANIFEST, content(b"\xff")),
+    "a huge number": of_the(MANIFEST, content(b'{"x": ' + b"9" * 100_000 + b"}")),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_model_has_no_manifest(tmp_path: Path, name: str) -> None:
     """Missing, changed, linked, endless or nonsensical: None, and no exception."""
     place = tmp_path / "job"
     save(place, b"weights", FACTS)
     assert read_manifest(place) is not None
-    harm(place)
+    DAMAGE[name](place)
     assert read_manifest(place) is None
 
 
@@ -301,13 +283,12 @@ def wake(process: "subprocess.Popen[str]") -> str:
 
 
 def weights(place: Path) -> bytes:
-    assert read_manifest(place) is not None
+    manifest_of(place)
     return (place / MODEL).read_bytes()
 
 
-def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(places: tuple[Path, Path]) -> None:
+def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(staged: Path, place: Path) -> None:
     """SIGSTOP before the renames, the successor publishes, SIGCONT: its model stays, and the first is told so."""
-    staged, place = places
     with frozen(staged, place, "before the lock") as first:
         save(staged.with_name("2"), b"second", {"attempt": 2})
         assert publish(staged.with_name("2"), place)
@@ -315,9 +296,19 @@ def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(places: 
     assert weights(place) == b"second"
 
 
-def test_one_attempt_publishes_at_a_time(places: tuple[Path, Path]) -> None:
+def test_without_a_common_lock_the_later_model_comes_back(staged: Path, place: Path) -> None:
+    """As on a network disk that took the lock from a frozen host: what it has moved aside, it puts back."""
+    save(place, b"earlier", {"attempt": 0})
+    with frozen(staged, place, "after the look at what is there") as first:
+        (staged.parent / PUBLISHING).unlink()
+        save(staged.with_name("2"), b"second", {"attempt": 2})
+        assert publish(staged.with_name("2"), place)
+        assert wake(first) == "False"
+    assert weights(place) == b"second"
+
+
+def test_one_attempt_publishes_at_a_time(staged: Path, place: Path) -> None:
     """The successor waits, with signs of life, while the first is stopped amid its renames; then it replaces that."""
-    staged, place = places
     beaten, published = threading.Event(), list[bool]()
     with frozen(staged, place, "within the lock") as first:
         save(staged.with_name("2"), b"second", {"attempt": 2})
@@ -331,51 +322,33 @@ def test_one_attempt_publishes_at_a_time(places: tuple[Path, Path]) -> None:
     assert weights(place) == b"second"
 
 
-def test_without_a_common_lock_the_later_model_comes_back(places: tuple[Path, Path]) -> None:
-    """As on a network disk that took the lock from a frozen host: what it has moved aside, it puts back."""
-    staged, place = places
-    save(place, b"earlier", {"attempt": 0})
-    with frozen(staged, place, "after the look at what is there") as first:
-        (staged.parent / PUBLISHING).unlink()
-        save(staged.with_name("2"), b"second", {"attempt": 2})
-        assert publish(staged.with_name("2"), place)
-        assert wake(first) == "False"
-    assert weights(place) == b"second"
-
-
 @pytest.mark.parametrize(("there", "mine", "replaced"), [(1, 2, True), (2, 2, True), (3, 2, False), (None, 1, True)])
-def test_only_a_higher_attempt_stays(places: tuple[Path, Path], there: int | None, mine: int, replaced: bool) -> None:
+def test_only_a_higher_attempt_stays(staged: Path, place: Path, there: int | None, mine: int, replaced: bool) -> None:
     """A model of the same attempt, or of one that does not say, is replaced."""
-    staged, place = places
     save(place, b"there", {} if there is None else {"attempt": there})
     save(staged, b"mine", {"attempt": mine})
     assert publish(staged, place) == replaced
     assert weights(place) == (b"mine" if replaced else b"there")
 
 
-def test_an_adopted_model_is_its_adopters(places: tuple[Path, Path]) -> None:
+def test_an_adopted_model_is_its_adopters(staged: Path, place: Path) -> None:
     """An attempt between the two, which wakes up later, does not replace it; all else in the manifest stays."""
-    staged, place = places
     save(place, b"first", {"attempt": 1, **FACTS})
-    before = read_manifest(place)
-    assert before is not None
+    before = manifest_of(place)
     assert claim_artifact(place, staged.with_name("3"), before, 3)
-    assert read_manifest(place) == {**before, "attempt": 3}
+    now = manifest_of(place)
+    assert now == {**before, "attempt": 3}
     save(staged, b"second", {"attempt": 2})
     assert not publish(staged, place)
     assert weights(place) == b"first"
-    now = read_manifest(place)
-    assert now is not None
     assert claim_artifact(place, staged, now, 2)
     assert read_manifest(place) == now
 
 
-def test_what_was_replaced_meanwhile_is_not_adopted(places: tuple[Path, Path]) -> None:
+def test_what_was_replaced_meanwhile_is_not_adopted(staged: Path, place: Path) -> None:
     """The adopter is told, and looks again."""
-    staged, place = places
     save(place, b"first", {"attempt": 1})
-    before = read_manifest(place)
-    assert before is not None
+    before = manifest_of(place)
     save(place, b"second", {"attempt": 2})
     assert not claim_artifact(place, staged, before, 3)
     assert attempt_of(place) == 2
