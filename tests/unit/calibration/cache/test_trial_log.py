@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from damage import Harm, a_directory, a_pipe
 from findings import FASTEST, OWN, TRIALS, TUNED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -46,24 +47,29 @@ def calibrated(path: Path) -> None:
         ledger.mark_ok(FASTEST)
 
 
+def suspects(path: Path) -> set[Plan]:
+    """Return the plans that a new ledger suspects."""
+    with TrialLog(path) as ledger:
+        return {plan for plan in (OWN, TUNED, FASTEST) if ledger.crashed_before(plan)}
+
+
+def known(path: Path, best: Plan = OWN, plan: Plan = TUNED) -> Trial | None:
+    """Return the trial of two plans that a new ledger knows."""
+    with TrialLog(path) as ledger:
+        return ledger.lookup(best, plan)
+
+
 def knows(path: Path) -> bool:
     """Whether a new ledger knows the trial of `calibrated`, and suspects nothing of it."""
-    with TrialLog(path) as ledger:
-        assert not ledger.crashed_before(TUNED)
-        assert not ledger.crashed_before(FASTEST)
-        assert not ledger.crashed_before(OWN)
-        kept = ledger.lookup(OWN, TUNED)
-    assert kept in (None, WON)
-    return kept is not None
+    assert suspects(path) == set()
+    assert known(path) in (None, WON)
+    return known(path) is not None
 
 
 def test_a_trial_comes_back_as_it_was(path: Path) -> None:
     """For the same two plans, in the same roles, and for no others."""
     calibrated(path)
-    with TrialLog(path) as ledger:
-        assert ledger.lookup(OWN, TUNED) == WON
-        assert ledger.lookup(TUNED, OWN) is None
-        assert ledger.lookup(OWN, FASTEST) is None
+    assert [known(path, *plans) for plans in ((OWN, TUNED), (TUNED, OWN), (OWN, FASTEST))] == [WON, None, None]
     assert knows(path)
 
 
@@ -82,8 +88,7 @@ def test_only_decisions_are_kept(path: Path, verdict: Verdict) -> None:
     trial = replace(WON, verdict=verdict)
     with TrialLog(path) as ledger:
         ledger.record(trial, OWN)
-    with TrialLog(path) as ledger:
-        assert ledger.lookup(OWN, TUNED) == (trial if verdict in DECIDED else None)
+    assert known(path) == (trial if verdict in DECIDED else None)
 
 
 @pytest.mark.parametrize(("trial", "best"), [(replace(WON, disturbed=True), OWN), (WON, None)])
@@ -100,8 +105,7 @@ def test_the_last_meeting_counts(path: Path) -> None:
     again = replace(WON, verdict="lost", ratio=0.9, low=0.8, high=0.95)
     with TrialLog(path) as ledger:
         ledger.record(again, OWN)
-    with TrialLog(path) as ledger:
-        assert ledger.lookup(OWN, TUNED) == again
+    assert known(path) == again
 
 
 # --- suspects
@@ -127,25 +131,22 @@ def died(path: Path, plan: Plan) -> None:
 
 
 def test_what_a_calibration_did_not_survive_is_a_suspect(path: Path) -> None:
-    """The attempt was on disk before it ran; whatever came before it stays known."""
+    """The attempt was on disk before it ran; whatever came before it stays known, and several deaths add up."""
     calibrated(path)
     died(path, FASTEST)
-    with TrialLog(path) as ledger:
-        assert ledger.crashed_before(FASTEST)
-        assert not ledger.crashed_before(TUNED)
-        assert ledger.lookup(OWN, TUNED) == WON
+    assert suspects(path) == {FASTEST}
+    assert known(path) == WON
+    died(path, TUNED)
+    assert suspects(path) == {FASTEST, TUNED}
 
 
 def test_a_suspect_stays_one(path: Path) -> None:
     """Calibrations after it that end well do not clear it, as they did not run it."""
     died(path, FASTEST)
-    calibrated_without_it = [(TUNED, WON)]
-    for plan, trial in calibrated_without_it:
-        with TrialLog(path) as ledger:
-            ledger.attempt(plan)
-            ledger.record(trial, OWN)
     with TrialLog(path) as ledger:
-        assert ledger.crashed_before(FASTEST)
+        ledger.attempt(TUNED)
+        ledger.record(WON, OWN)
+    assert suspects(path) == {FASTEST}
 
 
 def test_a_suspect_that_ran_after_all_is_none(path: Path) -> None:
@@ -154,17 +155,7 @@ def test_a_suspect_that_ran_after_all_is_none(path: Path) -> None:
     with TrialLog(path) as ledger:
         ledger.attempt(FASTEST)
         ledger.mark_ok(FASTEST)
-    with TrialLog(path) as ledger:
-        assert not ledger.crashed_before(FASTEST)
-
-
-def test_suspects_of_several_deaths_add_up(path: Path) -> None:
-    """Each restart of a container finds one more plan that it shall not run."""
-    for plan in (TUNED, FASTEST):
-        died(path, plan)
-    with TrialLog(path) as ledger:
-        assert ledger.crashed_before(TUNED)
-        assert ledger.crashed_before(FASTEST)
+    assert suspects(path) == set()
 
 
 def test_an_end_in_order_leaves_no_suspect(path: Path) -> None:
@@ -224,8 +215,7 @@ def test_what_is_too_old_or_from_the_future_is_passed_over(path: Path, age_s: fl
     """As for plans: a week, and clocks that differ a little."""
     path.parent.mkdir()
     path.write_bytes(record("attempt", plan_payload(TUNED), now=time.time() - age_s))
-    with TrialLog(path) as ledger:
-        assert ledger.crashed_before(TUNED) is believed
+    assert suspects(path) == ({TUNED} if believed else set())
 
 
 def test_what_is_said_twice_is_said_once(path: Path) -> None:
@@ -256,30 +246,21 @@ def test_a_file_below_the_bound_keeps_what_is_whole_in_it(path: Path) -> None:
 
 
 def in_place_of_the_directory(path: Path) -> None:
+    path.parent.rmdir()
     path.parent.write_bytes(b"")
 
 
-def a_directory(path: Path) -> None:
-    path.mkdir(parents=True)
-
-
-def a_pipe(path: Path) -> None:
-    path.parent.mkdir()
-    os.mkfifo(path)
-
-
 def a_full_disk(path: Path) -> None:
-    path.parent.mkdir()
     path.symlink_to("/dev/full")
 
 
 @pytest.mark.parametrize("obstacle", [in_place_of_the_directory, a_directory, a_pipe, a_full_disk])
-def test_a_ledger_that_cannot_be_is_an_empty_one(path: Path, obstacle: Callable[[Path], None]) -> None:
+def test_a_ledger_that_cannot_be_is_an_empty_one(path: Path, obstacle: Harm) -> None:
     """It is no condition for anything: nothing is raised, and nothing is known."""
+    path.parent.mkdir()
     obstacle(path)
     calibrated(path)
-    with TrialLog(path) as ledger:
-        assert not ledger.crashed_before(TUNED)
+    assert TUNED not in suspects(path)
 
 
 def test_a_full_disk_does_not_stop_a_calibration(small_disk: tuple[Path, Callable[[], None]]) -> None:
@@ -293,9 +274,8 @@ def test_a_full_disk_does_not_stop_a_calibration(small_disk: tuple[Path, Callabl
             ledger.attempt(FASTEST)
             ledger.mark_ok(FASTEST)
     make_room()
-    with TrialLog(path) as ledger:
-        assert ledger.lookup(OWN, TUNED) == WON
-        assert not ledger.crashed_before(TUNED)
+    assert known(path) == WON
+    assert TUNED not in suspects(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -307,6 +287,5 @@ def test_any_content_is_read(path: Path, content: bytes, place: float) -> None:
     whole = path.read_bytes()
     at = int(place * len(whole))
     path.write_bytes(whole[:at] + content + whole[at:])
-    with TrialLog(path) as ledger:
-        assert ledger.lookup(OWN, TUNED) in (None, WON)
-        assert not ledger.crashed_before(OWN)
+    assert known(path) in (None, WON)
+    assert OWN not in suspects(path)
