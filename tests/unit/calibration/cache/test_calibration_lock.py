@@ -51,13 +51,17 @@ def nothing() -> None:
     """A tick that has no objection."""
 
 
+def is_free(directory: Path) -> bool:
+    """Whether the lock can be had at once."""
+    with calibration_lock(directory, nothing, 0.0) as had:
+        return had
+
+
 def test_one_holds_it_and_the_other_does_not(tmp_path: Path, hold: Hold) -> None:
     """Between two processes; without patience the second goes on at once."""
     _, had = hold()
-    assert had
     began = time.monotonic()
-    with calibration_lock(tmp_path, nothing, 0.0) as here:
-        assert not here
+    assert (had, is_free(tmp_path)) == (True, False)
     assert time.monotonic() - began < LOOK_EVERY
 
 
@@ -95,8 +99,7 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path, hold: Hold) -> None:
     process.wait()
     assert had
     assert (tmp_path / NAME).exists()
-    with calibration_lock(tmp_path, nothing, 0.0) as here:
-        assert here
+    assert is_free(tmp_path)
 
 
 def test_what_the_tick_raises_goes_on_and_frees_nothing_of_others(tmp_path: Path, hold: Hold) -> None:
@@ -110,8 +113,7 @@ def test_what_the_tick_raises_goes_on_and_frees_nothing_of_others(tmp_path: Path
     with pytest.raises(Cancelled), calibration_lock(tmp_path, cancelled, 30.0):
         raise AssertionError("it is not reached")
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-    with calibration_lock(tmp_path, nothing, 0.0) as had:
-        assert not had
+    assert not is_free(tmp_path)
 
 
 def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
@@ -120,8 +122,7 @@ def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), calibration_lock(directory, nothing, 0.0) as had:
         assert had
         raise ZeroDivisionError
-    with calibration_lock(directory, nothing, 0.0) as had:
-        assert had
+    assert is_free(directory)
 
 
 def test_where_no_lock_can_be_the_work_goes_on(tmp_path: Path) -> None:
@@ -130,13 +131,10 @@ def test_where_no_lock_can_be_the_work_goes_on(tmp_path: Path) -> None:
     (tmp_path / "occupied" / NAME).mkdir(parents=True)
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / NAME).symlink_to(tmp_path / "file")
-    for name in ("file", "occupied", "linked"):
-        with calibration_lock(tmp_path / name, nothing, 0.0) as had:
-            assert not had, name
+    assert [is_free(tmp_path / name) for name in ("file", "occupied", "linked")] == [False] * 3
 
 
 def test_a_pipe_under_its_name_does_not_block(tmp_path: Path) -> None:
     """It can be locked like any file."""
     os.mkfifo(tmp_path / NAME)
-    with calibration_lock(tmp_path, nothing, 0.0) as had:
-        assert had
+    assert is_free(tmp_path)
