@@ -37,19 +37,14 @@ def explorer(
     lab: Simulated, batch_size: int, budget_mib: int, *, own: Plan | None = None, records: Memoryless | None = None
 ) -> MemoryProber:
     """Return an exploration of the user's plan, by default one that takes the whole batch at once."""
+    model = MemoryModel(batch_size=batch_size, budget_bytes=budget_mib * MIB)
     own = own or replace(OWN, micro_batch=batch_size)
-    return MemoryProber(
-        own=own,
-        model=MemoryModel(batch_size=batch_size, budget_bytes=budget_mib * MIB),
-        backend=lab,
-        records=records or Memoryless(),
-    )
+    return MemoryProber(own=own, model=model, backend=lab, records=records or Memoryless())
 
 
 def explored(
     lab: Simulated, batch_size: int, budget_mib: int, *, own: Plan | None = None, records: Memoryless | None = None
 ) -> Memory:
-    """Return what fits."""
     return explorer(lab, batch_size, budget_mib, own=own, records=records).explore()
 
 
@@ -67,8 +62,9 @@ def phases(memory: Memory) -> list[tuple[str, int, str]]:
 
 
 def test_two_sizes_make_the_line() -> None:
-    """Base and slope are those of the memory; the whole batch is predicted by them, and not run."""
+    """The whole batch is predicted by it, and not run; its step is estimated from the largest size of the line."""
     lab = laboratory(linear(300, 0.5))
+    lab.speed = lambda _: 0.020
     memory = explored(lab, 512, 4096)
     assert sizes_run(lab) == list(LINE)
     assert memory.fit.base_bytes == pytest.approx(300 * MIB)
@@ -78,34 +74,25 @@ def test_two_sizes_make_the_line() -> None:
         phase="1A", micro_batch=512, predicted_bytes=556 * MIB, peak_bytes=None, outcome="fits"
     )
     assert (memory.plan.micro_batch, memory.note) == (512, "")
+    assert memory.step_s == pytest.approx(0.020 * 512 / 128)
 
 
-def test_a_measured_peak_takes_the_place_of_the_predicted_one() -> None:
-    """The probe of the cap says what the measurement of the plan took, and whether that was too much."""
-    for peak_mib, outcome in ((600, "fits"), (5000, "over")):
-        memory = explored(laboratory(linear(300, 0.5)), 512, 4096)
-        memory.verified(peak_mib * MIB)
-        assert memory.fit.probes[-1].peak_bytes == peak_mib * MIB
-        assert memory.fit.probes[-1].outcome == outcome
-        assert [probe.outcome for probe in memory.fit.probes[:-1]] == ["fits", "fits"]
-
-
-def test_what_a_peak_proves_is_said_of_its_own_size_alone() -> None:
-    """Where the user takes less than the batch at once, the cap stays a prediction."""
-    memory = explored(laboratory(linear(300, 0.5)), 512, 4096, own=replace(OWN, micro_batch=64))
-    memory.verified(400 * MIB)
-    assert memory.fit.probes[-1].peak_bytes is None
-
-
-def test_the_step_is_estimated_for_the_whole_batch() -> None:
-    """From the largest micro-batch of the line."""
-    lab = laboratory(linear(300, 0.5))
-    lab.speed = lambda _: 0.020
-    assert explored(lab, 512, 4096).step_s == pytest.approx(0.020 * 512 / 128)
+@pytest.mark.parametrize(
+    ("micro_batch", "peak_mib", "known_mib", "outcome"),
+    [(512, 600, 600, "fits"), (512, 5000, 5000, "over"), (64, 400, None, "fits")],
+)
+def test_a_measured_peak_takes_the_place_of_the_predicted_one(
+    micro_batch: int, peak_mib: int, known_mib: int | None, outcome: str
+) -> None:
+    """The probe of the cap says what the measurement of the plan took, if the user takes the whole batch at once."""
+    memory = explored(laboratory(linear(300, 0.5)), 512, 4096, own=replace(OWN, micro_batch=micro_batch))
+    memory.verified(peak_mib * MIB)
+    assert memory.fit.probes[-1].peak_bytes == (None if known_mib is None else known_mib * MIB)
+    assert [probe.outcome for probe in memory.fit.probes] == ["fits", "fits", outcome]
 
 
 def test_doubling_ends_where_the_line_refuses() -> None:
-    """1A refuses the cap, 1B doubles, 1C bisects; whatever is above 85 % of the budget by the line never runs."""
+    """1A refuses the cap, 1B doubles to 60 % of the budget, 1C bisects; what is above 85 % by the line never runs."""
     lab = laboratory(linear(200, 2))
     memory = explored(lab, 1024, 1000)
     most = int((SAFE * 1000 - 200) / 2)
@@ -113,23 +100,15 @@ def test_doubling_ends_where_the_line_refuses() -> None:
         ("line", 8, "fits"), ("line", 32, "fits"), ("1A", 1024, "refused"), ("1B", 64, "fits"), ("1B", 128, "fits"),
     ]  # fmt: skip
     assert {phase for phase, *_ in phases(memory)[5:]} == {"1B", "1C"}
-    assert memory.fit.max_feasible == most == 325
-    assert max(sizes_run(lab)) == most
+    *_, last, answer = sizes_run(lab)
+    assert linear(200, 2)(last) >= ENOUGH * 1000 * MIB > linear(200, 2)(last // 2)
+    assert memory.fit.max_feasible == most == answer == max(sizes_run(lab)) == 325
     assert memory.fit.capped is False
     for probe in memory.fit.probes:
         if probe.outcome == "refused":
             assert probe.predicted_bytes is not None
             assert probe.predicted_bytes > SAFE * 1000 * MIB
             assert probe.peak_bytes is None
-
-
-def test_doubling_ends_at_a_share_of_the_budget() -> None:
-    """From 60 % on, the line says the rest: no size between there and the answer is run."""
-    lab = laboratory(linear(200, 2))
-    explored(lab, 1024, 1000)
-    *_, last, answer = sizes_run(lab)
-    assert linear(200, 2)(last) >= ENOUGH * 1000 * MIB > linear(200, 2)(last // 2)
-    assert answer == 325
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 8, 9, 31, 32, 33])
@@ -143,49 +122,34 @@ def test_small_batches(batch_size: int) -> None:
     assert memory.most_samples >= batch_size
 
 
-def test_flat_memory_is_no_line_to_divide_by() -> None:
-    """Where a larger micro-batch takes no more, everything fits, evaluations as large as the user's too."""
-    memory = explored(laboratory(lambda _: 300 * MIB), 512, 400)
+@pytest.mark.parametrize("larger_mib", [300, 290])
+def test_flat_memory_is_no_line_to_divide_by(larger_mib: int) -> None:
+    """Where a larger micro-batch takes no more, or less by the noise, everything fits, the user's evaluations too."""
+    memory = explored(laboratory(lambda size: (300 if size == 8 else larger_mib) * MIB), 512, 400)
     assert (memory.fit.max_feasible, memory.fit.sample_bytes) == (512, 0)
     assert memory.plan == replace(OWN, micro_batch=512)
-
-
-def test_memory_that_shrinks_is_flat() -> None:
-    """Noise of the two sizes does not predict memory below that of the smaller one."""
-    memory = explored(laboratory(lambda size: (300 if size == 8 else 290) * MIB), 512, 400)
-    assert memory.fit.sample_bytes == 0
-    assert memory.fit.max_feasible == 512
 
 
 # --- what does not go as predicted
 
 
-def test_memory_beyond_the_line_is_measured() -> None:
-    """A size that was predicted to fit and takes more than the budget does not; the search continues below it."""
+def kinked(sample_mib: float, more_mib: int) -> Bytes:
+    """Return memory that grows faster than the line beyond 100 samples."""
+    return lambda size: linear(200, sample_mib)(size) + (more_mib * MIB if size > 100 else 0)
 
-    def kinked(size: int) -> int:
-        return linear(200, 1)(size) + (800 * MIB if size > 100 else 0)
 
-    lab = laboratory(kinked)
-    memory = explored(lab, 1024, 1000)
-    assert ("1B", 128, "over") in phases(memory)
+@pytest.mark.parametrize(("allowed_mib", "outcome"), [(None, "over"), (1000, "killed")])
+def test_memory_beyond_the_line_is_measured(allowed_mib: int | None, outcome: str) -> None:
+    """A size that takes more than was predicted, or is killed for it, does not fit; the answer lies below it."""
+    memory = explored(laboratory(kinked(1, 800), allowed_mib=allowed_mib), 1024, 1000)
+    assert ("1B", 128, outcome) in phases(memory)
     assert 64 <= memory.fit.max_feasible <= 100
     assert memory.plan.micro_batch <= memory.fit.max_feasible
 
 
-def test_a_kill_where_the_line_promised_room_is_a_measurement() -> None:
-    """The same where the kernel ends it: the process is lost, and the answer lies below."""
-    lab = laboratory(lambda size: linear(200, 1)(size) + (800 * MIB if size > 100 else 0), allowed_mib=1000)
-    memory = explored(lab, 1024, 1000)
-    assert ("1B", 128, "killed") in phases(memory)
-    assert 64 <= memory.fit.max_feasible <= 100
-
-
 def test_a_kill_of_the_plan_itself_is_told_to_the_exploration() -> None:
     """What the cap promised and the measurement did not keep is looked for again, below it; more than once."""
-    kinked = linear(200, 0.5)
-    lab = laboratory(lambda size: kinked(size) + (2000 * MIB if size > 100 else 0), allowed_mib=1000)
-    exploring = explorer(lab, 512, 1000)
+    exploring = explorer(laboratory(kinked(0.5, 2000), allowed_mib=1000), 512, 1000)
     assert exploring.explore().plan.micro_batch == 512
     memory = exploring.killed(512)
     assert [probe for probe in phases(memory) if probe[0] == "1A"] == [("1A", 512, "killed")]
@@ -201,8 +165,7 @@ def test_a_kill_of_a_smaller_piece_overrules_the_cap() -> None:
     exploring = explorer(laboratory(linear(200, 0.5)), 512, 1000, own=replace(OWN, micro_batch=64))
     assert exploring.explore().fit.max_feasible == 512
     memory = exploring.killed(64)
-    assert memory.fit.max_feasible < 64
-    assert memory.plan.micro_batch < 64
+    assert memory.plan.micro_batch <= memory.fit.max_feasible < 64
     assert all(probe.outcome != "fits" for probe in memory.fit.probes if probe.micro_batch >= 64)
 
 
