@@ -24,38 +24,35 @@ def rates(of: TrainSpec, steps: int, steps_per_epoch: int = 1) -> list[float]:
     return [learning_rate(of, step, steps, steps_per_epoch) for step in range(steps)]
 
 
-def test_one_cycle_is_two_straight_lines() -> None:
-    """With 20 % of 10 steps to warm up it is at the peak at step 2 and falls by an eighth of it per step."""
-    expected = [1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
-    assert rates(spec("one-cycle"), 10) == pytest.approx([PEAK * factor for factor in expected])
+SLOPES = {
+    "one-cycle: up for 20 % of 10 steps, down by an eighth a step": (
+        spec("one-cycle"), 1, [1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8],
+    ),
+    "one-cycle without warm-up: one line from the peak down": (
+        spec("one-cycle", warmup=0.0), 1, [1, 3 / 4, 1 / 2, 1 / 4],
+    ),
+    "cosine: from the peak over its half in the middle towards 0": (
+        spec("cosine"), 1, [1, (2 + math.sqrt(2)) / 4, 1 / 2, (2 - math.sqrt(2)) / 4],
+    ),
+    "step: with 3 steps an epoch and 2 epochs to a drop, halved after steps 6 and 12": (
+        spec("step", step_epochs=2, step_factor=0.5), 3, [1] * 6 + [1 / 2] * 6 + [1 / 4] * 3,
+    ),
+}  # fmt: skip
 
 
-def test_one_cycle_without_warm_up_starts_at_the_peak() -> None:
-    """With no warm-up it is one line from the peak down."""
-    assert rates(spec("one-cycle", warmup=0.0), 4) == pytest.approx([PEAK, PEAK * 3 / 4, PEAK / 2, PEAK / 4])
+@pytest.mark.parametrize("name", SLOPES)
+def test_rates_are_these_shares_of_the_peak(name: str) -> None:
+    """Step by step, by hand."""
+    of, steps_per_epoch, shares = SLOPES[name]
+    assert rates(of, len(shares), steps_per_epoch) == pytest.approx([PEAK * share for share in shares])
 
 
-def test_cosine_is_half_a_cosine() -> None:
-    """From the peak over its half in the middle towards 0."""
-    expected = [1, (2 + math.sqrt(2)) / 4, 1 / 2, (2 - math.sqrt(2)) / 4]
-    assert rates(spec("cosine"), 4) == pytest.approx([PEAK * factor for factor in expected])
-
-
-def test_step_drops_after_every_so_many_epochs() -> None:
-    """With 3 steps an epoch and 2 epochs to a drop, the rate is halved after steps 6 and 12."""
-    expected = [PEAK] * 6 + [PEAK / 2] * 6 + [PEAK / 4] * 3
-    assert rates(spec("step", step_epochs=2, step_factor=0.5), 15, steps_per_epoch=3) == pytest.approx(expected)
-
-
-def test_constant_is_constant() -> None:
-    """The peak throughout."""
-    assert rates(spec("constant"), 7) == [PEAK] * 7
-
-
-@pytest.mark.parametrize("schedule", ["one-cycle", "cosine", "step", "constant"])
-def test_a_single_step_has_a_rate(schedule: Schedule) -> None:
-    """The shortest training of all runs at the peak."""
-    assert rates(spec(schedule), 1) == [PEAK]
+@pytest.mark.parametrize(
+    ("schedule", "steps"), [("one-cycle", 1), ("cosine", 1), ("step", 1), ("constant", 1), ("constant", 7)]
+)
+def test_a_single_step_and_a_constant_schedule_run_at_the_peak(schedule: Schedule, steps: int) -> None:
+    """The shortest training of all has a rate, too."""
+    assert rates(spec(schedule), steps) == [PEAK] * steps
 
 
 WARMUPS = st.floats(0, 1, exclude_max=True)
