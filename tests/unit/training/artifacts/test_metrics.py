@@ -3,23 +3,24 @@
 import numpy as np
 import pytest
 
-from training.artifacts.metrics import BINS, WORST, evaluation_metrics
+from training.artifacts.metrics import BINS, WORST, EvaluationMetrics, evaluation_metrics
 
 SURE = 0.96
 """In the last of 15 bins."""
 
 
-def said(predicted: int, confidence: float) -> list[float]:
-    return [confidence if label == predicted else (1 - confidence) / 2 for label in range(3)]
+def metrics_of(truths: list[int], predictions: list[int], confidences: list[float]) -> EvaluationMetrics:
+    """Return the metrics of samples of three classes, of which the others share what is left of the confidence."""
+    probabilities = [
+        [confidence if label == predicted else (1 - confidence) / 2 for label in range(3)]
+        for predicted, confidence in zip(predictions, confidences, strict=True)
+    ]
+    return evaluation_metrics(np.array(probabilities, dtype=np.float32), np.array(truths, dtype=np.uint8))
 
 
 def test_classes_and_confusion_are_counted() -> None:
     """Rows are true classes; recall and precision are None where there is nothing to count."""
-    told = [(0, 0), (0, 0), (0, 1), (1, 1)]
-    found = evaluation_metrics(
-        np.array([said(predicted, SURE) for _, predicted in told], dtype=np.float32),
-        np.array([truth for truth, _ in told], dtype=np.uint8),
-    )
+    found = metrics_of([0, 0, 0, 1], [0, 0, 1, 1], [SURE] * 4)
     assert (found.samples, found.right) == (4, 3)
     assert found.confusion == ((2, 1, 0), (0, 1, 0), (0, 0, 0))
     recall = [each.recall for each in found.classes]
@@ -32,20 +33,13 @@ def test_classes_and_confusion_are_counted() -> None:
 
 def test_the_surest_mistakes_come_first() -> None:
     """And no more than are shown."""
-    confidences = np.linspace(0.4, 0.9, 40)
-    found = evaluation_metrics(
-        np.array([said(1, confidence) for confidence in confidences], dtype=np.float32), np.zeros(40, dtype=np.uint8)
-    )
+    found = metrics_of([0] * 40, [1] * 40, np.linspace(0.4, 0.9, 40).tolist())
     assert [mistake.sample for mistake in found.mistakes] == list(range(39, 39 - WORST, -1))
 
 
 def test_the_calibration_error_is_that_of_guo_et_al() -> None:
     """Ten samples at 0.96 of which nine are right, and ten at 0.5 of which all are: half of 0.06 and half of 0.5."""
-    confidence = [SURE] * 10 + [0.5] * 10
-    truth = [0] * 9 + [1] + [0] * 10
-    found = evaluation_metrics(
-        np.array([said(0, each) for each in confidence], dtype=np.float32), np.array(truth, dtype=np.uint8)
-    )
+    found = metrics_of([0] * 9 + [1] + [0] * 10, [0] * 20, [SURE] * 10 + [0.5] * 10)
     assert found.calibration_error == pytest.approx((SURE - 0.9) / 2 + 0.5 / 2, abs=1e-6)
     held = [each for each in found.bins if each.samples]
     assert [(each.samples, each.accuracy) for each in held] == [(10, 1.0), (10, 0.9)]
