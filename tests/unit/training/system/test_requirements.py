@@ -19,9 +19,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "uncompiled"
 
 
-def test_what_python_may_keep_is_compiled_once(package: str) -> None:
-    """The first import writes the bytecode."""
+def test_where_no_process_compiles_anew_nothing_is_said(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first import may write the bytecode, or it is there; a package that is absent or no Python has none."""
     assert explain_missing_bytecode(package) is None
+    py_compile.compile(str(tmp_path / package / "__init__.py"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert explain_missing_bytecode(package) is None
+    assert explain_missing_bytecode("there_is_no_such_package") is None
+    assert explain_missing_bytecode("time") is None
 
 
 def test_a_variable_that_forbids_bytecode_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,17 +46,3 @@ def test_a_place_that_cannot_be_written_is_named(package: str, tmp_path: Path, m
     file.touch()
     monkeypatch.setattr(sys, "pycache_prefix", str(file))
     assert f"{file} cannot be written" in (explain_missing_bytecode(package) or "")
-
-
-def test_bytecode_that_is_there_is_enough(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where no other may be written."""
-    py_compile.compile(str(tmp_path / package / "__init__.py"))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert explain_missing_bytecode(package) is None
-
-
-def test_a_package_that_is_not_there_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor one whose code is not Python's."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert explain_missing_bytecode("there_is_no_such_package") is None
-    assert explain_missing_bytecode("time") is None
