@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from records import Records
 
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
@@ -17,20 +18,6 @@ PREDICTION = Prediction(epoch_s=12.0, low_s=11.0, high_s=14.0, step_s=0.01, vali
 """Of epochs of 1,000 steps."""
 STEPS = 1000
 PLAN = Plan(threads=2, micro_batch=64)
-
-
-class Records:
-    """A report that keeps what is written."""
-
-    def __init__(self) -> None:
-        self._all: list[tuple[str, dict[str, JsonValue]]] = []
-
-    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
-        assert not durable
-        self._all.append((kind, payload))
-
-    def of(self, kind: str) -> list[dict[str, JsonValue]]:
-        return [payload for recorded, payload in self._all if recorded == kind]
 
 
 class SimulatedCounters(SystemCounters):
@@ -53,29 +40,42 @@ def records() -> Records:
     return Records()
 
 
+@pytest.fixture
+def monitor(machine: SimulatedCounters, records: Records) -> PredictionMonitor:
+    """Return what holds a training against `PREDICTION`."""
+    return PredictionMonitor(PREDICTION, PLAN, records, machine)
+
+
+def causes(records: Records) -> list[JsonValue]:
+    return [record["cause"] for record in records.of("prediction")]
+
+
+def warnings(records: Records) -> list[str]:
+    return [str(record["message"]) for record in records.of("warning")]
+
+
 def epoch(number: int, seconds: float) -> EpochDone:
     return EpochDone(
         epoch=number, loss=1.0, val_acc=None, val_loss=None, samples_per_s=1.0, seconds=seconds, train_seconds=seconds
     )
 
 
-def window(reality: PredictionMonitor, number: int, steps: int, seconds: float) -> None:
-    reality.observe_window(number, seconds, [seconds / steps] * steps)
+def window(monitor: PredictionMonitor, number: int, steps: int, seconds: float) -> None:
+    monitor.observe_window(number, seconds, [seconds / steps] * steps)
 
 
-def whole_epoch(reality: PredictionMonitor, number: int, seconds: float) -> None:
-    reality.begin_epoch(0)
-    reality.observe_epoch(epoch(number, seconds), STEPS)
+def whole_epoch(monitor: PredictionMonitor, number: int, seconds: float) -> None:
+    monitor.begin_epoch(0)
+    monitor.observe_epoch(epoch(number, seconds), STEPS)
 
 
-def test_the_first_steps_are_compared_once(machine: SimulatedCounters, records: Records) -> None:
+def test_the_first_steps_are_compared_once(monitor: PredictionMonitor, records: Records) -> None:
     """At the first window that ends at or beyond 100 steps, warming up included on both sides."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    reality.begin_epoch(0)
-    window(reality, 1, 60, 1.6)
+    monitor.begin_epoch(0)
+    window(monitor, 1, 60, 1.6)
     assert records.of("prediction") == []
-    window(reality, 1, 60, 0.7)
-    window(reality, 1, 60, 60.0)
+    window(monitor, 1, 60, 0.7)
+    window(monitor, 1, 60, 60.0)
     (record,) = records.of("prediction")
     # 120 of 1,000 steps: as much of an epoch as their step_s is of epoch_s, and of its interval.
     assert record == {
@@ -88,11 +88,10 @@ def test_the_first_steps_are_compared_once(machine: SimulatedCounters, records: 
     assert records.of("warning") == []
 
 
-def test_epochs_are_compared_whole(machine: SimulatedCounters, records: Records) -> None:
+def test_epochs_are_compared_whole(monitor: PredictionMonitor, records: Records) -> None:
     """Total epoch time by total batches; only the first of a process is expected to warm up."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    whole_epoch(reality, 1, 13.5)
-    whole_epoch(reality, 2, 12.5)
+    whole_epoch(monitor, 1, 13.5)
+    whole_epoch(monitor, 2, 12.5)
     first, second = records.of("prediction")
     assert (first["predicted_s"], first["low_s"], first["high_s"], first["measured_s"]) == (13.0, 12.0, 15.0, 13.5)
     assert (second["predicted_s"], second["measured_s"]) == (12.0, 12.5)
@@ -101,74 +100,64 @@ def test_epochs_are_compared_whole(machine: SimulatedCounters, records: Records)
     assert records.of("warning") == []
 
 
-def test_a_quiet_machine_puts_the_blame_on_the_calibration(machine: SimulatedCounters, records: Records) -> None:
+def test_a_quiet_machine_puts_the_blame_on_the_calibration(monitor: PredictionMonitor, records: Records) -> None:
     """More than 10 % off with nobody else around: said with both figures, and warned of once."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     for number in (1, 2, 3):
-        whole_epoch(reality, number, 20.0)
-    assert [record["cause"] for record in records.of("prediction")] == ["calibration"] * 3
-    (warning,) = records.of("warning")
-    assert warning["message"] == (
+        whole_epoch(monitor, number, 20.0)
+    assert causes(records) == ["calibration"] * 3
+    assert warnings(records) == [
         "epoch 1 took 20.00 s, but 13.00 s (12.00 to 15.00) were predicted, a deviation of +54%: "
         "the machine was quiet, so the prediction was off; measure again with --force-calibration"
-    )
+    ]
 
 
-def test_interference_is_named_as_the_cause(machine: SimulatedCounters, records: Records) -> None:
+def test_interference_is_named_as_the_cause(
+    monitor: PredictionMonitor, machine: SimulatedCounters, records: Records
+) -> None:
     """What was seen is said; each cause is warned of once, whatever comes between."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    machine.stolen_share = 0.25
-    whole_epoch(reality, 1, 20.0)
-    whole_epoch(reality, 2, 20.0)
-    machine.stolen_share = 0.0
-    whole_epoch(reality, 3, 20.0)
-    whole_epoch(reality, 4, 20.0)
-    causes = [record["cause"] for record in records.of("prediction")]
-    assert (causes[0], causes[3]) == ("noisy", "calibration")
-    noisy, wrong = [str(warning["message"]) for warning in records.of("warning")]
+    for number, stolen in ((1, 0.25), (2, 0.25), (3, 0.0), (4, 0.0)):
+        machine.stolen_share = stolen
+        whole_epoch(monitor, number, 20.0)
+    assert (causes(records)[0], causes(records)[3]) == ("noisy", "calibration")
+    noisy, wrong = warnings(records)
     assert "the hypervisor took" in noisy
     assert "the prediction was off" in wrong
 
 
 @pytest.mark.parametrize("share", [2, 3, 4])
 def test_steps_that_are_as_predicted_at_times_are_disturbed_at_others(
-    machine: SimulatedCounters, records: Records, share: int
+    monitor: PredictionMonitor, records: Records, share: int
 ) -> None:
     """The work of each is the same: where the quickest are as predicted, the plan is not what is slow."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     for number, quick in ((1, 0.0104), (2, 0.007)):  # the prediction's and a little more; less
-        reality.begin_epoch(0)
+        monitor.begin_epoch(0)
         steps = [quick if step % share == 0 else 0.030 for step in range(STEPS)]
         for first in range(0, STEPS, 50):
-            reality.observe_window(number, sum(steps[first : first + 50]), steps[first : first + 50])
-        reality.observe_epoch(epoch(number, sum(steps) + 2), STEPS)
+            monitor.observe_window(number, sum(steps[first : first + 50]), steps[first : first + 50])
+        monitor.observe_epoch(epoch(number, sum(steps) + 2), STEPS)
     assert [record["cause"] for record in records.of("prediction") if record["whole"]] == ["noisy"] * 2
-    (warning,) = records.of("warning")
-    assert "one step in 4 took 10.4 ms or less, near the predicted 10.0, and one in 4 30.0 or more" in str(
-        warning["message"]
-    )
+    (warning,) = warnings(records)
+    assert "one step in 4 took 10.4 ms or less, near the predicted 10.0, and one in 4 30.0 or more" in warning
 
 
 @pytest.mark.parametrize("steps", [[0.012] * STEPS, [0.0107] * 400 + [0.014] * 600, [0.010] * 200 + [0.0115] * 800])
 def test_a_plan_that_is_slower_than_predicted_is_so_in_every_step(
-    machine: SimulatedCounters, records: Records, steps: list[float]
+    monitor: PredictionMonitor, records: Records, steps: list[float]
 ) -> None:
     """That some are a little quicker than others, or a few by far, is no sign of a disturbance."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    reality.begin_epoch(0)
-    reality.observe_window(1, sum(steps), steps)
-    reality.observe_epoch(epoch(1, sum(steps) + 5), STEPS)
-    assert "noisy" not in [record["cause"] for record in records.of("prediction")]
-    assert records.of("prediction")[1]["cause"] == "calibration"
+    monitor.begin_epoch(0)
+    monitor.observe_window(1, sum(steps), steps)
+    monitor.observe_epoch(epoch(1, sum(steps) + 5), STEPS)
+    assert "noisy" not in causes(records)
+    assert causes(records)[1] == "calibration"
 
 
-def test_a_handful_of_steps_is_no_sample(machine: SimulatedCounters, records: Records) -> None:
+def test_a_handful_of_steps_is_no_sample(monitor: PredictionMonitor, records: Records) -> None:
     """The quickest of them are luck."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    reality.begin_epoch(0)
-    reality.observe_window(1, 0.5, [0.01] * 10 + [0.04] * 10)
-    reality.observe_epoch(epoch(1, 20.0), STEPS)
-    assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
+    monitor.begin_epoch(0)
+    monitor.observe_window(1, 0.5, [0.01] * 10 + [0.04] * 10)
+    monitor.observe_epoch(epoch(1, 20.0), STEPS)
+    assert causes(records) == ["calibration"]
 
 
 @pytest.mark.parametrize(
@@ -193,33 +182,32 @@ def test_a_machine_of_another_speed_is_told_from_a_wrong_calibration(
         asked.append(threads)
         return gauged
 
-    reality = PredictionMonitor(dataclasses.replace(PREDICTION, gauge_s=0.004), PLAN, records, machine, gauge)
-    whole_epoch(reality, 1, 13.0)
+    monitor = PredictionMonitor(dataclasses.replace(PREDICTION, gauge_s=0.004), PLAN, records, machine, gauge)
+    whole_epoch(monitor, 1, 13.0)
     assert asked == []
-    whole_epoch(reality, 2, seconds)
+    whole_epoch(monitor, 2, seconds)
     assert asked == [PLAN.threads]
-    assert [record["cause"] for record in records.of("prediction")] == [None, cause]
-    (warning,) = records.of("warning")
-    assert (f"takes {gauged / 0.004:.2f} times as long as when it was calibrated" in str(warning["message"])) == (
-        cause == "noisy"
-    )
+    assert causes(records) == [None, cause]
+    (warning,) = warnings(records)
+    slower = f"takes {gauged / 0.004:.2f} times as long as when it was calibrated"
+    assert (slower in warning) == (cause == "noisy")
 
 
-def test_a_faster_epoch_is_not_blamed_on_interference(machine: SimulatedCounters, records: Records) -> None:
+def test_a_faster_epoch_is_not_blamed_on_interference(
+    monitor: PredictionMonitor, machine: SimulatedCounters, records: Records
+) -> None:
     """A calibration that predicted too much was disturbed itself, whatever the machine does now."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
     machine.stolen_share = 0.25
-    whole_epoch(reality, 1, 6.0)
-    assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
-    assert "a deviation of -54%: the machine was busy during calibration" in str(records.of("warning")[0]["message"])
+    whole_epoch(monitor, 1, 6.0)
+    assert causes(records) == ["calibration"]
+    assert "a deviation of -54%: the machine was busy during calibration" in warnings(records)[0]
 
 
 def test_hiccups_of_tiny_epochs_are_shown_but_not_warned_of(machine: SimulatedCounters, records: Records) -> None:
     """A fifth of 60 ms is nothing that anybody could do something about."""
     tiny = Prediction(epoch_s=0.06, low_s=0.05, high_s=0.07, step_s=0.003)
     whole_epoch(PredictionMonitor(tiny, PLAN, records, machine), 1, 0.072)
-    assert [record["cause"] for record in records.of("prediction")] == ["calibration"]
-    assert records.of("warning") == []
+    assert (causes(records), warnings(records)) == (["calibration"], [])
 
 
 @pytest.mark.parametrize("prediction", [None, Prediction(epoch_s=0, low_s=0, high_s=0, step_s=0)])
@@ -227,40 +215,38 @@ def test_without_a_prediction_there_is_nothing_to_compare(
     machine: SimulatedCounters, records: Records, prediction: Prediction | None
 ) -> None:
     """None, or one of no time at all: nothing is recorded."""
-    reality = PredictionMonitor(prediction, PLAN, records, machine)
-    reality.begin_epoch(0)
-    window(reality, 1, 200, 2.0)
-    reality.apply_plan(dataclasses.replace(PLAN, threads=1))
-    reality.observe_epoch(epoch(1, 20.0), STEPS)
-    assert (records.of("prediction"), records.of("warning")) == ([], [])
+    monitor = PredictionMonitor(prediction, PLAN, records, machine)
+    monitor.begin_epoch(0)
+    window(monitor, 1, 200, 2.0)
+    monitor.apply_plan(dataclasses.replace(PLAN, threads=1))
+    monitor.observe_epoch(epoch(1, 20.0), STEPS)
+    assert records.written == []
 
 
-def test_the_rest_of_a_resumed_epoch_is_not_compared(machine: SimulatedCounters, records: Records) -> None:
+def test_the_rest_of_a_resumed_epoch_is_not_compared(monitor: PredictionMonitor, records: Records) -> None:
     """A resumed process compares its first steps, leaves out the epoch that it ends, and then is warm."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    reality.begin_epoch(800)
-    window(reality, 3, 100, 2.0)
-    window(reality, 3, 100, 1.0)
-    reality.observe_epoch(epoch(3, 13.0), STEPS)
-    whole_epoch(reality, 4, 12.0)
+    monitor.begin_epoch(800)
+    window(monitor, 3, 100, 2.0)
+    window(monitor, 3, 100, 1.0)
+    monitor.observe_epoch(epoch(3, 13.0), STEPS)
+    whole_epoch(monitor, 4, 12.0)
     assert [(record["epoch"], record["whole"], record["predicted_s"]) for record in records.of("prediction")] == [
         (3, False, 2.0), (4, True, 12.0)
     ]  # fmt: skip
 
 
-def test_an_adapted_plan_is_not_held_against_the_prediction(machine: SimulatedCounters, records: Records) -> None:
+def test_an_adapted_plan_is_not_held_against_the_prediction(monitor: PredictionMonitor, records: Records) -> None:
     """While another plan runs, and in the epoch in which it ends, a deviation is called by its name, not warned of."""
-    reality = PredictionMonitor(PREDICTION, PLAN, records, machine)
-    reality.begin_epoch(0)
-    reality.apply_plan(dataclasses.replace(PLAN, threads=1))
-    window(reality, 1, 100, 20.0)
-    reality.observe_epoch(epoch(1, 20.0), STEPS)
-    reality.begin_epoch(0)
-    reality.apply_plan(PLAN)
-    reality.observe_epoch(epoch(2, 20.0), STEPS)
+    monitor.begin_epoch(0)
+    monitor.apply_plan(dataclasses.replace(PLAN, threads=1))
+    window(monitor, 1, 100, 20.0)
+    monitor.observe_epoch(epoch(1, 20.0), STEPS)
+    monitor.begin_epoch(0)
+    monitor.apply_plan(PLAN)
+    monitor.observe_epoch(epoch(2, 20.0), STEPS)
     assert [record["cause"] for record in records.of("prediction")] == ["adapted"] * 3
     assert "the plan was changed" in str(records.of("prediction")[0]["seen"])
     assert records.of("warning") == []
-    whole_epoch(reality, 3, 20.0)
+    whole_epoch(monitor, 3, 20.0)
     assert records.of("prediction")[-1]["cause"] == "calibration"
     assert len(records.of("warning")) == 1

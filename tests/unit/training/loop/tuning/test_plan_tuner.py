@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import JsonValue
+from records import Records
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -17,18 +17,6 @@ from training.loop.tuning.plan_tuner import PlanTuner
 from training.system.interference import CounterSample
 from training.system.resources import MemoryUse
 from training.system.system_counters import SystemCounters
-
-
-class Records:
-    """A report that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[str, dict[str, JsonValue]]] = []
-
-    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
-        assert not durable
-        self.all.append((kind, payload))
-
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=64)
 PLAN = Plan(threads=2, micro_batch=64)
@@ -75,7 +63,7 @@ def test_tuner_applies_and_records_a_change(made: Made) -> None:
     assert plans[:7] == [None] * 7
     assert plans[7] == step.plan == dataclasses.replace(PLAN, threads=1)
     assert torch.get_num_threads() == 1
-    ((kind, payload),) = records.all
+    ((kind, payload),) = records.written
     assert (kind, payload["field"], payload["before"], payload["after"]) == ("adapted", "threads", 2, 1)
     assert "the machine was quiet; trying 1 thread" in str(payload["reason"])
 
@@ -105,21 +93,21 @@ def test_memory_comes_before_threads(made: Made) -> None:
     assert tuner.observe_window(50, 0.5, 0.9) == step.plan == dataclasses.replace(PLAN, micro_batch=32)
     assert [tuner.observe_window(50, 0.5, 0.9) for _ in range(3)] == [None] * 3
     assert tuner.observe_window(50, 0.5, 0.9) == dataclasses.replace(PLAN, micro_batch=32, threads=1)
-    assert "batch statistics are those of 32 samples" in str(records.all[0][1]["reason"])
+    assert "batch statistics are those of 32 samples" in str(records.of("adapted")[0]["reason"])
 
 
 def test_a_deterministic_job_is_never_changed(made: Made) -> None:
     """Neither for its speed nor for its memory."""
     tuner, step, records = made(dataclasses.replace(SPEC, deterministic=True))
     assert [tuner.observe_window(50, 0.5, 0.99) for _ in range(100)] == [None] * 100
-    assert (step.plan, records.all) == (PLAN, [])
+    assert (step.plan, records.written) == (PLAN, [])
 
 
 def test_without_a_prediction_threads_stay(made: Made) -> None:
     """Nothing says then that they are slow; memory is looked after all the same."""
     tuner, _, records = made(prediction=None)
     assert [tuner.observe_window(50, 0.5, None) for _ in range(100)] == [None] * 100
-    assert records.all == []
+    assert records.written == []
 
 
 def test_apply_plan_refuses_plans_for_another_process() -> None:
