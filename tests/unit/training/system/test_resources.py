@@ -115,6 +115,12 @@ def test_siblings_and_descendants_do_not_count(tree: Tree) -> None:
     assert tree.write(f"{CGROUP}/a/child/cpu.max", "50000 100000").detect().quota is None
 
 
+def test_a_mountpoint_never_leads_out_of_the_root(tree: Tree) -> None:
+    """Detection reads beneath `root` only, whatever mountinfo claims."""
+    tree.write("/cpu.max", "100000")
+    assert Tree(tree.root / "inner").v2(point="/..").own("0::/").detect().quota is None
+
+
 @pytest.mark.parametrize("mount_root", ["/", "/docker/abc"])
 def test_in_a_cgroup_namespace_the_mountpoint_is_the_own_cgroup(tree: Tree, mount_root: str) -> None:
     """Path "/" means the mountpoint, whatever the mount's root, and nothing is odd about it."""
@@ -134,14 +140,9 @@ def test_a_path_outside_the_namespace_is_read_at_the_mountpoint(tree: Tree, path
 
 @pytest.mark.parametrize(
     ("own", "limited", "warned"),
-    [
-        ("/docker/abc", "", False),
-        ("/docker/abc (deleted)", "", False),
-        ("/docker/abc/worker", "/worker", False),
-        ("/docker/abcd", "", True),
-        ("/docker", "", True),
-    ],
-)
+    [("/docker/abc", "", False), ("/docker/abc (deleted)", "", False), ("/docker/abc/worker", "/worker", False),
+     ("/docker/abcd", "", True), ("/docker", "", True)],
+)  # fmt: skip
 def test_a_bind_mounted_cgroup_is_entered_at_its_root(tree: Tree, own: str, limited: str, warned: bool) -> None:
     """A container's mount shows /docker/abc: what follows it is appended, and names compare whole."""
     tree.v2(root="/docker/abc").own(f"0::{own}").write(f"{CGROUP}{limited}/memory.max", str(GIB))
@@ -194,19 +195,10 @@ def test_a_limit_of_memtotal_or_more_is_none(tree: Tree, limit: int) -> None:
 
 @pytest.mark.parametrize(
     ("cpu_max", "quota", "cores"),
-    [
-        ("50000 100000", 0.5, 1),
-        ("150000 100000", 1.5, 1),
-        ("270000 100000", 2.7, 2),
-        ("99999 33333", 3.0, 3),
-        ("99998 33333", 99998 / 33333, 2),
-        ("300000", 3.0, 3),
-        ("800000 100000", 8.0, 8),
-        ("1600000 100000", 16.0, 8),
-        # A hair below 3, which rounds to 3 as a float.
-        ("29999999999999999999 10000000000000000000", 3.0, 2),
-    ],
-)
+    [("50000 100000", 0.5, 1), ("150000 100000", 1.5, 1), ("270000 100000", 2.7, 2), ("99999 33333", 3.0, 3),
+     ("99998 33333", 99998 / 33333, 2), ("300000", 3.0, 3), ("800000 100000", 8.0, 8), ("1600000 100000", 16.0, 8),
+     ("29999999999999999999 10000000000000000000", 3.0, 2)],  # a hair below 3, which rounds to 3 as a float
+)  # fmt: skip
 def test_the_quota_stays_a_fraction_and_its_floor_is_exact(tree: Tree, cpu_max: str, quota: float, cores: int) -> None:
     """The quota is Q/P; cores is its floor in integers, at least 1, at most the affinity."""
     found = tree.v2().own("0::/").write(f"{CGROUP}/cpu.max", cpu_max).detect()
@@ -246,17 +238,17 @@ def test_the_limit_itself_is_named_rather_than_its_echo(tree: Tree) -> None:
     assert tree.detect().memory_source == str(tree.at(f"{CGROUP}/memory/p/memory.limit_in_bytes"))
 
 
-def test_mountinfo_escapes_are_decoded(tree: Tree) -> None:
-    """Spaces, tabs, backslashes and bytes above 127 in a mount's root and point are written in octal."""
-    tree.v2(root=r"/my\040pods/\134x", point=r"/cg\040\303\244\011").own(r"0::/my pods/\x/a b")
-    found = tree.write("/cg ä\t/a b/cpu.max", "100000 100000").detect()
+@pytest.mark.parametrize(
+    ("root", "point", "path", "directory"),
+    [
+        pytest.param(r"/my\040pods/\134x", r"/cg\040\303\244\011", r"/my pods/\x/a b", "/cg ä\t/a b", id="escapes"),
+        pytest.param("/", CGROUP, "/cri:abc:def", f"{CGROUP}/cri:abc:def", id="colons"),
+    ],
+)
+def test_any_name_of_a_cgroup_is_read(tree: Tree, root: str, point: str, path: str, directory: str) -> None:
+    """mountinfo writes spaces, tabs, backslashes and bytes above 127 in octal; two colons separate /proc's fields."""
+    found = tree.v2(root=root, point=point).own(f"0::{path}").write(f"{directory}/cpu.max", "100000 100000").detect()
     assert (found.quota, found.warnings) == (1.0, ())
-
-
-def test_colons_in_a_cgroup_name_belong_to_it(tree: Tree) -> None:
-    """Only the first two colons of a line separate fields."""
-    found = tree.v2().own("0::/cri:abc:def").write(f"{CGROUP}/cri:abc:def/cpu.max", "100000").detect()
-    assert found.quota == 1.0
 
 
 def test_a_v1_working_set_leaves_out_the_page_cache(tree: Tree) -> None:
@@ -294,10 +286,8 @@ def test_garbage_is_no_limit_and_a_warning(tree: Tree, garbage: bytes) -> None:
     tree.write(f"{CGROUP}/a/cpu.max", garbage).write(f"{CGROUP}/a/memory.max", garbage)
     found = tree.detect()
     assert (found.quota, found.memory_bytes) == (2.0, GIB)
-    assert {warning.partition(":")[0] for warning in found.warnings} == {
-        str(tree.at(f"{CGROUP}/a/cpu.max")),
-        str(tree.at(f"{CGROUP}/a/memory.max")),
-    }
+    files = {str(tree.at(f"{CGROUP}/a/{name}")) for name in ("cpu.max", "memory.max")}
+    assert {warning.partition(":")[0] for warning in found.warnings} == files
 
 
 @pytest.mark.parametrize("period", ["0", "-100000", "", "x", "9" * 400])
@@ -337,13 +327,6 @@ def test_endless_files_and_paths_are_bounded(tree: Tree) -> None:
     assert time.monotonic() - started < 10
     assert any("1 MiB" in warning for warning in found.warnings)
     assert tree.own("0::" + "/a" * 2000).detect().quota is None
-
-
-def test_a_mountpoint_never_leads_out_of_the_root(tree: Tree) -> None:
-    """Detection reads beneath `root` only, whatever mountinfo claims."""
-    tree.write("/cpu.max", "100000")
-    inner = Tree(tree.root / "inner").v2(point="/..").own("0::/")
-    assert inner.detect().quota is None
 
 
 def test_names_that_are_not_utf8_can_be_logged(tree: Tree) -> None:
@@ -399,12 +382,9 @@ LEVELS = st.lists(st.builds(Level, NAME, QUOTA, MEMORY, MEMORY), min_size=1, max
 
 
 @given(
-    levels=LEVELS,
-    hidden=st.integers(0, 4),
-    cpus=st.integers(1, 64),
-    version=st.sampled_from([1, 2]),
+    levels=LEVELS, hidden=st.integers(0, 4), cpus=st.integers(1, 64), version=st.sampled_from([1, 2]),
     absent=st.booleans(),
-)
+)  # fmt: skip
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_nesting_gives_the_least_of_all_limits(
     levels: list[Level], hidden: int, cpus: int, version: int, absent: bool
@@ -474,7 +454,7 @@ CONTENT = st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=8).map(b"".join)
 
 @given(contents=st.dictionaries(st.sampled_from(FILES), CONTENT), mounted=st.sampled_from(["", "cgroup", "cgroup2"]))
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_checkpoint_content_raises(contents: dict[str, bytes], mounted: str) -> None:
+def test_no_content_of_a_file_raises(contents: dict[str, bytes], mounted: str) -> None:
     """Whatever the files hold, there is a core, a budget within MemTotal, and text that can be logged."""
     with tempfile.TemporaryDirectory() as directory:
         tree = Tree(Path(directory))
