@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mnist_files import link_mnist
 
 from training.data import dataset_store
 from training.data.dataset_info import Fingerprint, read_info
@@ -17,16 +18,10 @@ from training.data.datasets import LabeledImages, Samples
 from training.data.prepare import prepare, prepared
 from training.errors import DatasetError, InvalidConfig
 
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-
 
 @pytest.fixture
 def linked(mnist_dir: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "data" / "mnist"
-    folder.mkdir(parents=True)
-    for name in FILES:
-        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
-    return folder.parent
+    return link_mnist(mnist_dir, tmp_path / "data" / "mnist").parent
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +55,9 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
     written = write(path, "x", samples, sources)
     opened = open_dataset(path)
     assert opened.info == written == read_info(path)
-    assert np.array_equal(opened.train_images.numpy(), samples.train.images)
-    assert np.array_equal(opened.train_labels.numpy(), samples.train.labels)
-    assert np.array_equal(opened.test_images.numpy(), samples.test.images)
-    assert np.array_equal(opened.test_labels.numpy(), samples.test.labels)
+    tensors = (opened.train_images, opened.train_labels, opened.test_images, opened.test_labels)
+    arrays = (samples.train.images, samples.train.labels, samples.test.images, samples.test.labels)
+    assert all(np.array_equal(tensor.numpy(), array) for tensor, array in zip(tensors, arrays, strict=True))
     assert (written.name, written.path, written.shape, written.classes) == ("x", path, (3, 5, 4), 7)
     assert (written.train_count, written.test_count, written.sources) == (5000, 7, sources)
     assert sources[0].size == 3
@@ -291,31 +285,24 @@ one_class = Mine(highest=0)
 @pytest.fixture
 def users_package(install_package: Callable[..., None]) -> None:
     """Install a package that registers data sets of its own, good and bad ones."""
-    entries = {
-        "mine": "mine_sets:good",
-        "mine-shape": "mine_sets:wrong_shape",
-        "mine-labels": "mine_sets:wrong_labels",
-        "mine-one": "mine_sets:one_class",
-        "mine-number": "mine_sets:number",
-        "mine-class": "mine_sets:Mine",
-    }
-    install_package("preflight.datasets", entries, "mine_sets", USERS_MODULE)
+    objects = {"good", "wrong_shape", "wrong_labels", "one_class", "number", "Mine"}
+    install_package("preflight.datasets", {name: f"mine_sets:{name}" for name in objects}, "mine_sets", USERS_MODULE)
 
 
 @pytest.mark.usefixtures("users_package")
 def test_a_users_own_data_set_is_prepared(tmp_path: Path) -> None:
     """An installed package adds a data set without touching this one."""
     (tmp_path / "a.mine").write_text("a")
-    made = prepare("mine", tmp_path, tmp_path)
-    assert (made.name, made.shape, made.classes, made.train_count) == ("mine", (1, 8, 8), 2, 2)
+    made = prepare("good", tmp_path, tmp_path)
+    assert (made.name, made.shape, made.classes, made.train_count) == ("good", (1, 8, 8), 2, 2)
     assert [Path(source.path).name for source in made.sources] == ["a.mine"]
-    assert prepared("mine", tmp_path, tmp_path) == made
+    assert prepared("good", tmp_path, tmp_path) == made
     (tmp_path / "b.mine").write_text("b")
-    assert prepared("mine", tmp_path, tmp_path) is None
+    assert prepared("good", tmp_path, tmp_path) is None
 
 
 @pytest.mark.usefixtures("users_package")
-@pytest.mark.parametrize("name", ["mine-number", "mine-class"])
+@pytest.mark.parametrize("name", ["number", "Mine"])
 def test_what_is_no_data_set_is_an_invalid_config(tmp_path: Path, name: str) -> None:
     """A registered object that is no data set, or a class instead of an object, is refused by name."""
     for look in (prepare, prepared):
@@ -328,9 +315,9 @@ def test_what_is_no_data_set_is_an_invalid_config(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("mine-shape", "says it has 2 classes"),
-        ("mine-labels", "labels must be below 2"),
-        ("mine-one", "has one class only: all its 2 training labels are 0; give it samples of two classes or more"),
+        ("wrong_shape", "says it has 2 classes"),
+        ("wrong_labels", "labels must be below 2"),
+        ("one_class", "has one class only: all its 2 training labels are 0; give it samples of two classes or more"),
     ],
 )
 def test_a_users_data_set_is_held_to_its_word(tmp_path: Path, name: str, says: str) -> None:

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +17,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
+from mnist_files import FILES, link_mnist, unpack
+from sklearn.datasets import load_digits
+from torchvision import datasets
 
 from training.data.builtin.catalog import EMNIST_DIGITS, FASHION_MNIST, IDX_DATASETS, KMNIST, MNIST, QMNIST
 from training.data.builtin.digits import DIGITS
@@ -26,18 +30,13 @@ from training.data.builtin.idx_file import IdxFile
 from training.data.datasets import Dataset, LabeledImages, Samples
 from training.errors import DatasetError
 
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 LABELS = "t10k-labels-idx1-ubyte"
 
 
 @pytest.fixture
 def copy(mnist_dir: Path, tmp_path: Path) -> Path:
     """Return a directory in which each MNIST file is a link to the real one, for one to be replaced."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for name in FILES:
-        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
-    return folder
+    return link_mnist(mnist_dir, tmp_path / "data")
 
 
 def idx_bytes(array: npt.NDArray[np.generic]) -> bytes:
@@ -53,12 +52,9 @@ def small(dataset: IdxDataset) -> IdxDataset:
         return dataclasses.replace(file, shape=(10, *file.shape[1:]), md5=None, gz_md5=None)
 
     return dataclasses.replace(
-        dataset,
-        train_images=shrunk(dataset.train_images),
-        train_labels=shrunk(dataset.train_labels),
-        test_images=shrunk(dataset.test_images),
-        test_labels=shrunk(dataset.test_labels),
-    )
+        dataset, train_images=shrunk(dataset.train_images), train_labels=shrunk(dataset.train_labels),
+        test_images=shrunk(dataset.test_images), test_labels=shrunk(dataset.test_labels),
+    )  # fmt: skip
 
 
 def contents(dataset: IdxDataset) -> dict[str, npt.NDArray[np.generic]]:
@@ -123,57 +119,45 @@ def test_real_mnist_is_read_whole(mnist_dir: Path) -> None:
 @pytest.mark.parametrize("place", ["mnist", "MNIST/raw", "."])
 def test_mnist_is_found_in_each_place_raw_or_gzipped(mnist_dir: Path, tmp_path: Path, place: str) -> None:
     """The files may lie in `<name>/`, in torchvision's folder or bare, each of them raw or compressed."""
-    folder = tmp_path / place
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES[:3]:
-        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
-    (folder / LABELS).write_bytes(gzip.decompress((mnist_dir / f"{LABELS}.gz").read_bytes()))
+    folder = link_mnist(mnist_dir, tmp_path / place)
+    unpack(folder, LABELS)
     assert {path.parent for path in MNIST.sources(tmp_path)} == {folder}
     assert len(MNIST.sources(tmp_path)) == 4
     assert MNIST.load(tmp_path, download=False).test.labels[:5].tolist() == [7, 2, 1, 0, 4]
 
 
-def damaged_labels(how: str, compressed: bytes) -> tuple[str, bytes]:
-    raw = gzip.decompress(compressed)
-    flipped = bytearray(raw)
-    flipped[1234] ^= 1
-    middle = bytearray(compressed)
-    middle[len(middle) // 2] ^= 0x10
-    return {
-        "gzip byte flipped": (f"{LABELS}.gz", bytes(middle)),
-        "gzip truncated": (f"{LABELS}.gz", compressed[:-100]),
-        "gzip empty": (f"{LABELS}.gz", b""),
-        "web page": (f"{LABELS}.gz", b"<!doctype html><title>Sign in to this network</title>"),
-        "recompressed with another label": (f"{LABELS}.gz", gzip.compress(bytes(flipped))),
-        "raw byte flipped": (LABELS, bytes(flipped)),
-        "raw truncated": (LABELS, raw[:-1]),
-        "raw with a byte more": (LABELS, raw + b"\0"),
-        "raw of other dimensions": (LABELS, idx_bytes(np.zeros((10, 1000), dtype=np.uint8))),
-    }[how]
+def flipped(data: bytes, at: int, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= bit
+    return bytes(changed)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "gzip byte flipped",
-        "gzip truncated",
-        "gzip empty",
-        "web page",
-        "recompressed with another label",
-        "raw byte flipped",
-        "raw truncated",
-        "raw with a byte more",
-        "raw of other dimensions",
-    ],
-)
+DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip byte flipped": (f"{LABELS}.gz", lambda packed: flipped(packed, len(packed) // 2, 0x10)),
+    "gzip truncated": (f"{LABELS}.gz", lambda packed: packed[:-100]),
+    "gzip empty": (f"{LABELS}.gz", lambda _: b""),
+    "web page": (f"{LABELS}.gz", lambda _: b"<!doctype html><title>Sign in to this network</title>"),
+    "recompressed with another label": (
+        f"{LABELS}.gz", lambda packed: gzip.compress(flipped(gzip.decompress(packed), 1234, 1)),
+    ),
+    "raw byte flipped": (LABELS, lambda packed: flipped(gzip.decompress(packed), 1234, 1)),
+    "raw truncated": (LABELS, lambda packed: gzip.decompress(packed)[:-1]),
+    "raw with a byte more": (LABELS, lambda packed: gzip.decompress(packed) + b"\0"),
+    "raw of other dimensions": (LABELS, lambda _: idx_bytes(np.zeros((10, 1000), dtype=np.uint8))),
+}  # fmt: skip
+"""Names of files, and what is made of the compressed test labels."""
+
+
+@pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_file_is_refused_with_a_remedy(copy: Path, how: str) -> None:
     """However one of the four files is damaged, the error names it and says to delete or replace it.
 
     Downloading is allowed here: a file that is there and wrong is never replaced behind the user's back.
     """
-    path = copy / f"{LABELS}.gz"
-    name, data = damaged_labels(how, path.read_bytes())
-    path.unlink()
+    name, damage = DAMAGE[how]
+    packed = copy / f"{LABELS}.gz"
+    data = damage(packed.read_bytes())
+    packed.unlink()
     (copy / name).write_bytes(data)
     error = refused(MNIST, copy, download=True)
     assert error.field == str(copy / name)
@@ -183,11 +167,8 @@ def test_a_damaged_file_is_refused_with_a_remedy(copy: Path, how: str) -> None:
 
 def test_a_flipped_byte_in_images_is_refused(copy: Path) -> None:
     """A changed pixel of a raw image file, which is well-formed IDX, fails its checksum."""
-    path = copy / "t10k-images-idx3-ubyte"
-    data = bytearray(gzip.decompress((copy / f"{path.name}.gz").read_bytes()))
-    data[1_000_000] ^= 0x80
-    (copy / f"{path.name}.gz").unlink()
-    path.write_bytes(data)
+    path = unpack(copy, "t10k-images-idx3-ubyte")
+    path.write_bytes(flipped(path.read_bytes(), 1_000_000, 0x80))
     error = refused(MNIST, copy)
     assert error.field == str(path)
     assert "MD5" in error.message
@@ -212,10 +193,8 @@ def test_one_missing_file_is_named(copy: Path) -> None:
 @pytest.mark.parametrize("raw", [False, True])
 def test_mnist_in_the_data_directory_is_not_read_as_fashion_mnist(copy: Path, raw: bool) -> None:
     """Files with the same names are told apart by their checksums, raw or compressed."""
-    if raw:
-        for name in FILES:
-            (copy / name).write_bytes(gzip.decompress((copy / f"{name}.gz").read_bytes()))
-            (copy / f"{name}.gz").unlink()
+    for name in FILES if raw else ():
+        unpack(copy, name)
     for other in (FASHION_MNIST, KMNIST):
         assert other.sources(copy) == ()
         assert refused(other, copy).message.startswith(f"{other.name} is not in {copy};")
@@ -224,14 +203,9 @@ def test_mnist_in_the_data_directory_is_not_read_as_fashion_mnist(copy: Path, ra
 
 def test_mnist_in_the_folder_of_fashion_mnist_is_refused(mnist_dir: Path, tmp_path: Path) -> None:
     """Compressed files fail its checksums; raw ones, for which it has none, are known as mnist's."""
-    folder = tmp_path / "fashion-mnist"
-    folder.mkdir()
-    for name in FILES:
-        (folder / f"{name}.gz").symlink_to(mnist_dir / f"{name}.gz")
+    folder = link_mnist(mnist_dir, tmp_path / "fashion-mnist")
     assert "MD5" in refused(FASHION_MNIST, tmp_path).message
-    images = folder / FILES[0]
-    images.write_bytes(gzip.decompress((mnist_dir / f"{images.name}.gz").read_bytes()))
-    (folder / f"{images.name}.gz").unlink()
+    images = unpack(folder, FILES[0])
     error = refused(FASHION_MNIST, tmp_path)
     assert error.field == str(images)
     assert "it is a file of mnist" in error.message
@@ -271,8 +245,6 @@ def test_a_label_out_of_range_is_refused(tmp_path: Path, label: int) -> None:
 
 def test_checksums_and_names_are_those_of_torchvision() -> None:
     """Every file name and MD5 written down here is in torchvision's own list."""
-    from torchvision import datasets
-
     for dataset in (MNIST, FASHION_MNIST, KMNIST):
         theirs = dict(getattr(datasets, dataset.torchvision).resources)
         assert {f"{file.name}.gz": file.gz_md5 for file in dataset.files} == theirs
@@ -286,8 +258,6 @@ def test_download_without_network_fails_with_a_remedy(
     tmp_path: Path, unused_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message says what is missing, why it could not be fetched and what to do; nothing is left over."""
-    from torchvision import datasets
-
     # The real mirrors may answer, slowly or not at all; a port that refuses fails at once and everywhere.
     monkeypatch.setattr(datasets.MNIST, "mirrors", [unused_url, unused_url])
     error = refused(MNIST, tmp_path, download=True)
@@ -302,8 +272,6 @@ def test_download_without_network_fails_with_a_remedy(
 
 def test_download_from_a_silent_server_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts and never answers ends in the same kind of sentence, after the timeout."""
-    from torchvision import datasets
-
     monkeypatch.setattr("training.data.builtin.download.NETWORK_TIMEOUT", 0.2)  # not ten seconds of a test's time
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{silent.getsockname()[1]}/"])
@@ -315,8 +283,6 @@ def test_files_are_downloaded_verified_and_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """From a real HTTP server, files arrive in `<name>/`, without a word on stdout; a wrong one does not."""
-    from torchvision import datasets
-
     dataset, mirror, data_dir = small(MNIST), tmp_path / "mirror", tmp_path / "data"
     mirror.mkdir()
     made = contents(dataset)
@@ -336,10 +302,15 @@ def test_files_are_downloaded_verified_and_found_again(
     assert capfd.readouterr().out == ""
 
 
-def test_without_torchvision_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where torchvision is not installed, the error says what to install."""
-    monkeypatch.setitem(sys.modules, "torchvision", None)  # how Python itself marks what cannot be imported
-    assert "install preflight-worker[train]" in refused(MNIST, tmp_path, download=True).message
+@pytest.mark.parametrize(
+    ("module", "dataset", "extra"), [("torchvision", MNIST, "train"), ("sklearn.datasets", DIGITS, "demo")]
+)
+def test_without_its_library_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, dataset: Dataset, extra: str
+) -> None:
+    """Where torchvision or scikit-learn is not installed, the error says what to install."""
+    monkeypatch.setitem(sys.modules, module, None)  # how Python itself marks what cannot be imported
+    assert f"install preflight-worker[{extra}]" in refused(dataset, tmp_path, download=True).message
 
 
 def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -363,20 +334,11 @@ def test_digits_are_real_digits_enlarged(tmp_path: Path) -> None:
 
 def test_digits_are_enlarged_by_the_documented_formula(tmp_path: Path) -> None:
     """The images are those of torch's bilinear interpolation with half-pixel centres, within rounding."""
-    import torch
-    from sklearn.datasets import load_digits
-
     images, _ = load_digits(return_X_y=True)
     small_images = torch.from_numpy(images).reshape(-1, 1, 8, 8) * (255 / 16)
     expected = torch.nn.functional.interpolate(small_images, size=(28, 28), mode="bilinear")
     found = torch.from_numpy(DIGITS.load(tmp_path, download=False).train.images)
     assert (found - expected[:1500]).abs().max() <= 0.5 + 1e-9
-
-
-def test_without_scikit_learn_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where scikit-learn is not installed, the error says what to install."""
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert "install preflight-worker[demo]" in refused(DIGITS, tmp_path).message
 
 
 @pytest.mark.parametrize(
