@@ -1,7 +1,7 @@
 """Training batches: which samples, in which order, and that no plan changes them."""
 
 import pickle
-from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,23 +20,15 @@ EVERYTHING = Augmentation(
     rotate_degrees=15.0, translate=0.1, noise_probability=0.05, dots_probability=0.5, blur_sigma=1.0,
     erode_probability=0.3, dilate_probability=0.3,
 )  # fmt: skip
-NOTHING = Augmentation()
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
     """Gather with one thread, as loader workers do, except where a test says otherwise."""
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
-def a_spec(batch_size: int, validation: int | None = None, augmentation: Augmentation = NOTHING) -> TrainSpec:
-    return TrainSpec(
-        dataset="digits", model="cnn", batch_size=batch_size, validation_samples=validation,
-        augmentation=augmentation, seed=3,
-    )  # fmt: skip
+SPEC = TrainSpec(dataset="digits", model="cnn", augmentation=EVERYTHING, seed=3)
 
 
 @given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10_000), train=st.integers(1, 2000), data=st.data())
@@ -82,7 +74,7 @@ def equal(some: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Tensor]]
 def test_a_batch_is_what_the_store_holds(digits_store: DatasetInfo) -> None:
     """Images are normalised by the training pixels' mean and deviation; validation samples never occur."""
     store = open_dataset(digits_store.path)
-    spec = a_spec(batch_size=50, validation=500)
+    spec = replace(SPEC, batch_size=50, validation_samples=500, augmentation=Augmentation())
     order = EpochOrder(spec.seed, 50, 1000)
     for (images, labels), samples in zip(
         all_batches(digits_store, spec, Plan(threads=1, micro_batch=50), 1), order, strict=True
@@ -97,7 +89,7 @@ def test_a_batch_is_what_the_store_holds(digits_store: DatasetInfo) -> None:
 def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: DatasetInfo) -> None:
     """What is trained on is `augment` of the stored image, scaled and keyed by seed, epoch and sample."""
     store = open_dataset(digits_store.path)
-    spec = a_spec(450, augmentation=EVERYTHING)
+    spec = replace(SPEC, batch_size=450)
     order = EpochOrder(spec.seed, 450, 1350)
     for epoch in (0, 1):
         order.epoch = epoch
@@ -108,12 +100,21 @@ def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: Datase
             assert torch.equal(images, normalise(changed, digits_store.mean, digits_store.std, "contiguous"))
 
 
-def test_no_plan_changes_a_batch(digits_store: DatasetInfo) -> None:
-    """Micro-batch, precision and layout leave samples, order and augmentation alone."""
-    spec = a_spec(450, augmentation=EVERYTHING)
-    expected = all_batches(digits_store, spec, Plan(threads=1, micro_batch=450), 2)
-    other = Plan(threads=2, micro_batch=7, precision="bfloat16", memory_format="channels_last", allocator="tuned")
-    assert equal(expected, all_batches(digits_store, spec, other, 2))
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(threads=2, micro_batch=7, precision="bfloat16", memory_format="channels_last", allocator="tuned"),
+        Plan(threads=2, micro_batch=300, loader_workers=2, prefetch_factor=2),
+    ],
+    ids=["micro-batch, precision and layout", "two loader processes"],
+)
+def test_no_plan_changes_a_batch(digits_store: DatasetInfo, plan: Plan) -> None:
+    """Samples, order and every augmentation are bit for bit those of two threads, over two epochs."""
+    torch.set_num_threads(2)
+    spec = replace(SPEC, batch_size=300)
+    expected = all_batches(digits_store, spec, Plan(threads=2, micro_batch=300), 2)
+    assert len(expected) == 2 * (1350 // 300)
+    assert equal(expected, all_batches(digits_store, spec, plan, 2))
 
 
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
@@ -126,20 +127,9 @@ def test_images_come_in_the_layout_of_the_plan(memory_format: MemoryFormat) -> N
     assert bool((images == -5).all())
 
 
-def test_loader_workers_make_the_same_batches(digits_store: DatasetInfo) -> None:
-    """Two loader processes give, over two epochs and with every augmentation, bit for bit what two threads do."""
-    torch.set_num_threads(2)
-    spec = a_spec(300, augmentation=EVERYTHING)
-    own = Plan(threads=2, micro_batch=300)
-    loaded = Plan(threads=2, micro_batch=300, loader_workers=2, prefetch_factor=2)
-    expected = all_batches(digits_store, spec, own, 2)
-    assert len(expected) == 2 * (1350 // 300)
-    assert equal(expected, all_batches(digits_store, spec, loaded, 2))
-
-
 def test_what_a_loader_worker_is_sent_is_small(digits_store: DatasetInfo) -> None:
     """The data set travels as a path and a few numbers, under 1 KB, and not as 1.2 MB of images."""
-    dataset = StoreDataset(digits_store.path, a_spec(200, augmentation=EVERYTHING), "contiguous")
+    dataset = StoreDataset(digits_store.path, replace(SPEC, batch_size=200), "contiguous")
     sent = pickle.dumps(dataset)
     assert len(sent) < 1024
     received = pickle.loads(sent)  # noqa: S301 - made above
