@@ -99,59 +99,57 @@ def test_a_changed_byte_of_a_gzip_file_never_changes_the_values_silently(at: int
     assert read.tobytes() == array.astype("=i2").tobytes()
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (b"", "magic number"),
-        (b"PK\x03\x04" + THREE_LABELS, "magic number"),
-        (b"\0\0\x0a\x01" + THREE_LABELS[4:], "magic number"),
-        (b"\0\0\x08\x00" + THREE_LABELS[4:], "dimensions"),
-        (b"\0\0\x08\x05" + THREE_LABELS[4:], "dimensions"),
-        (THREE_LABELS[:6], "within its header"),
-        (b"\0\0\x08\x01" + bytes(4), "dimensions is 0"),
-        (b"\0\0\x08\x01" + struct.pack(">I", 1000) + bytes(900), "cannot hold"),
-        (THREE_LABELS[:-1], "promises 3 bytes and only 2 follow"),
-        (THREE_LABELS + b"\0", "promises 3 bytes and more follow"),
-    ],
-)
-def test_each_defect_of_a_raw_file_is_named(tmp_path: Path, data: bytes, says: str) -> None:
-    """Wrong magic, type, dimensions and length are refused with a message that says which it is."""
-    assert says in refused(tmp_path / "labels", data)
+DEFECTS = {
+    "empty": ("labels", b"", "magic number"),
+    "a zip file": ("labels", b"PK\x03\x04" + THREE_LABELS, "magic number"),
+    "unknown type": ("labels", b"\0\0\x0a\x01" + THREE_LABELS[4:], "magic number"),
+    "no dimensions": ("labels", b"\0\0\x08\x00" + THREE_LABELS[4:], "dimensions"),
+    "five dimensions": ("labels", b"\0\0\x08\x05" + THREE_LABELS[4:], "dimensions"),
+    "half a header": ("labels", THREE_LABELS[:6], "within its header"),
+    "a side of 0": ("labels", b"\0\0\x08\x01" + bytes(4), "dimensions is 0"),
+    "a side too long": ("labels", b"\0\0\x08\x01" + struct.pack(">I", 1000) + bytes(900), "cannot hold"),
+    "a byte less": ("labels", THREE_LABELS[:-1], "promises 3 bytes and only 2 follow"),
+    "a byte more": ("labels", THREE_LABELS + b"\0", "promises 3 bytes and more follow"),
+    "not gzip": ("labels.gz", THREE_LABELS, "gzip"),
+    "gzip without its end": ("labels.gz", PACKED[:-1], "gzip"),
+    "gzip without its checksum": ("labels.gz", PACKED[:-9], "gzip"),
+    "gzip with half a header": ("labels.gz", PACKED[:5], "gzip"),
+    "gzip with another checksum": ("labels.gz", PACKED[:-8] + bytes(8), "gzip"),
+    "gzip with garbage after it": ("labels.gz", PACKED + b"garbage", "gzip"),
+}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [THREE_LABELS, PACKED[:-1], PACKED[:-9], PACKED[:5], PACKED[:-8] + bytes(8), PACKED + b"garbage"],
-    ids=["not gzip", "end cut", "checksum cut", "header cut", "checksum zeroed", "garbage after"],
-)
-def test_each_defect_of_a_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
-    """Not gzip at all, truncated anywhere, a wrong checksum, something after the end."""
-    assert "gzip" in refused(tmp_path / "labels.gz", data)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_each_defect_is_refused_by_name(tmp_path: Path, defect: str) -> None:
+    """The message says which of magic, type, dimensions, length and compression is wrong."""
+    name, data, says = DEFECTS[defect]
+    assert says in refused(tmp_path / name, data)
 
 
-def test_a_gzip_file_is_not_expanded_beyond_what_its_header_promises(tmp_path: Path) -> None:
-    """64 MB behind a header that promises 3 bytes are refused without being expanded."""
-    path = tmp_path / "bomb.gz"
-    data = gzip.compress(THREE_LABELS + bytes(1 << 26), compresslevel=1)
+def refused_at_once(path: Path, data: bytes) -> str:
+    """Expect data to be refused without being read into memory, and return the message."""
     tracemalloc.start()
     message = refused(path, data)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert "promises 3 bytes and more follow" in message
     assert peak < 4 << 20
+    return message
 
 
+def test_a_gzip_file_is_not_expanded_beyond_what_its_header_promises(tmp_path: Path) -> None:
+    """64 MB behind a header that promises 3 bytes are refused without being expanded."""
+    data = gzip.compress(THREE_LABELS + bytes(1 << 26), compresslevel=1)
+    assert "promises 3 bytes and more follow" in refused_at_once(tmp_path / "bomb.gz", data)
+
+
+@pytest.mark.parametrize("sides", [(2**32 - 1,) * 4, (2**31,)], ids=["2^128 bytes", "2^31 bytes"])
 @pytest.mark.parametrize("name", ["huge", "huge.gz"])
-def test_absurd_dimensions_are_refused_before_anything_is_allocated(tmp_path: Path, name: str) -> None:
-    """A header that promises 2^128 or 2^31 bytes is refused at once, raw and gzipped."""
-    for sides in ((2**32 - 1,) * 4, (2**31,)):
-        data = b"\0\0\x08" + bytes([len(sides)]) + struct.pack(f">{len(sides)}I", *sides) + b"some bytes"
-        tracemalloc.start()
-        message = refused(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert "cannot hold" in message
-        assert peak < 4 << 20
+def test_absurd_dimensions_are_refused_before_anything_is_allocated(
+    tmp_path: Path, name: str, sides: tuple[int, ...]
+) -> None:
+    """A header that promises too much is refused at once, raw and gzipped."""
+    data = b"\0\0\x08" + bytes([len(sides)]) + struct.pack(f">{len(sides)}I", *sides) + b"some bytes"
+    assert "cannot hold" in refused_at_once(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
 
 
 def test_a_file_that_is_not_there_or_no_file_is_refused(tmp_path: Path) -> None:
