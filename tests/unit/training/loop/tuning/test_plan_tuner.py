@@ -105,9 +105,10 @@ def test_a_deterministic_job_is_never_changed(made: Made) -> None:
 
 def test_without_a_prediction_threads_stay(made: Made) -> None:
     """Nothing says then that they are slow; memory is looked after all the same."""
-    tuner, _, records = made(prediction=None)
+    tuner, step, records = made(prediction=None)
     assert [tuner.observe_window(50, 0.5, None) for _ in range(100)] == [None] * 100
     assert records.written == []
+    assert tuner.observe_window(50, 0.5, 0.9) == step.plan == dataclasses.replace(PLAN, micro_batch=32)
 
 
 def test_apply_plan_refuses_plans_for_another_process() -> None:
