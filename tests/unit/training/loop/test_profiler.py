@@ -21,13 +21,10 @@ from training.loop.trainer import fit
 from training.optim.untraced import PlainAdamW
 from training.process.journal import JournalWriter
 
+pytestmark = pytest.mark.usefixtures("torch_as_it_was")
+
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=2, batch_size=64, patience=None)
 PLAN = Plan(threads=1, micro_batch=32)
-
-
-@pytest.fixture(autouse=True)
-def torch_state(torch_as_it_was: None) -> None:
-    """Give torch back as it was."""
 
 
 def test_every_moment_belongs_to_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,14 @@
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from training.config.plan import MemoryFormat, Plan, Precision
-from training.config.spec import Optimizer, TrainSpec
+from training.config.spec import TrainSpec
 from training.loop.train_step import TrainStep
 from training.models.factory import build
 
@@ -35,14 +36,10 @@ def linear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.loop.train_step.build", build)
 
 
-def a_spec(
-    model: str = "linear", *, optimizer: Optimizer = "sgd", momentum: float = 0.0, weight_decay: float = 0.0,
-    label_smoothing: float = 0.0, gradient_clip: float = 0.0,
-) -> TrainSpec:  # fmt: skip
-    return TrainSpec(
-        dataset="digits", model=model, batch_size=BATCH, optimizer=optimizer, momentum=momentum,
-        weight_decay=weight_decay, label_smoothing=label_smoothing, gradient_clip=gradient_clip,
-    )  # fmt: skip
+SPEC = TrainSpec(
+    dataset="digits", model="linear", batch_size=BATCH, optimizer="sgd", momentum=0.0, weight_decay=0.0,
+    label_smoothing=0.0, gradient_clip=0.0,
+)  # fmt: skip
 
 
 def a_step(spec: TrainSpec, *, micro_batch: int = BATCH) -> TrainStep:
@@ -88,7 +85,7 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> bool:
 @pytest.mark.parametrize("micro_batch", [1, 3, 5, 16, 100])
 def test_accumulated_gradients_are_those_of_the_whole_batch(micro_batch: int, smoothing: float) -> None:
     """However a batch is cut up, remainder included, loss and gradients are the formula's, within 1e-6."""
-    step = a_step(a_spec(label_smoothing=smoothing), micro_batch=micro_batch)
+    step = a_step(replace(SPEC, label_smoothing=smoothing), micro_batch=micro_batch)
     images, labels = a_batch()
     loss, of_weight, of_bias = by_hand(*parameters(step), images, labels, smoothing)
     for _ in range(2):  # the second time over, nothing of the first may be left
@@ -103,7 +100,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(micro_batch: int, sm
 @pytest.mark.usefixtures("linear")
 def test_three_sgd_steps_follow_the_formula() -> None:
     """Nesterov momentum and weight decay, a rate of its own per step: buf = m buf + g; p -= rate (g + m buf)."""
-    step = a_step(a_spec(momentum=0.9, weight_decay=0.01, label_smoothing=0.1), micro_batch=5)
+    step = a_step(replace(SPEC, momentum=0.9, weight_decay=0.01, label_smoothing=0.1), micro_batch=5)
     now = [value.double() for value in parameters(step)]
     memory = [torch.zeros_like(value) for value in now]
     for number, rate in enumerate((0.5, 0.1, 0.3)):
@@ -121,7 +118,7 @@ def test_three_sgd_steps_follow_the_formula() -> None:
 @pytest.mark.usefixtures("linear")
 def test_three_adamw_steps_follow_the_formula() -> None:
     """Decoupled weight decay, bias-corrected moments with 0.9, 0.999 and 1e-8, a rate of its own per step."""
-    step = a_step(a_spec(optimizer="adamw", weight_decay=0.1))
+    step = a_step(replace(SPEC, optimizer="adamw", weight_decay=0.1))
     now = [value.double() for value in parameters(step)]
     means = [torch.zeros_like(value) for value in now]
     squares = [torch.zeros_like(value) for value in now]
@@ -142,7 +139,7 @@ def test_three_adamw_steps_follow_the_formula() -> None:
 @pytest.mark.parametrize("clip", [0.01, 1e6, 0.0])
 def test_the_clip_bounds_the_norm_of_the_whole_gradient(clip: float) -> None:
     """A gradient above the bound is scaled to it, in all parameters alike; one below is left; 0 is no bound."""
-    step = a_step(a_spec(gradient_clip=clip), micro_batch=3)
+    step = a_step(replace(SPEC, gradient_clip=clip), micro_batch=3)
     images, labels = a_batch()
     before = parameters(step)
     _, *gradient = by_hand(*before, images, labels, 0.0)
@@ -156,7 +153,7 @@ def test_the_clip_bounds_the_norm_of_the_whole_gradient(clip: float) -> None:
 
 def a_cnn(*, precision: Precision = "float32", memory_format: MemoryFormat = "contiguous") -> TrainStep:
     plan = Plan(threads=1, micro_batch=BATCH, precision=precision, memory_format=memory_format)
-    return TrainStep(a_spec("cnn"), plan, (1, 28, 28), CLASSES)
+    return TrainStep(replace(SPEC, model="cnn"), plan, (1, 28, 28), CLASSES)
 
 
 def test_bfloat16_logits_are_float32_and_near() -> None:
@@ -229,7 +226,7 @@ print(torch.get_num_threads(), torch.get_num_interop_threads())
 @pytest.mark.parametrize("micro_batch", [3, BATCH])
 def test_hits_are_those_of_the_batch_as_it_was_trained(micro_batch: int) -> None:
     """Counted before the update, over all micro-batches, and taken once."""
-    step = a_step(a_spec(), micro_batch=micro_batch)
+    step = a_step(SPEC, micro_batch=micro_batch)
     images, labels = a_batch()
     expected = int((step.model(images).argmax(1) == labels).sum())
     step.run(images, labels, 0.1)

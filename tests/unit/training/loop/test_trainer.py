@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import JsonValue
+from records import number
 from torch import Tensor
 
 from training.checkpoints.checkpointer import Checkpointer
@@ -31,10 +32,6 @@ PLAN = Plan(threads=1, micro_batch=64)
 RUN = "fit"
 
 
-def never() -> bool:
-    return False
-
-
 @pytest.fixture(autouse=True)
 def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
     torch.set_num_threads(PLAN.threads)
@@ -42,7 +39,6 @@ def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it do
 
 @pytest.fixture
 def store(digits_store: DatasetInfo) -> PreparedDataset:
-    """Return the open store of `digits`."""
     return open_dataset(digits_store.path)
 
 
@@ -65,7 +61,11 @@ class Recorded:
         self._path = directory / "journal"
 
     def fit(
-        self, spec: TrainSpec, store: PreparedDataset, plan: Plan = PLAN, should_stop: Callable[[], bool] = never
+        self,
+        spec: TrainSpec,
+        store: PreparedDataset,
+        plan: Plan = PLAN,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Outcome:
         self._path.unlink(missing_ok=True)
         step = TrainStep(spec, plan, store.info.shape, store.info.classes)
@@ -84,11 +84,6 @@ def recorded(tmp_path: Path) -> Recorded:
 
 def equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
     return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
-
-
-def number(value: JsonValue) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -147,12 +142,10 @@ def assert_best_is_kept(outcome: Outcome, store: PreparedDataset) -> None:
     best = max((number(accuracy), -number(loss), -epoch) for epoch, (accuracy, loss) in enumerate(validated, 1))
     assert fitted.best_epoch == -best[2]
     held_out = split(step.spec, store.info).validation
-    now = evaluate(
-        step, store.train_images[-held_out:], store.train_labels[-held_out:], store.info.mean, store.info.std
-    )
-    assert [epoch for epoch, scores in enumerate(validated, 1) if scores == (now.accuracy, now.loss)] == [
-        fitted.best_epoch
-    ]
+    images, labels = store.train_images[-held_out:], store.train_labels[-held_out:]
+    now = evaluate(step, images, labels, store.info.mean, store.info.std)
+    alike = [epoch for epoch, scores in enumerate(validated, 1) if scores == (now.accuracy, now.loss)]
+    assert alike == [fitted.best_epoch]
 
 
 def test_without_validation_the_last_epoch_is_kept(recorded: Recorded, store: PreparedDataset) -> None:
@@ -168,10 +161,8 @@ def test_the_test_set_decides_nothing(recorded: Recorded, store: PreparedDataset
     """Other test images and labels give another test score, and the same weights, epochs and records."""
     spec = dataclasses.replace(SPEC, patience=1)
     one = recorded.fit(spec, store)
-    other_test = dataclasses.replace(
-        store, test_images=store.test_images.flip(3), test_labels=(store.test_labels + 1) % 10
-    )
-    other = recorded.fit(spec, other_test)
+    images, labels = store.test_images.flip(3), (store.test_labels + 1) % 10
+    other = recorded.fit(spec, dataclasses.replace(store, test_images=images, test_labels=labels))
     assert equal(one.weights, other.weights)
     assert one.fitted.best_epoch == other.fitted.best_epoch
     for mine, theirs in zip(one.fitted.epochs, other.fitted.epochs, strict=True):
@@ -179,30 +170,26 @@ def test_the_test_set_decides_nothing(recorded: Recorded, store: PreparedDataset
     assert other.fitted.test.accuracy < 0.5 < one.fitted.test.accuracy
 
 
-def test_an_absurd_learning_rate_diverges_by_name(recorded: Recorded, store: PreparedDataset) -> None:
-    """A loss that is no number ends the training with the step, the learning rate and what to do."""
-    absurd = dataclasses.replace(SPEC, learning_rate=100.0, weight_decay=10.0)
-    with pytest.raises(
-        Diverged, match=r"training loss is (nan|inf) after step \d+; lower learning_rate \(now 100.0\) or set gradient"
-    ):
-        recorded.fit(absurd, store)
+ABSURD = dataclasses.replace(SPEC, learning_rate=100.0, weight_decay=10.0)
+ONE_STEP = dataclasses.replace(ABSURD, epochs=30, batch_size=1350)
+LAST_STEP = dataclasses.replace(ABSURD, epochs=1, batch_size=1500, validation_samples=0, schedule="constant")
 
 
-def test_a_validation_loss_that_is_no_number_diverges_too(recorded: Recorded, store: PreparedDataset) -> None:
-    """With one step an epoch, the loss is always seen to break down in validation first."""
-    absurd = dataclasses.replace(SPEC, epochs=30, batch_size=1350, learning_rate=100.0, weight_decay=10.0)
-    with pytest.raises(Diverged, match=r"the validation loss is (nan|inf) after step \d+; lower learning_rate"):
-        recorded.fit(absurd, store, dataclasses.replace(PLAN, micro_batch=1350))
-
-
-def test_weights_that_are_no_numbers_are_not_returned(recorded: Recorded, store: PreparedDataset) -> None:
-    """Without validation, a last step that breaks the weights shows in the test loss, and is an error there."""
-    absurd = dataclasses.replace(
-        SPEC, epochs=1, batch_size=1500, validation_samples=0,
-        schedule="constant", learning_rate=100.0, weight_decay=10.0,
-    )  # fmt: skip
-    with pytest.raises(Diverged, match=r"the test loss is (nan|inf) after step 1; lower learning_rate"):
-        recorded.fit(absurd, store, dataclasses.replace(PLAN, micro_batch=1500))
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (ABSURD, r"training loss is (nan|inf) after step \d+; lower learning_rate \(now 100.0\) or set gradient"),
+        (ONE_STEP, r"the validation loss is (nan|inf) after step \d+; lower learning_rate"),
+        (LAST_STEP, r"the test loss is (nan|inf) after step 1; lower learning_rate"),
+    ],
+    ids=["amid an epoch", "one step an epoch", "the last step, without validation"],
+)
+def test_an_absurd_learning_rate_diverges_by_name(
+    recorded: Recorded, store: PreparedDataset, spec: TrainSpec, message: str
+) -> None:
+    """A loss that is no number ends the training with the step, the rate and what to do, wherever it shows first."""
+    with pytest.raises(Diverged, match=message):
+        recorded.fit(spec, store, dataclasses.replace(PLAN, micro_batch=spec.batch_size))
 
 
 def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, store: PreparedDataset) -> None:

@@ -46,8 +46,7 @@ def test_growing_in_vain_becomes_rare() -> None:
     """When the larger one does not fit either, it takes twice as long until the next time."""
     micro = MicroBatchTuner(64, BATCH, batch_statistics=False)
     filled = {64: 0.95, 32: 0.45}
-    now, steps = 64, 0
-    grown: list[int] = []
+    now, steps, grown = 64, 0, list[int]()
     while len(grown) < 4:
         steps += 1
         change = micro.observe(1, filled[now])
