@@ -32,6 +32,11 @@ def sealed(body: dict[str, JsonValue]) -> bytes:
     return json.dumps(body | {"crc": zlib.crc32(text.encode())}).encode() + b"\n"
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
 def line(seq: int, *, run: str = RUN, kind: str = "progress") -> bytes:
     return encode(run, seq, kind, 1700000000.25, {"seq": seq})
 
@@ -65,12 +70,11 @@ def test_decode_returns_none_for_deep_nesting() -> None:
         assert decode(b'{"crc":0,"payload":' + nested + b',"run":"' + RUN.encode() + b'","v":1}', RUN) is None
 
 
-def test_a_torn_tail_is_read_once_it_is_completed(tmp_path: Path) -> None:
+def test_a_torn_tail_is_read_once_it_is_completed(path: Path) -> None:
     """Cut at any byte."""
     lines = [line(seq) for seq in (1, 2, 3)]
     whole = b"".join(lines)
     ends = [len(b"".join(lines[:count])) for count in range(1, 4)]
-    path = tmp_path / "journal"
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
         reader = JournalReader(path, RUN)
@@ -82,9 +86,8 @@ def test_a_torn_tail_is_read_once_it_is_completed(tmp_path: Path) -> None:
         assert reader.read() == []
 
 
-def test_a_damaged_record_is_skipped_alone(tmp_path: Path) -> None:
+def test_a_damaged_record_is_skipped_alone(path: Path) -> None:
     before, damaged, after = line(1), line(2), line(3)
-    path = tmp_path / "journal"
     for at in range(len(damaged) - 1):
         changed = damaged[:at] + bytes([damaged[at] ^ 1]) + damaged[at + 1 :]
         path.write_bytes(before + changed + after)
@@ -106,25 +109,22 @@ STRANGERS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", STRANGERS)
-def test_other_lines_are_skipped(tmp_path: Path, what: str) -> None:
-    path = tmp_path / "journal"
+def test_other_lines_are_skipped(path: Path, what: str) -> None:
     path.write_bytes(line(1) + STRANGERS[what] + b"\n" + line(3))
     assert seqs(path) == [1, 3]
 
 
-def test_sequence_numbers_may_skip_but_not_repeat(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
+def test_sequence_numbers_may_skip_but_not_repeat(path: Path) -> None:
     path.write_bytes(line(1) + line(5) + line(3) + line(5) + line(6))
     assert seqs(path) == [1, 5, 6]
 
 
 @pytest.mark.parametrize("newlines", [True, False])
-def test_records_around_megabytes_of_garbage_are_read(tmp_path: Path, newlines: bool) -> None:
+def test_records_around_megabytes_of_garbage_are_read(path: Path, newlines: bool) -> None:
     """10 MB in many lines or in one, read at once or in parts."""
     garbage = random.Random(0).randbytes(10 << 20)  # noqa: S311 - the same garbage each time
     if not newlines:
         garbage = garbage.replace(b"\n", b"x")
-    path = tmp_path / "journal"
     path.write_bytes(line(1) + garbage + b"\n" + line(2))
     assert seqs(path) == [1, 2]
 
@@ -140,10 +140,10 @@ def test_records_around_megabytes_of_garbage_are_read(tmp_path: Path, newlines: 
     assert [record.seq for record in found + reader.read()] == [1, 2]
 
 
-def test_a_missing_journal_is_empty(tmp_path: Path) -> None:
-    reader = JournalReader(tmp_path / "journal", RUN)
+def test_a_missing_journal_is_empty(path: Path) -> None:
+    reader = JournalReader(path, RUN)
     assert reader.read() == []
-    (tmp_path / "journal").write_bytes(line(1))
+    path.write_bytes(line(1))
     assert [record.seq for record in reader.read()] == [1]
 
 
@@ -165,8 +165,7 @@ def start_writer(path: Path, run: str, count: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", WRITER, str(path), run, str(count)])
 
 
-def test_a_concurrent_reader_gets_each_record_once(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
+def test_a_concurrent_reader_gets_each_record_once(path: Path) -> None:
     reader = JournalReader(path, RUN)
     with start_writer(path, RUN, 3000) as writer:
         found = reader.read()
@@ -179,8 +178,7 @@ def test_a_concurrent_reader_gets_each_record_once(tmp_path: Path) -> None:
         assert record.payload == {"number": record.seq, "filler": "x" * (record.seq * 37 % 3000)}
 
 
-def test_a_killed_writer_loses_at_most_its_last_record(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
+def test_a_killed_writer_loses_at_most_its_last_record(path: Path) -> None:
     reader = JournalReader(path, RUN)
     with start_writer(path, RUN, 0) as writer:
         found = reader.read()
@@ -196,8 +194,7 @@ def test_a_killed_writer_loses_at_most_its_last_record(tmp_path: Path) -> None:
     assert [record.seq for record in JournalReader(path, "the next").read()] == [1, 2, 3]
 
 
-def test_a_writer_starts_a_new_line_after_a_torn_one(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
+def test_a_writer_starts_a_new_line_after_a_torn_one(path: Path) -> None:
     path.write_bytes(line(1, run="earlier") + line(2, run="earlier")[:-20])
     with JournalWriter(path, RUN) as journal:
         journal.write("start", {})
@@ -225,9 +222,8 @@ def test_a_full_disk_drops_progress_and_raises_for_durable_records(small_disk: t
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_nan_and_infinity_are_refused(tmp_path: Path, value: float) -> None:
+def test_nan_and_infinity_are_refused(path: Path, value: float) -> None:
     """They raise, and the journal stays as it was."""
-    path = tmp_path / "journal"
     with JournalWriter(path, RUN) as journal:
         journal.write("progress", {"loss": 0.5})
         with pytest.raises(ValueError, match="not JSON compliant"):
