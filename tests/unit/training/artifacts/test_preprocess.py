@@ -42,11 +42,6 @@ def faint(image: Image.Image) -> Image.Image:
     return Image.fromarray((200 - np.asarray(image) // 4).astype(np.uint8))
 
 
-def deep(image: Image.Image) -> Image.Image:
-    """Return 16 bits a pixel."""
-    return Image.fromarray(np.asarray(image).astype(np.uint16) * 257)
-
-
 KINDS: dict[str, tuple[str, Callable[[Image.Image], Image.Image]]] = {
     "white on black": ("png", lambda image: image),
     "black on white": ("png", inverted),
@@ -54,7 +49,7 @@ KINDS: dict[str, tuple[str, Callable[[Image.Image], Image.Image]]] = {
     "transparent": ("png", with_alpha),
     "palette": ("png", lambda image: inverted(image).convert("P")),
     "one bit": ("png", lambda image: inverted(image).convert("1")),
-    "sixteen bits": ("png", deep),
+    "sixteen bits": ("png", lambda image: Image.fromarray(np.asarray(image).astype(np.uint16) * 257)),
     "faint": ("png", faint),
     "CMYK": ("jpg", lambda image: inverted(image).convert("CMYK")),
     "photo": ("jpg", lambda image: faint(image).convert("RGB")),
@@ -114,10 +109,6 @@ def specks(path: Path) -> None:
     Image.fromarray(pixels).save(path)
 
 
-def nothing(path: Path) -> None:
-    assert not path.exists()
-
-
 def huge(path: Path) -> None:
     path.touch()
     os.truncate(path, 70 << 20)
@@ -131,7 +122,7 @@ def badly_tagged(path: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (nothing, "cannot be read (No such file"),
+    "missing": (lambda _: None, "cannot be read (No such file"),
     "empty": (lambda path: path.touch(), "is empty"),
     "text": (lambda path: path.write_text("hello"), f"is no picture in {' or '.join(FORMATS)}"),
     "gif": (lambda path: Image.new("L", (9, 9)).save(path, "GIF"), "is no picture in"),

@@ -102,9 +102,9 @@ def test_a_changed_file_is_hashed_again(file: Path, beats: Beats, change: Callab
     assert beats.count == 10
 
 
-def test_the_verdict_on_a_file_that_was_just_written_is_not_kept(file: Path, beats: Beats) -> None:
+def test_the_verdict_on_a_file_that_was_just_written_is_not_kept(file: Path) -> None:
     """A change within the same tick of the file system's clock would not show."""
-    digests = Digests(alive=beats)
+    digests = Digests()
     sha256(digests, file)
     assert digests.known() == ()
 
