@@ -9,17 +9,12 @@ import torch
 from torch import Tensor
 
 from calibration.measure import candidate
-from calibration.measure.benchmark import (
-    AT_ONCE,
-    GATE_STEPS,
-    Benchmarker,
-    _peak,
-    _reset_peak,
-)
+from calibration.measure.benchmark import AT_ONCE, GATE_STEPS, Benchmarker, _peak, _reset_peak
 from calibration.measure.candidate import Candidate, gradient_cosine
 from calibration.search.evaluation import COSINE
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset, write
 from training.data.datasets import LabeledImages, Samples
 from training.loop.train_step import TrainStep
@@ -64,6 +59,7 @@ def trained(bench: Benchmarker) -> dict[Plan, int]:
 def test_a_candidate_trains(noise: PreparedDataset) -> None:
     """Measured steps are real: weights change, losses stay finite, epochs follow one another without end."""
     candidate = Candidate(SPEC, OWN, noise)
+    assert (candidate.run(0), candidate.fetch_s, candidate.trained) == ([], 0.0, 0), "no steps are no seconds"
     before = [weights.clone() for weights in candidate.step.model.parameters()]
     seconds = candidate.run(6)  # an epoch has 4 steps
     assert len(seconds) == candidate.trained == 6
@@ -73,12 +69,6 @@ def test_a_candidate_trains(noise: PreparedDataset) -> None:
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
     assert all(bool(weights.isfinite().all()) for weights in after)
     assert next(iter(candidate.step.optimizer.state.values()))["step"] == 6
-
-
-def test_no_steps_are_no_seconds(noise: PreparedDataset) -> None:
-    """Nothing asked for is nothing measured, fetching included."""
-    candidate = Candidate(SPEC, OWN, noise)
-    assert (candidate.run(0), candidate.fetch_s, candidate.trained) == ([], 0.0, 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -111,11 +101,13 @@ def test_as_many_steps_are_timed_as_asked_for(bench: Benchmarker, steps: int) ->
 
 
 def test_what_is_warm_is_not_warmed_up_again(bench: Benchmarker) -> None:
-    """The second block of a plan goes on where the first ended, with its model and its batches."""
+    """The second block of a plan goes on where the first ended, with its model and its batches, until it is cleared."""
     bench.measure(OWN, 2, settle=0, warm_up=3)
     again = bench.measure(OWN, 2, settle=1, warm_up=3)
     assert again.warm == ()
     assert trained(bench) == {OWN: 8}
+    bench.clear()
+    assert trained(bench) == {}
 
 
 def test_the_least_recently_used_plan_makes_room(bench: Benchmarker) -> None:
@@ -147,13 +139,6 @@ def test_the_gauge_runs_on_the_threads_of_the_plan(
     assert 0 < bench.gauge(replace(OWN, threads=threads)).seconds < 60
     assert (set(seen), torch.get_num_threads()) == ({threads}, 3)
     assert torch.equal(torch.get_rng_state(), drawn), "a training that is gauged draws the same numbers"
-
-
-def test_clearing_forgets_everything(bench: Benchmarker) -> None:
-    """Whatever was warm is new again."""
-    bench.measure(OWN, 1, settle=0, warm_up=1)
-    bench.clear()
-    assert trained(bench) == {}
 
 
 def test_a_probe_trains_on_one_micro_batch(bench: Benchmarker) -> None:
@@ -250,20 +235,12 @@ def test_other_gradients_are_noticed(
 
 
 @pytest.mark.parametrize("batch_size", [32, 128])
-def test_bfloat16_passes_the_parity_gate(digits: PreparedDataset, batch_size: int) -> None:
+def test_bfloat16_passes_the_parity_gate(digits_store: DatasetInfo, batch_size: int) -> None:
     """The gradients of cnn in bfloat16 on real digits agree with float32, whatever the seed."""
     torch.set_num_threads(1)
+    digits = open_dataset(digits_store.path)
     reference = replace(OWN, micro_batch=batch_size, memory_format="channels_last")
     for seed in range(3):
         spec = TrainSpec(dataset="digits", model="cnn", batch_size=batch_size, seed=seed)
         bfloat16 = replace(reference, precision="bfloat16")
         assert Benchmarker(spec, digits).check(bfloat16, reference).cosine > COSINE
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
-    """Return the prepared digits."""
-    from training.data.prepare import prepare
-
-    root = tmp_path_factory.mktemp("digits")
-    return open_dataset(prepare("digits", root / "data", root / "cache", download=False).path)
