@@ -14,9 +14,9 @@ from training.process.launch import process_config
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)
 AT_ONCE = 2
+"""Plans that stay warm in a process."""
 GAUGE = 0.004
 """Seconds of the fixed piece of work."""
-"""Plans that stay warm in a process."""
 
 Speeds = Callable[[Plan], float]
 
