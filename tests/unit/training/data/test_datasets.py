@@ -150,16 +150,13 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_file_is_refused_with_a_remedy(copy: Path, how: str) -> None:
-    """However one of the four files is damaged, the error names it and says to delete or replace it.
-
-    Downloading is allowed here: a file that is there and wrong is never replaced behind the user's back.
-    """
+    """However one of the four files is damaged, the error names it and says to delete or replace it."""
     name, damage = DAMAGE[how]
     packed = copy / f"{LABELS}.gz"
     data = damage(packed.read_bytes())
     packed.unlink()
     (copy / name).write_bytes(data)
-    error = refused(MNIST, copy, download=True)
+    error = refused(MNIST, copy, download=True)  # a wrong file is never replaced behind the user's back
     assert error.field == str(copy / name)
     assert f"{copy / name} is damaged" in error.message
     assert "delete it so that it is fetched again, or replace it" in error.message

@@ -24,16 +24,13 @@ def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it do
 
 @pytest.fixture
 def linear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have `TrainStep` build one linear layer: its gradient can be written out, and it has no batch statistics.
-
-    Replaced where the step looks it up, because a registered model would need an installed package.
-    """
+    """Have `TrainStep` build one linear layer: its gradient can be written out, and it has no batch statistics."""
 
     def build(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
         assert (name, shape) == ("linear", SHAPE)
         return nn.Sequential(nn.Flatten(), nn.Linear(36, classes))
 
-    monkeypatch.setattr("training.loop.train_step.build", build)
+    monkeypatch.setattr("training.loop.train_step.build", build)  # a registered model would need a package
 
 
 SPEC = TrainSpec(
@@ -200,10 +197,8 @@ print(tuned, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_the_tuned_allocator_keeps_its_pages() -> None:
-    """On glibc tuning succeeds, and a large block made again and again soon faults no pages in.
-
-    With malloc, as bytes are: torch's memalign cannot always reuse a freed block before glibc 2.38 (bug 14581).
-    """
+    """On glibc tuning succeeds, and a large block made again and again soon faults no pages in."""
+    # Made by malloc, as bytes are: torch's memalign cannot always reuse a freed block before glibc 2.38 (bug 14581).
     _, untuned = run(FAULTS)
     accepted, tuned = run(f"import sys; sys.argv.append('tune')\n{FAULTS}")
     assert accepted == "True"

@@ -121,13 +121,10 @@ def test_the_best_epoch_is_kept(recorded: Recorded, store: PreparedDataset) -> N
 
 
 def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, store: PreparedDataset) -> None:
-    """It stops when the best validation is as many epochs ago as patience says, and goes back to that epoch.
-
-    The validation labels are all off by one, so the more it learns, the worse it validates.
-    """
+    """It stops when the best validation is as many epochs ago as patience says, and goes back to that epoch."""
     held_out = split(SPEC, store.info).validation
     labels = store.train_labels.clone()
-    labels[-held_out:] = (labels[-held_out:] + 1) % 10
+    labels[-held_out:] = (labels[-held_out:] + 1) % 10  # so that the more it learns, the worse it validates
     misled = dataclasses.replace(store, train_labels=labels)
     outcome = recorded.fit(dataclasses.replace(SPEC, epochs=30, patience=2, schedule="constant"), misled)
     assert outcome.fitted.stopped_early
@@ -213,14 +210,11 @@ def test_reports_become_rarer(recorded: Recorded, store: PreparedDataset, monkey
         assert 4 * sum(losses[:-1]) + losses[-1] == pytest.approx(21 * done.loss)
 
 
-@pytest.mark.parametrize("window", [0.0, 0.01, 1000.0])
+@pytest.mark.parametrize("window", [0.0, 0.01, 1000.0], ids=["one per step", "some", "one per epoch"])
 def test_windows_add_up_to_their_epoch(
     recorded: Recorded, store: PreparedDataset, monkeypatch: pytest.MonkeyPatch, window: float
 ) -> None:
-    """Progress records have the documented fields, and their losses, weighted by steps, make the epoch's loss.
-
-    The length of a window is set so that there is one per step, some, and one per epoch.
-    """
+    """Progress records have the documented fields, and their losses, weighted by steps, make the epoch's loss."""
     monkeypatch.setattr("training.loop.window.WINDOW_SECONDS", window)
     monkeypatch.setattr("training.loop.window.RARER_AFTER", math.inf)
     fitted = recorded.fit(SPEC, store).fitted

@@ -383,17 +383,14 @@ LEVELS = st.lists(st.builds(Level, NAME, QUOTA, MEMORY, MEMORY), min_size=1, max
 
 @given(
     levels=LEVELS, hidden=st.integers(0, 4), cpus=st.integers(1, 64), version=st.sampled_from([1, 2]),
-    absent=st.booleans(),
+    absent=st.booleans(),  # whether "no limit" is left out or spelt out
 )  # fmt: skip
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_nesting_gives_the_least_of_all_limits(
     levels: list[Level], hidden: int, cpus: int, version: int, absent: bool
 ) -> None:
-    """For generated nestings, mount roots and limits, v1 and v2 give the independently computed minimum.
-
-    The first `hidden` levels lie above the mount: their limits are invisible, but v1's
-    hierarchical_memory_limit tells their memory. "No limit" is spelt out or left `absent`.
-    """
+    """For generated nestings, mount roots and limits, v1 and v2 give the independently computed minimum."""
+    # Above the mount, limits are invisible, but for the memory in v1's hierarchical_memory_limit.
     hidden = min(hidden, len(levels) - 1)
     path = "".join(f"/{level.name}" for level in levels)
     visible = levels[hidden:]
