@@ -8,6 +8,10 @@ Harm = Callable[[Path], object]
 """Damages a file."""
 
 
+def replaced_by(content: bytes) -> Harm:
+    return lambda path: path.write_bytes(content)
+
+
 def truncated(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 

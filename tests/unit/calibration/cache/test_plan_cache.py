@@ -2,13 +2,12 @@
 
 import json
 import math
-import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from damage import Harm, a_pipe, huge, replaced_by
 from findings import FINDING, doubtful
 from pydantic import JsonValue
 
@@ -37,8 +36,6 @@ VERSION_1: dict[str, JsonValue] = {
 }  # fmt: skip
 """An entry of the previous version, but for the fields of its plan that have defaults."""
 
-Harm = Callable[[Path], object]
-"""Damages an entry."""
 DAMAGED = "is damaged or of another version"
 
 
@@ -72,16 +69,6 @@ def with_epoch_s(value: float) -> Harm:
     return lambda path: with_finding(
         prediction={**json.loads(path.read_text())["finding"]["prediction"], "epoch_s": value}
     )(path)
-
-
-def content(data: bytes) -> Harm:
-    return lambda path: path.write_bytes(data)
-
-
-def a_pipe(path: Path) -> None:
-    """Put a pipe in its place, which would block whoever opens it."""
-    path.unlink()
-    os.mkfifo(path)
 
 
 def kept(directory: Path, finding: CalibrationResult = FINDING) -> PlanCache:
@@ -142,15 +129,15 @@ def test_a_truncated_entry_is_a_miss(tmp_path: Path) -> None:
 
 
 NO_ENTRIES: dict[str, tuple[Harm, str]] = {
-    "nothing": (content(b""), DAMAGED),
-    "zeros": (content(b"\0" * 512), DAMAGED),
-    "not utf-8": (content(b"\xff\xfe\x80"), DAMAGED),
-    "null": (content(b"null"), DAMAGED),
-    "list": (content(b"[]"), DAMAGED),
-    "empty object": (content(b"{}"), DAMAGED),
-    "deep": (content(b"[" * 100_000), DAMAGED),
-    "text": (content(b"not json at all"), DAMAGED),
-    "the previous version": (content(json.dumps(VERSION_1).encode()), DAMAGED),
+    "nothing": (replaced_by(b""), DAMAGED),
+    "zeros": (replaced_by(b"\0" * 512), DAMAGED),
+    "not utf-8": (replaced_by(b"\xff\xfe\x80"), DAMAGED),
+    "null": (replaced_by(b"null"), DAMAGED),
+    "list": (replaced_by(b"[]"), DAMAGED),
+    "empty object": (replaced_by(b"{}"), DAMAGED),
+    "deep": (replaced_by(b"[" * 100_000), DAMAGED),
+    "text": (replaced_by(b"not json at all"), DAMAGED),
+    "the previous version": (replaced_by(json.dumps(VERSION_1).encode()), DAMAGED),
     "the next version": (edited(schema="preflight.plan.v3"), "another schema"),
     "no version": (edited(schema=None), DAMAGED),
     "another field": (edited(extra=1), DAMAGED),
@@ -172,9 +159,9 @@ NO_ENTRIES: dict[str, tuple[Harm, str]] = {
     "a prediction of infinity": (with_epoch_s(math.inf), DAMAGED),
     "a prediction of minus infinity": (with_epoch_s(-math.inf), DAMAGED),
     "an empty trial": (with_finding(trials=[{}]), DAMAGED),
-    "a sparse terabyte": (lambda path: os.truncate(path, 1 << 40), f"larger than {LARGEST_ENTRY >> 20} MiB"),
+    "a sparse terabyte": (huge, f"larger than {LARGEST_ENTRY >> 20} MiB"),
     "a pipe": (a_pipe, "not a regular file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NO_ENTRIES)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from damage import Harm, a_pipe, huge, linked
+from damage import Harm, a_pipe, huge, linked, replaced_by
 from pydantic import JsonValue
 from services import wait_until
 
@@ -194,26 +194,22 @@ def of_the(name: str, harm: Harm) -> Harm:
     return lambda place: harm(place / name)
 
 
-def content(data: bytes) -> Harm:
-    return lambda path: path.write_bytes(data)
-
-
 DAMAGE: dict[str, Harm] = {
     "no model": of_the(MODEL, Path.unlink),
     "no manifest": of_the(MANIFEST, Path.unlink),
-    "another model": of_the(MODEL, content(b"other")),
+    "another model": of_the(MODEL, replaced_by(b"other")),
     "a linked model": of_the(MODEL, linked),
     "a linked manifest": of_the(MANIFEST, linked),
     "a linked directory": linked,
     "a pipe as the model": of_the(MODEL, a_pipe),
     "a pipe as the manifest": of_the(MANIFEST, a_pipe),
     "a huge manifest": of_the(MANIFEST, huge),
-    "a deep manifest": of_the(MANIFEST, content(b"[" * 200_000)),
-    "a number as a digest": of_the(MANIFEST, content(b'{"v": 1, "sha256": {"model.safetensors": 3}}')),
-    "no digests": of_the(MANIFEST, content(b'{"v": 1}')),
-    "null": of_the(MANIFEST, content(b"null")),
-    "no text": of_the(MANIFEST, content(b"\xff")),
-    "a huge number": of_the(MANIFEST, content(b'{"x": ' + b"9" * 100_000 + b"}")),
+    "a deep manifest": of_the(MANIFEST, replaced_by(b"[" * 200_000)),
+    "a number as a digest": of_the(MANIFEST, replaced_by(b'{"v": 1, "sha256": {"model.safetensors": 3}}')),
+    "no digests": of_the(MANIFEST, replaced_by(b'{"v": 1}')),
+    "null": of_the(MANIFEST, replaced_by(b"null")),
+    "no text": of_the(MANIFEST, replaced_by(b"\xff")),
+    "a huge number": of_the(MANIFEST, replaced_by(b'{"x": ' + b"9" * 100_000 + b"}")),
 }
 
 

@@ -17,9 +17,11 @@ from typing import BinaryIO
 
 import pytest
 import torch
+from damage import Harm, a_directory, a_pipe, flipped, huge, linked, truncated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from records import Records, number
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -58,9 +60,6 @@ EVERYTHING = Augmentation(
 )  # fmt: skip
 FACTS: dict[str, JsonValue] = {"job_id": "a job", "resources": {"cores": 2}}
 
-Harm = Callable[[Path], object]
-"""Damages a file."""
-
 
 @pytest.fixture(autouse=True)
 def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
@@ -92,22 +91,20 @@ def immediate_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_and_wait)
 
 
-class Records:
-    """Takes records; breaks the training off, as a kill would, at the first for which `fatal` is true."""
+Fatal = Callable[[str, dict[str, JsonValue]], bool]
 
-    def __init__(self, fatal: Callable[[str, dict[str, JsonValue]], bool]) -> None:
-        self.kinds: list[str] = []
-        self.payloads: list[dict[str, JsonValue]] = []
+
+class FatalRecords(Records):
+    """Breaks the training off, as a kill would, at the first record for which `fatal` is true."""
+
+    def __init__(self, fatal: Fatal) -> None:
+        super().__init__()
         self._fatal = fatal
 
-    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:  # noqa: ARG002
-        self.kinds.append(kind)
-        self.payloads.append(payload)
+    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
+        super().write(kind, payload, durable=durable)
         if self._fatal(kind, payload):
             raise KeyboardInterrupt
-
-    def of(self, kind: str) -> list[dict[str, JsonValue]]:
-        return [payload for each, payload in zip(self.kinds, self.payloads, strict=True) if each == kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,21 +128,23 @@ class Job:
     plan: Plan = PLAN
     seconds: float = 3600.0
 
+    def step(self) -> TrainStep:
+        return TrainStep(self.spec, self.plan, self.store.info.shape, self.store.info.classes)
+
     def run(
-        self, attempt: int = 1, *, stop_after: int | None = None,
-        fatal: Callable[[str, dict[str, JsonValue]], bool] = lambda kind, payload: False,  # noqa: ARG005
+        self, attempt: int = 1, *, stop_after: int | None = None, fatal: Fatal = lambda kind, payload: False  # noqa: ARG005
     ) -> Outcome:  # fmt: skip
         """Train from the best checkpoint on, and stop after `stop_after` steps as a SIGTERM would make it."""
         place, asked = self.directory / str(attempt), itertools.count(1)
         place.mkdir(parents=True, exist_ok=True)
-        records = Records(fatal)
-        step = TrainStep(self.spec, self.plan, self.store.info.shape, self.store.info.classes)
-        with Checkpointer(
-            step, self.store.info, records, directory=place, seconds=self.seconds, facts=FACTS
-        ) as checkpointer:
+        records, step, info = FatalRecords(fatal), self.step(), self.store.info
+        with Checkpointer(step, info, records, directory=place, seconds=self.seconds, facts=FACTS) as checkpointer:
             state = checkpointer.resume([found.path for found in self.found()])
             done = fit(step, self.store, records, lambda: next(asked) == stop_after, state, checkpointer)
         return Outcome(step.model.state_dict(), list(done.epochs), records, next(asked) - 1)
+
+    def undisturbed(self) -> Outcome:
+        return self.elsewhere("undisturbed").run()
 
     def interrupted(self, attempt: int, steps: int) -> None:
         with pytest.raises(Cancelled):
@@ -200,7 +199,7 @@ def test_training_interrupted_after_any_step_ends_with_the_same_weights(job: Job
     """Stopped after each of its steps in turn, a deterministic training ends with the undisturbed one's weights."""
     spec, plan = VARIANTS[name]
     job = replace(job, spec=spec, plan=plan)
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     assert undisturbed.steps == (STEPS if spec.validation_samples else 15)
     for steps in range(1, undisturbed.steps + 1):
         again = job.elsewhere(f"after {steps}")
@@ -213,14 +212,11 @@ def test_training_interrupted_after_any_step_ends_with_the_same_weights(job: Job
 
 @pytest.mark.parametrize(
     ("spec", "plan"), [(SPEC, FLOAT32), pytest.param(SGD, PLAN, marks=pytest.mark.slow)], ids=["adamw", "sgd"]
-)
+)  # not in bfloat16, which takes minutes on a processor without instructions for it
 def test_resumed_resnet18_ends_with_the_same_weights(job: Job, spec: TrainSpec, plan: Plan) -> None:
-    """resnet18, stopped after its first step and at its last: weights of every shape get their state back.
-
-    Not in bfloat16: a processor without instructions for it takes minutes.
-    """
+    """Stopped after its first step and at its last: weights of every shape get their state back."""
     job = replace(job, spec=replace(spec, model="resnet18", epochs=1), plan=replace(plan, micro_batch=16))
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     job.interrupted(1, 1)
     job.interrupted(2, 3)
     resumed = job.run(3)
@@ -230,7 +226,7 @@ def test_resumed_resnet18_ends_with_the_same_weights(job: Job, spec: TrainSpec, 
 
 def test_training_stopped_after_each_step_ends_with_the_same_weights(job: Job) -> None:
     """An attempt a step, twelve times over; each leaves what the next one needs, and no more than two checkpoints."""
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     for attempt in range(1, STEPS + 1):
         job.interrupted(attempt, 1)
         assert [found.position for found in job.found()] == [attempt, attempt - 1][: min(attempt, 2)]
@@ -241,7 +237,7 @@ def test_training_stopped_after_each_step_ends_with_the_same_weights(job: Job) -
 
 def test_training_without_a_checkpoint_starts_over(job: Job) -> None:
     """Killed before its first checkpoint, a training starts over and ends the same."""
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     with pytest.raises(KeyboardInterrupt):
         job.run(1, fatal=lambda kind, payload: kind == "progress")  # noqa: ARG005
     assert job.found() == []
@@ -252,7 +248,7 @@ def test_training_without_a_checkpoint_starts_over(job: Job) -> None:
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_training_killed_after_an_epoch_ends_with_the_same_weights(job: Job, epoch: int) -> None:
     """The checkpoint at the end of an epoch holds its validation: no step and no validation of it is run again."""
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("training.checkpoints.schedule.COST", 1e9)
         job.run(1, fatal=lambda kind, payload: kind == "checkpoint" and payload["epoch"] == epoch)
@@ -264,15 +260,12 @@ def test_training_killed_after_an_epoch_ends_with_the_same_weights(job: Job, epo
 
 
 def test_best_weights_are_restored(job: Job) -> None:
-    """Weights of an epoch before the interruption are kept where no later one validates better, and end the training.
-
-    The validation labels are all off by one, so the more it learns, the worse it validates.
-    """
+    """Weights of an epoch before the interruption are kept where no later one validates better, and end training."""
     labels = job.store.train_labels.clone()
-    labels[-HELD_OUT:] = (labels[-HELD_OUT:] + 1) % 10
+    labels[-HELD_OUT:] = (labels[-HELD_OUT:] + 1) % 10  # so that the more it learns, the worse it validates
     spec = replace(SPEC, epochs=30, patience=3, schedule="constant", learning_rate=0.002)
     job = replace(job, store=replace(job.store, train_labels=labels), spec=spec)
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     best = max(undisturbed.epochs, key=lambda epoch: epoch.rank).epoch
     assert len(undisturbed.epochs) == best + 3 < 30
     job.interrupted(1, 4 * best + 5)
@@ -295,7 +288,7 @@ def test_random_state_is_restored(job: Job, install_package: Callable[..., None]
     install_package("preflight.models", {"dropping": "dropping:dropping"}, "dropping", DROPOUT)
     plan = replace(PLAN, loader_workers=workers)
     job = replace(job, spec=replace(SPEC, model="dropping", augmentation=EVERYTHING), plan=plan)
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
     assert_same(replace(job.elsewhere("without a loader"), plan=PLAN).run(), undisturbed)
     job.interrupted(1, 6)
     resumed = job.run(2)
@@ -327,7 +320,8 @@ def test_progress_continues_at_the_resumed_step(job: Job) -> None:
         patch.setattr("training.loop.window.WINDOW_SECONDS", 0.0)
         patch.setattr("training.loop.window.RARER_AFTER", math.inf)
         records = job.run(2).records
-    assert records.payloads[0] == {"epoch": 1, "step": 2, "checkpoint": str(job.directory / "1" / file_name(6, "json"))}
+    taken_up = {"epoch": 1, "step": 2, "checkpoint": str(job.directory / "1" / file_name(6, "json"))}
+    assert records.written[0] == ("resumed", taken_up)
     progress = [(payload["epoch"], payload["step"]) for payload in records.of("progress")]
     assert progress == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
     assert [payload["epoch"] for payload in records.of("epoch")] == [2, 3]
@@ -353,11 +347,6 @@ def test_checkpoints_are_due_by_time_within_an_epoch(job: Job) -> None:
     assert left == sorted(file_name(int(at), suffix) for at in positions[-2:] for suffix in ("json", "safetensors"))
 
 
-def number(value: JsonValue) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
-
-
 @pytest.mark.usefixtures("immediate_writes")
 @pytest.mark.parametrize(("cost", "epochs"), [(1e9, [1, 2, 3]), (0.0, [1, 3])])
 def test_epochs_end_with_a_checkpoint_if_it_is_affordable(
@@ -378,8 +367,7 @@ def test_expensive_checkpoints_are_made_less_often(
     place, moment = job.directory / "1", 0.0
     monkeypatch.setattr("time.perf_counter", lambda: moment)
     place.mkdir(parents=True)
-    step = TrainStep(job.spec, job.plan, job.store.info.shape, job.store.info.classes)
-    with Checkpointer(step, job.store.info, Records(lambda *_: False), directory=place, seconds=asked) as checkpointer:
+    with Checkpointer(job.step(), job.store.info, Records(), directory=place, seconds=asked) as checkpointer:
         moment = began = due[0] + 0.5
         assert checkpointer.due(), "what it costs is not known before the first one"
         checkpointer.save_sync(replace(checkpointer.resume(()), step=1))
@@ -408,10 +396,9 @@ def test_a_checkpoint_describes_its_training(job: Job) -> None:
 def test_checkpoint_size_is_predicted(job: Job) -> None:
     """What is asked for before the first step is within 1 MiB of what is then written, for either optimizer."""
     for spec in (SPEC, SGD, replace(SGD, momentum=0.0)):
-        records = replace(job, spec=spec).elsewhere(f"{spec.optimizer} {spec.momentum}").run().records
-        step = TrainStep(spec, PLAN, job.store.info.shape, job.store.info.classes)
-        for payload in records.of("checkpoint"):
-            assert 0 <= number(payload["bytes"]) - step.checkpoint_bytes() < 1 << 20
+        trained = replace(job, spec=spec).elsewhere(f"{spec.optimizer} {spec.momentum}")
+        for payload in trained.run().records.of("checkpoint"):
+            assert 0 <= number(payload["bytes"]) - trained.step().checkpoint_bytes() < 1 << 20
 
 
 def test_training_resumes_under_another_plan(job: Job) -> None:
@@ -446,16 +433,6 @@ def reseal(path: Path, checkpoint: Checkpoint) -> None:
     path.write_bytes(sealed(CHECKPOINT.dump_json(checkpoint)))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def with_tensors(path: Path, write_tensors: Callable[[Path], None]) -> None:
     tensors = path.with_suffix(".safetensors")
     write_tensors(tensors)
@@ -484,40 +461,24 @@ class Trap:
         return Path.touch, (Path(self._path),)
 
 
-def through_a_link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def a_pipe(path: Path) -> None:
-    """Put a pipe in its place, which would block whoever opens it."""
-    path.unlink()
-    os.mkfifo(path)
-
-
-def a_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 def of_its_tensors(harm: Harm) -> Harm:
     return lambda path: harm(path.with_suffix(".safetensors"))
 
 
 DAMAGE: dict[str, tuple[Harm, str]] = {
-    "half the description": (cut, "it is damaged: its checksum does not match"),
-    "a flipped bit in the description": (flip, "it is damaged: its checksum does not match"),
+    "half the description": (truncated, "it is damaged: its checksum does not match"),
+    "a flipped bit in the description": (flipped, "it is damaged: its checksum does not match"),
     "an empty description": (lambda path: os.truncate(path, 0), "it is damaged: its checksum does not match"),
-    "half the tensors": (of_its_tensors(cut), r"has [\d,]+ bytes instead of [\d,]+"),
-    "a flipped bit in the tensors": (of_its_tensors(flip), "is damaged: its sha256 is not the recorded one"),
+    "half the tensors": (of_its_tensors(truncated), r"has [\d,]+ bytes instead of [\d,]+"),
+    "a flipped bit in the tensors": (of_its_tensors(flipped), "is damaged: its sha256 is not the recorded one"),
     "no tensors": (of_its_tensors(Path.unlink), r"cannot be read \(No such file or directory\)"),
     "a tensor less": (lambda path: with_tensors(path, drop_one), "does not hold the tensors that it should"),
     "a pickle": (lambda path: with_tensors(path, a_pickle), "is not in the form of safetensors"),
-    "a linked description": (through_a_link, r"it cannot be read \(Too many levels of symbolic links\)"),
-    "linked tensors": (of_its_tensors(through_a_link), r"cannot be read \(Too many levels of symbolic links\)"),
+    "a linked description": (linked, r"it cannot be read \(Too many levels of symbolic links\)"),
+    "linked tensors": (of_its_tensors(linked), r"cannot be read \(Too many levels of symbolic links\)"),
     "a pipe": (a_pipe, "is not a regular file"),
     "a directory": (a_directory, "is not a regular file"),
-    "a huge description": (lambda path: os.truncate(path, 1 << 40), "is larger than 16 MiB"),
+    "a huge description": (huge, "is larger than 16 MiB"),
     "another version": (lambda path: path.write_bytes(sealed(b'{"format":2}')), "it is not of this version"),
 }
 
@@ -528,9 +489,8 @@ def test_damaged_checkpoints_are_skipped(two: Job, name: str) -> None:
     harm, says = DAMAGE[name]
     path = two.directory / "2" / file_name(7, "json")
     harm(path)
-    found, warnings = find_resume_points(two.directory, two.spec, two.store.info, Digests())
+    found, (warning,) = find_resume_points(two.directory, two.spec, two.store.info, Digests())
     assert [each.position for each in found] == [5]
-    (warning,) = warnings
     assert warning.startswith(f"checkpoint {path} is passed over because ")
     assert re.search(says, warning)
     assert not (two.directory / "2" / "executed").exists()
@@ -621,19 +581,19 @@ def test_checkpoints_of_another_spec_or_other_data_are_skipped(two: Job, tmp_pat
 
 def test_checkpointer_skips_damaged_checkpoints(two: Job) -> None:
     """The first of the given checkpoints that can be taken up is; each before it is a warning, and harms nothing."""
-    undisturbed = two.elsewhere("undisturbed").run()
+    undisturbed = two.undisturbed()
     newest, older = (found.path for found in two.found())
     with_tensors(newest, lambda tensors: save_file({**load_file(tensors), "model/9.0": torch.zeros(2)}, tensors))
     reseal(newest, replace(described(newest), tensors=(*described(newest).tensors, "model/9.0")))
     missing = two.directory / "1" / file_name(9, "json")
-    records = Records(lambda kind, payload: False)  # noqa: ARG005
-    step = TrainStep(SPEC, PLAN, two.store.info.shape, two.store.info.classes)
+    records, step = Records(), two.step()
     with Checkpointer(step, two.store.info, records) as checkpointer:
         state = checkpointer.resume([missing, newest, older])
         done = fit(step, two.store, records, lambda: False, state, checkpointer)
     assert records.kinds[:3] == ["warning", "warning", "resumed"]
-    assert "cannot be read" in str(records.payloads[0])
-    assert "its weights are not those of model 'cnn-small-valid'" in str(records.payloads[1])
+    unreadable, unsuitable = records.of("warning")
+    assert "cannot be read" in str(unreadable)
+    assert "its weights are not those of model 'cnn-small-valid'" in str(unsuitable)
     assert_same(Outcome(step.model.state_dict(), list(done.epochs), records, 0), undisturbed)
 
 
@@ -657,7 +617,7 @@ def test_unsuitable_tensors_leave_the_model_unchanged(two: Job, name: str, value
         del tensors[name]
     else:
         tensors[name] = value
-    step = TrainStep(SPEC, PLAN, two.store.info.shape, two.store.info.classes)
+    step = two.step()
     before = {key: weight.clone() for key, weight in step.model.state_dict().items()}
     with pytest.raises(InvalidCheckpoint, match=says):
         restore(step, tensors, best=True)
@@ -705,15 +665,11 @@ def test_no_checkpoint_holds_non_finite_values(tmp_path: Path, store: PreparedDa
 
 @pytest.mark.parametrize("broken", ["model/0.0.weight", "model/0.1.running_var", "optimizer/0/exp_avg"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_non_finite_tensor_is_named_and_the_last_checkpoint_stays(
-    tmp_path: Path, store: PreparedDataset, broken: str, value: float
-) -> None:
+def test_non_finite_tensor_is_named_and_the_last_checkpoint_stays(job: Job, broken: str, value: float) -> None:
     """One element of one tensor is enough."""
-    place = tmp_path / "1"
-    place.mkdir()
-    records = Records(lambda kind, payload: False)  # noqa: ARG005
-    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
-    with Checkpointer(step, store.info, records, directory=place) as checkpointer:
+    place, step = job.directory / "1", job.step()
+    place.mkdir(parents=True)
+    with Checkpointer(step, job.store.info, Records(), directory=place) as checkpointer:
         step.run(torch.rand(32, 1, 28, 28), torch.arange(32) % 10, 1e-3)
         checkpointer.save_sync(TrainState(steps=21, step=1))
         tensors = {**step.model.state_dict(prefix="model/")}
@@ -721,7 +677,7 @@ def test_non_finite_tensor_is_named_and_the_last_checkpoint_stays(
         tensors[broken].view(-1)[-1] = value
         with pytest.raises(Diverged, match=f"^{re.escape(broken)} holds NaN or an infinity after step 2; lower"):
             checkpointer.save_sync(TrainState(steps=21, step=2))
-    assert [found.position for found in find_resume_points(tmp_path, SPEC, store.info, Digests())[0]] == [1]
+    assert [found.position for found in job.found()] == [1]
 
 
 def test_an_initial_mask_of_infinities_is_saved(tmp_path: Path, store: PreparedDataset) -> None:
@@ -732,7 +688,7 @@ def test_an_initial_mask_of_infinities_is_saved(tmp_path: Path, store: PreparedD
         model.register_buffer("mask", torch.full((3,), -math.inf))
         return model
 
-    records = Records(lambda kind, payload: False)  # noqa: ARG005
+    records = Records()
     step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes, masked)
     with Checkpointer(step, store.info, records, directory=tmp_path) as checkpointer:
         checkpointer.save_sync(TrainState(steps=21, step=1))
@@ -755,14 +711,11 @@ def test_a_full_disk_does_not_stop_training(
     assert list((disk / "job" / "1").iterdir()) == []
 
 
-def test_a_full_disk_does_not_prevent_a_stop(
-    small_disk: tuple[Path, Callable[[], None]], store: PreparedDataset
-) -> None:
+def test_a_full_disk_does_not_prevent_a_stop(job: Job, small_disk: tuple[Path, Callable[[], None]]) -> None:
     """Asked to stop where nothing can be written, it says so and stops."""
-    records = Records(lambda kind, payload: False)  # noqa: ARG005
-    step = TrainStep(SPEC, PLAN, store.info.shape, store.info.classes)
-    with Checkpointer(step, store.info, records, directory=small_disk[0]) as checkpointer, pytest.raises(Cancelled):
-        fit(step, store, records, lambda: True, checkpointer.resume(()), checkpointer)
+    records, step = Records(), job.step()
+    with Checkpointer(step, job.store.info, records, directory=small_disk[0]) as checkpointer, pytest.raises(Cancelled):
+        fit(step, job.store, records, lambda: True, checkpointer.resume(()), checkpointer)
     assert records.kinds == ["warning"]
 
 
@@ -774,10 +727,9 @@ def test_a_failed_write_leaves_the_last_checkpoint(
     path = a_small_one(disk / "1", digits_store)
     before = sorted(path.parent.iterdir())
     large = {"model/x": a_blob(12_000)}
-    with pytest.raises(OSError, match=r"No space left|File too large"):
-        write(path.parent, origin(digits_store), TrainState(steps=21, step=4), large)
-    with pytest.raises(OSError, match=r"No space left|File too large"):
-        write(path.parent, origin(digits_store), TrainState(steps=21, step=3), large)
+    for step in (4, 3):
+        with pytest.raises(OSError, match=r"No space left|File too large"):
+            write(path.parent, origin(digits_store), TrainState(steps=21, step=step), large)
     assert sorted(path.parent.iterdir()) == before
     assert [found.path for found in find_resume_points(disk, SPEC, digits_store, Digests())[0]] == [path]
     make_room()
@@ -801,7 +753,7 @@ def test_checkpoints_survive_deleted_prepared_data(job: Job, tmp_path: Path) -> 
 
 def test_a_removed_directory_does_not_stop_training(job: Job) -> None:
     """Checkpoints cease with one warning; the training ends as ever."""
-    undisturbed = job.elsewhere("undisturbed").run()
+    undisturbed = job.undisturbed()
 
     def remove(kind: str, payload: dict[str, JsonValue]) -> bool:  # noqa: ARG001
         if kind == "epoch":
@@ -834,8 +786,6 @@ def test_files_verified_by_the_parent_are_not_hashed_again(
 
     real = atomic_files.hash_rest
     monkeypatch.setattr(digests_module, "hash_rest", hash_rest)
-    step = TrainStep(two.spec, two.plan, two.store.info.shape, two.store.info.classes)
-    records = Records(lambda kind, payload: False)  # noqa: ARG005
-    with Checkpointer(step, two.store.info, records, verified=verdicts.known()) as checkpointer:
+    with Checkpointer(two.step(), two.store.info, Records(), verified=verdicts.known()) as checkpointer:
         assert checkpointer.resume([each.path for each in found]).position == 7
     assert hashed == ([file_name(7, "safetensors")] if changed else [])
