@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
+from records import number
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -33,11 +33,6 @@ def training(store: DatasetInfo, directory: Path, spec: TrainSpec, prediction: P
         spec=spec, plan=PLAN, store=store.path, artifact=directory / "model", facts={}, prediction=prediction
     )
     return Child(training_child.MODULE, training_child.REQUEST.dump_json(request), directory, dict(os.environ))
-
-
-def number(value: JsonValue) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 def seconds(record: Record) -> float:

@@ -96,26 +96,20 @@ def test_a_child_without_memory_is_killed_alone(group: Path, tmp_path: Path, act
     assert second["records"][0].keys() == {"cgroup"}
 
 
-def test_a_child_has_its_own_cgroup(group: Path, tmp_path: Path) -> None:
-    """Below that of the supervisor, with a limit a tenth lower; it is removed afterwards."""
-    limit(group, 500 * MIB)
+@pytest.mark.parametrize(
+    ("own", "left"),
+    [(500 * MIB, 450 * MIB), (2048 * MIB, (2048 - 64) * MIB), (None, None)],
+    ids=["small", "large", "none"],
+)
+def test_a_child_has_its_own_cgroup(group: Path, tmp_path: Path, own: int | None, left: int | None) -> None:
+    """Below the supervisor's, which keeps a tenth of its limit, 64 MiB at most; it is removed afterwards."""
+    if own is not None:
+        limit(group, own)
     (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
-    own = Path(report["procs"]).parent
-    assert own.parent == group
-    assert f"/{group.name}/{own.name}\n" in report["records"][0]["cgroup"]
-    assert (report["limit"], own.exists()) == (450 * MIB, False)
-
-
-def test_a_large_limit_leaves_64_mib_to_the_supervisor(group: Path, tmp_path: Path) -> None:
-    limit(group, 2048 * MIB)
-    (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
-    assert report["limit"] == (2048 - 64) * MIB
-
-
-def test_without_a_limit_a_child_has_none(group: Path, tmp_path: Path) -> None:
-    """It has a cgroup all the same, for its kills and peak."""
-    (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
-    assert (report["limit"], Path(report["procs"]).parent.parent) == (None, group)
+    cgroup = Path(report["procs"]).parent
+    assert cgroup.parent == group
+    assert f"/{group.name}/{cgroup.name}\n" in report["records"][0]["cgroup"]
+    assert (report["limit"], cgroup.exists()) == (left, False)
     assert report["peak"] > 0
 
 

@@ -16,6 +16,8 @@ import pytest
 import torch
 from groups import new_cgroup
 from pydantic import JsonValue
+from python_path import importing
+from records import number
 from safetensors.torch import load_file
 
 from training.artifacts.model_dir import MANIFEST, MODEL
@@ -77,11 +79,6 @@ def gone(process: int) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-def number(value: JsonValue) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo, tmp_path: Path) -> None:
@@ -188,12 +185,6 @@ serve_request(TypeAdapter(dict[str, JsonValue]), body)
 Start = Callable[[str], Child]
 
 
-def importing(directory: Path) -> dict[str, str]:
-    """Return an environment that imports modules from `directory`, too."""
-    others = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(directory), *([others] if others else [])))}
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Return a function that starts a child with these statements as its task."""
@@ -296,10 +287,19 @@ def test_a_failed_allocation_raises_out_of_memory(start: Start, statements: str,
     assert caught.value.message.endswith("; use a smaller batch_size or give the container more memory")
 
 
-def test_a_child_has_the_highest_oom_score(start: Start) -> None:
-    with start('journal.write("done", {"score": open("/proc/self/oom_score_adj").read()}, durable=True)') as child:
-        (done,) = iter_records(child, nothing)
-    assert done.payload == {"score": "1000\n"}
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        pytest.param("request['is']", "asked", id="its request"),
+        pytest.param("sys.stdin.read()", "", id="empty input"),
+        pytest.param("open('/proc/self/oom_score_adj').read()", "1000\n", id="the highest oom score"),
+    ],
+)
+def test_what_a_child_is_started_with(start: Start, expression: str, value: str) -> None:
+    """What is sent to one that does not listen is ignored."""
+    with start(f'journal.write("done", {{"found": {expression}}}, durable=True)') as child:
+        assert [record.payload for record in iter_records(child, nothing)] == [{"found": value}]
+        child.send(b"ignored")
 
 
 def test_all_records_of_a_killed_child_are_read(start: Start) -> None:
@@ -501,15 +501,11 @@ def answers_of(child: Child, count: int) -> list[JsonValue]:
 
 
 def test_a_listening_child_reads_line_by_line(tmp_path: Path) -> None:
+    """The end of its input ends it."""
     with listening(tmp_path) as child:
         for line in (b"{}", "ünï".encode(), b"x" * 200_000):
             child.send(line)
             assert answers_of(child, 1) == [line.decode() + "\n"]
-
-
-def test_the_end_of_its_input_ends_a_listening_child(tmp_path: Path) -> None:
-    with listening(tmp_path) as child:
-        next(iter_records(child, nothing))
         assert child.end(timeout=30).returncode == 0
         assert [record.kind for record in child.records()] == ["done"]
 
@@ -522,18 +518,11 @@ def test_sending_to_a_child_that_has_ended_is_no_error(tmp_path: Path) -> None:
         assert child.end(0).returncode == 3
 
 
-def test_a_child_that_does_not_listen_has_empty_input(start: Start) -> None:
-    with start('journal.write("done", {"read": sys.stdin.read()}, durable=True)') as child:
-        assert [record.payload for record in iter_records(child, nothing)] == [{"read": ""}]
-        child.send(b"ignored")
-
-
 def test_named_children_share_a_directory(tmp_path: Path) -> None:
     with listening(tmp_path, name="one") as one, listening(tmp_path, name="two") as two:
         one.send(b"1")
         two.send(b"2")
         assert answers_of(two, 1) == ["2\n"]
         assert answers_of(one, 1) == ["1\n"]
-    assert {path.name for path in tmp_path.iterdir()} >= {
-        f"{name}.{ending}" for name in ("one", "two") for ending in ("jsonl", "request.json", "stderr")
-    }
+    files = {f"{name}.{ending}" for name in ("one", "two") for ending in ("jsonl", "request.json", "stderr")}
+    assert {path.name for path in tmp_path.iterdir()} >= files
