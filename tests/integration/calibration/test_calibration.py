@@ -2,19 +2,22 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
+from python_path import with_module
 
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PlanCache
@@ -30,7 +33,6 @@ from calibration.task import CalibrationContext, Options, memory_for_training, s
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.data.prepare import prepare
 from training.errors import Cancelled, InvalidConfig
 from training.process.journal import decode
 from training.process.oom import RESERVE
@@ -50,8 +52,8 @@ AMPLE = 600.0
 SAMPLES = 4
 FEW = Options(samples=1, seconds=AMPLE, knobs=("allocator",))
 """A search that is over soon."""
-REQUEST_FILES = [f"calibration-{number}.request.json" for number in range(1, RESTARTS + 2)]
-JOURNALS = [f"calibration-{number}.jsonl" for number in range(1, RESTARTS + 2)]
+PROCESSES = range(1, RESTARTS + 2)
+"""Numbers of the processes that are started where each is lost."""
 TRIAL = TypeAdapter(Trial)
 
 Fields = dict[str, JsonValue]
@@ -76,7 +78,6 @@ class Scene:
     def choose(
         self, options: Options, *, spec: TrainSpec = SPEC, own: Plan = OWN, tick: Callable[[], None] = nothing
     ) -> PlanChoice:
-        """Choose a plan for digits."""
         return choose_plan(
             spec, own, self.around, options, lambda kind, fields: self.emitted.append((kind, fields)), tick
         )
@@ -86,11 +87,9 @@ class Scene:
         return [fields for some_kind, fields in self.emitted if some_kind == kind]
 
     def warnings(self) -> list[str]:
-        """Return the messages of the warnings."""
         return [str(fields["message"]) for fields in self.said("warning")]
 
     def trials(self) -> list[Trial]:
-        """Return the trials that were emitted."""
         return [TRIAL.validate_json(json.dumps(fields)) for fields in self.said("trial")]
 
     def kept(self, options: Options) -> Plan | None:
@@ -102,58 +101,39 @@ class Scene:
         """Return the file of the single measurements."""
         return self.around.cache.trial_log(key_of(self, options))
 
+    def below(self, directory: Path) -> "Scene":
+        """Return a scene with the same cache and another directory for the processes' files."""
+        return Scene(around=replace(self.around, directory=directory))
+
     def elsewhere(self, name: str) -> "Scene":
         """Return a scene with the same cache and an empty directory for the processes' files."""
         directory = self.around.directory / name
         directory.mkdir()
-        return Scene(around=replace(self.around, directory=directory))
+        return self.below(directory)
+
+    def with_torch(self, program: str) -> "Scene":
+        """Return a scene in whose processes a program stands in for torch."""
+        environment = with_module(self.around.cache.directory.parent / "modules", "torch", program)
+        return Scene(around=replace(self.around, environment=environment))
 
 
-@pytest.fixture(scope="module")
-def calibration_store(tmp_path_factory: pytest.TempPathFactory) -> DatasetInfo:
-    """The prepared digits."""
-    root = tmp_path_factory.mktemp("digits")
-    return prepare("digits", root / "data", root / "cache", download=False)
-
-
-def scene_at(root: Path, store: DatasetInfo, environment: Mapping[str, str]) -> Scene:
-    """Return a scene with directories beneath `root`."""
+def scene_at(root: Path, store: DatasetInfo) -> Scene:
+    """Return a scene with directories beneath `root`, and an empty cache."""
     directory = root / "child"
     directory.mkdir()
-    cache = PlanCache(root / "cache")
-    return Scene(
-        around=CalibrationContext(
-            resources=ONE_CORE, store=store, cache=cache, directory=directory, environment=environment
-        )
-    )
+    around = CalibrationContext(
+        resources=ONE_CORE, store=store, cache=PlanCache(root / "cache"), directory=directory,
+        environment=dict(os.environ),
+    )  # fmt: skip
+    return Scene(around=around)
 
 
 @pytest.fixture
-def scene(tmp_path: Path, calibration_store: DatasetInfo) -> Scene:
-    """A scene with an empty cache."""
-    return scene_at(tmp_path, calibration_store, dict(os.environ))
-
-
-SceneWithTorch = Callable[[str], Scene]
-
-
-@pytest.fixture
-def scene_with_torch(scene: Scene, tmp_path: Path) -> SceneWithTorch:
-    """Return a function that makes a scene in whose processes a program stands in for torch."""
-
-    def with_torch(program: str) -> Scene:
-        directory = tmp_path / "modules"
-        directory.mkdir()
-        (directory / "torch.py").write_text(program)
-        paths = os.pathsep.join((str(directory), os.environ.get("PYTHONPATH", "")))
-        environment = {**scene.around.environment, "PYTHONPATH": paths}
-        return Scene(around=replace(scene.around, environment=environment))
-
-    return with_torch
+def scene(tmp_path: Path, digits_store: DatasetInfo) -> Scene:
+    return scene_at(tmp_path, digits_store)
 
 
 BROKEN = "raise ImportError('libgomp.so.1: cannot open shared object file')"
-STUCK = "import time; time.sleep(600)"
 
 
 def children(of: psutil.Process | None = None) -> Iterator[psutil.Process]:
@@ -187,8 +167,7 @@ def cancel(process: psutil.Process) -> None:
     raise Cancelled(f"cancelled while {process.pid} was measuring")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """A calibration that ran to its end."""
 
     scene: Scene
@@ -199,10 +178,10 @@ ALL = Options(samples=SAMPLES, seconds=AMPLE, knobs=MAIN)
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, calibration_store: DatasetInfo) -> Found:
+def measured(tmp_path_factory: pytest.TempPathFactory, digits_store: DatasetInfo) -> Found:
     """One calibration with an empty cache and all the time it takes, for every test that only looks at it."""
-    scene = scene_at(tmp_path_factory.mktemp("measured"), calibration_store, dict(os.environ))
-    return Found(scene=scene, choice=scene.choose(ALL))
+    scene = scene_at(tmp_path_factory.mktemp("measured"), digits_store)
+    return Found(scene, scene.choose(ALL))
 
 
 # --- a calibration that ends well
@@ -219,7 +198,7 @@ def test_the_users_plan_is_measured_first(measured: Found) -> None:
 
 
 def test_a_trial_says_what_was_measured(measured: Found) -> None:
-    """Each has positive figures that fit together or a reason why it has none, and no plan is tried twice."""
+    """Each has positive figures that fit together, of as many steps as asked for, or a reason why it has none."""
     trials = measured.scene.trials()
     for trial in trials:
         if trial.step_s is None:
@@ -229,16 +208,11 @@ def test_a_trial_says_what_was_measured(measured: Found) -> None:
             assert trial.predicted_epoch_s > trial.step_s > 0
             assert trial.peak_bytes
             assert trial.steps
-    assert len({trial.plan for trial in trials}) == len(trials)
-
-
-def test_as_many_steps_are_measured_as_asked_for(measured: Found) -> None:
-    """Options.samples is the number of steps of each plan that was raced to the end, never less and never none."""
-    for trial in measured.scene.trials():
         if trial.verdict == "dropped":
             assert 0 < trial.steps < SAMPLES
         elif trial.step_s is not None and trial.knob != "eval_batch" and not trial.disturbed:
             assert trial.steps >= SAMPLES
+    assert len({trial.plan for trial in trials}) == len(trials), "no plan is tried twice"
 
 
 def test_the_choice_is_what_was_found(measured: Found) -> None:
@@ -322,48 +296,28 @@ def test_without_calibration_the_users_plan_is_taken(measured: Found) -> None:
 def test_another_workload_does_not_find_the_plan(measured: Found) -> None:
     """A plan that was kept for one batch size is not taken for another."""
     again = measured.scene.elsewhere("other")
-    nowhere = Scene(around=replace(again.around, directory=again.around.directory / "absent"))
+    nowhere = again.below(again.around.directory / "absent")
     assert nowhere.choose(ALL, spec=replace(SPEC, batch_size=64)).source == "own"
 
 
 CHOOSE = """
-import os, sys
-from dataclasses import replace
+import pickle, sys
 from pathlib import Path
-from calibration.cache.plan_cache import PlanCache
 from calibration.choose import choose_plan
-from calibration.task import Options, CalibrationContext
-from training.config.plan import Plan
-from training.system.resources import Resources
-from training.config.spec import TrainSpec
-from training.data.dataset_info import read_info
 
-store, root, directory, seconds, samples, times = sys.argv[1:]
-Path(directory).mkdir()
-around = CalibrationContext(
-    resources=Resources(
-        cores=1, quota=None, memory_bytes=4 << 30, affinity=frozenset({0}), working_set_bytes=None,
-        cores_source="affinity", memory_source="MemTotal", warnings=(),
-    ),
-    store=read_info(Path(store)), cache=PlanCache(Path(root) / "cache"), directory=Path(directory),
-    environment=dict(os.environ),
-)
-for _ in range(int(times)):
-    choice = choose_plan(
-        TrainSpec(dataset="digits", model="cnn", batch_size=32, epochs=10_000),
-        Plan(threads=1, micro_batch=32, eval_batch=100), around,
-        Options(samples=int(samples), seconds=float(seconds), knobs=("allocator",)), lambda kind, fields: None,
-        lambda: None,
-    )
+spec, own, around, options, times = pickle.loads(Path(sys.argv[1]).read_bytes())
+for _ in range(times):
+    choice = choose_plan(spec, own, around, options, lambda kind, fields: None, lambda: None)
     print(choice.source, *sorted({"torch", "numpy", "safetensors"} & set(sys.modules)), flush=True)
 """
 
 
 def choosing(scene: Scene, name: str, *, seconds: float, samples: int, times: int = 1) -> subprocess.Popen[str]:
     """Start a process that chooses a plan, as this one would in the scene with the allocator as its only knob."""
-    root = scene.around.cache.directory.parent
-    words = (scene.around.store.path, root, root / name, seconds, samples, times)
-    command = [sys.executable, "-P", "-c", CHOOSE, *map(str, words)]
+    options = replace(FEW, seconds=seconds, samples=samples)
+    request = scene.around.cache.directory.parent / f"{name}.pickle"
+    request.write_bytes(pickle.dumps((SPEC, OWN, scene.elsewhere(name).around, options, times)))
+    command = [sys.executable, "-P", "-c", CHOOSE, str(request)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -389,17 +343,9 @@ def test_of_two_that_calibrate_the_same_one_measures(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("memory_bytes", "samples"),
-    [
-        (1, 8),
-        ((1 << 30) - 1, 8),
-        (1 << 30, 12),
-        ((2 << 30) - 1, 12),
-        (2 << 30, 16),
-        ((4 << 30) - 1, 16),
-        (4 << 30, 32),
-        (1 << 40, 32),
-    ],
-)
+    [(1, 8), ((1 << 30) - 1, 8), (1 << 30, 12), ((2 << 30) - 1, 12), (2 << 30, 16), ((4 << 30) - 1, 16), (4 << 30, 32),
+     (1 << 40, 32)],
+)  # fmt: skip
 def test_memory_decides_the_samples(memory_bytes: int, samples: int) -> None:
     """Below 1, 2 and 4 GiB of memory 8, 12 and 16 steps are measured of each plan, from there on 32."""
     assert samples_for(memory_bytes) == samples
@@ -407,13 +353,9 @@ def test_memory_decides_the_samples(memory_bytes: int, samples: int) -> None:
 
 @pytest.mark.parametrize(
     ("memory_bytes", "in_use", "left"),
-    [
-        (4 << 30, None, (4 << 30) - RESERVE),
-        (4 << 30, 1 << 30, (3 << 30) - RESERVE),
-        (100 << 20, None, 90 << 20),
-        (1 << 30, 2 << 30, 1),
-    ],
-)
+    [(4 << 30, None, (4 << 30) - RESERVE), (4 << 30, 1 << 30, (3 << 30) - RESERVE), (100 << 20, None, 90 << 20),
+     (1 << 30, 2 << 30, 1)],
+)  # fmt: skip
 def test_a_training_may_have_what_is_not_in_use(memory_bytes: int, in_use: int | None, left: int) -> None:
     """Less what its supervisor keeps, a tenth in small containers; never nothing."""
     assert memory_for_training(replace(ONE_CORE, memory_bytes=memory_bytes, working_set_bytes=in_use)) == left
@@ -442,20 +384,6 @@ def test_a_process_killed_at_once_is_made_up_for(scene: Scene) -> None:
     assert watch.gone()
     assert choice.source == "measured"
     assert scene.trials()[0].verdict == "own"
-
-
-def test_processes_killed_again_and_again_leave_the_users_plan(scene: Scene) -> None:
-    """Where each is killed before anything was measured: the user's plan, a warning, and nothing kept."""
-
-    def kill_all() -> None:
-        for process in children():
-            process.kill()
-
-    choice = scene.choose(FEW, tick=kill_all)
-    assert (choice.plan, choice.source, choice.trials, choice.predicted_epoch_s) == (OWN, "own", 0, None)
-    (warning,) = scene.warnings()
-    assert "SIGKILL" in warning
-    assert scene.kept(FEW) is None
 
 
 def pending(path: Path) -> Plan | None:
@@ -509,20 +437,20 @@ def test_a_cancellation_ends_the_processes(scene: Scene) -> None:
         assert not ledger.crashed_before(replace(OWN, allocator="tuned"))
 
 
-def test_a_cancellation_is_heard_when_the_directory_is_gone(scene_with_torch: SceneWithTorch) -> None:
+def test_a_cancellation_is_heard_when_the_directory_is_gone(scene: Scene) -> None:
     """A cancellation comes out even when the processes' files have been deleted meanwhile."""
-    scene = scene_with_torch(STUCK)
+    stuck = scene.with_torch("import time; time.sleep(600)")
 
     def delete_and_cancel(process: psutil.Process) -> None:
-        for path in scene.around.directory.iterdir():
+        for path in stuck.around.directory.iterdir():
             path.unlink()
         cancel(process)
 
     watch = Watch(delete_and_cancel)
     with pytest.raises(Cancelled):
-        scene.choose(FEW, tick=watch)
+        stuck.choose(FEW, tick=watch)
     assert watch.gone()
-    assert scene.emitted == []
+    assert stuck.emitted == []
 
 
 def test_an_unusable_spec_is_the_jobs_failure(scene: Scene) -> None:
@@ -534,60 +462,71 @@ def test_an_unusable_spec_is_the_jobs_failure(scene: Scene) -> None:
     assert list(children()) == []
 
 
-def test_without_torch_the_users_plan_is_taken(scene_with_torch: SceneWithTorch) -> None:
-    """Where torch cannot be imported, the warning names the cause and the user's plan is taken."""
-    scene = scene_with_torch(BROKEN)
-    choice = scene.choose(FEW)
+# --- where nothing can be measured
+
+
+def kill_all() -> None:
+    for process in children():
+        process.kill()
+
+
+def without_a_directory(scene: Scene) -> Scene:
+    """Have the processes' files lie below a regular file."""
+    (scene.around.directory / "file").write_bytes(b"")
+    return scene.below(scene.around.directory / "file" / "child")
+
+
+def on_a_full_disk(scene: Scene) -> Scene:
+    for number in PROCESSES:
+        (scene.around.directory / f"calibration-{number}.request.json").symlink_to("/dev/full")
+    return scene
+
+
+def without_a_journal(scene: Scene) -> Scene:
+    """Put a directory in its place, which can be neither written nor read."""
+    for number in PROCESSES:
+        (scene.around.directory / f"calibration-{number}.jsonl").mkdir()
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("hinder", "tick", "cause"),
+    [
+        pytest.param(lambda scene: scene, kill_all, "SIGKILL", id="each process is killed"),
+        pytest.param(lambda scene: scene.with_torch(BROKEN), nothing, "libgomp.so.1: cannot open", id="no torch"),
+        pytest.param(without_a_directory, nothing, "Not a directory", id="no directory"),
+        pytest.param(on_a_full_disk, nothing, "No space left on device", id="full disk"),
+        pytest.param(without_a_journal, nothing, "Is a directory", id="no journal"),
+    ],
+)
+def test_what_cannot_be_measured_leaves_the_users_plan(
+    scene: Scene, hinder: Callable[[Scene], Scene], tick: Callable[[], None], cause: str
+) -> None:
+    """A warning names the cause, nothing is kept, and no process stays."""
+    hindered = hinder(scene)
+    choice = hindered.choose(FEW, tick=tick)
     assert (choice.plan, choice.source, choice.trials, choice.cache) == (OWN, "own", 0, "miss")
-    (warning,) = scene.warnings()
-    assert "libgomp.so.1: cannot open shared object file" in warning
-    assert scene.kept(FEW) is None
+    assert choice.predicted_epoch_s is None
+    (warning,) = hindered.warnings()
+    assert cause in warning
+    assert hindered.kept(FEW) is None
+    assert list(children()) == []
 
 
 # --- disks
 
 
-def test_a_damaged_cache_is_said_and_measured_over(scene_with_torch: SceneWithTorch) -> None:
+def test_a_damaged_cache_is_said_and_measured_over(scene: Scene) -> None:
     """A damaged entry is a warning of its own, and the search begins as if there were none."""
-    scene = scene_with_torch(BROKEN)
     assert scene.around.cache.put(key_of(scene, FEW), FINDING) is None
     (entry,) = scene.around.cache.directory.rglob("*.json")
     entry.write_bytes(entry.read_bytes()[:-20])
-    scene.choose(FEW)
-    *damaged, ended = scene.warnings()
+    broken = scene.with_torch(BROKEN)
+    broken.choose(FEW)
+    *damaged, ended = broken.warnings()
     assert damaged
     assert all(str(entry) in warning for warning in damaged)
     assert "measured nothing" in ended
-
-
-def test_an_unwritable_directory_leaves_the_users_plan(scene: Scene, tmp_path: Path) -> None:
-    """Where the processes' files cannot be, nothing is started, a warning says so, and the user's plan is taken."""
-    (tmp_path / "file").write_bytes(b"")
-    nowhere = Scene(around=replace(scene.around, directory=tmp_path / "file" / "child"))
-    choice = nowhere.choose(FEW)
-    assert (choice.plan, choice.source) == (OWN, "own")
-    (warning,) = nowhere.warnings()
-    assert "Not a directory" in warning
-
-
-def test_a_full_disk_leaves_the_users_plan(scene: Scene) -> None:
-    """On a full disk (the request goes to /dev/full) a warning says so, and the user's plan is taken."""
-    for name in REQUEST_FILES:
-        (scene.around.directory / name).symlink_to("/dev/full")
-    choice = scene.choose(FEW)
-    assert (choice.plan, choice.source) == (OWN, "own")
-    (warning,) = scene.warnings()
-    assert "No space left on device" in warning
-
-
-def test_an_unreadable_journal_leaves_the_users_plan(scene: Scene) -> None:
-    """Where the journal can be neither written nor read (a directory is in its place), the user's plan is taken."""
-    for name in JOURNALS:
-        (scene.around.directory / name).mkdir()
-    choice = scene.choose(FEW)
-    assert (choice.plan, choice.source) == (OWN, "own")
-    assert scene.warnings()
-    assert list(children()) == []
 
 
 def test_an_unwritable_cache_does_not_lose_the_plan(scene: Scene, tmp_path: Path) -> None:

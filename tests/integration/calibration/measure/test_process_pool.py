@@ -1,8 +1,8 @@
 """The laboratory with real processes on real digits: what they answer, how they are lost, that none stays behind."""
 
 import os
+import re
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from python_path import with_module
 
 from calibration.measure import process_pool as module
 from calibration.measure.backend import PlanFailed, WorkerLost
@@ -21,7 +22,7 @@ from calibration.measure.protocol import BENCH, Bench
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import Cancelled, InvalidConfig
+from training.errors import Cancelled
 
 pytestmark = pytest.mark.slow  # processes that hang, die or answer nonsense, one after the other
 
@@ -56,16 +57,6 @@ class Tick:
             act()
 
 
-def signalled(number: signal.Signals) -> Callable[[], None]:
-    """Return what sends a signal to the one measuring process."""
-
-    def send() -> None:
-        (process,) = processes()
-        process.send_signal(number)
-
-    return send
-
-
 Make = Callable[..., tuple[ProcessPool, Tick]]
 
 
@@ -89,7 +80,6 @@ def make(digits_store: DatasetInfo, tmp_path: Path) -> Iterator[Make]:
 
 @pytest.fixture
 def lab(make: Make) -> ProcessPool:
-    """Return a laboratory in which nothing goes wrong."""
     return make()[0]
 
 
@@ -130,9 +120,8 @@ def test_starting_is_no_time_of_the_calibration(lab: ProcessPool) -> None:
     assert lab.import_seconds == imported
 
 
-def test_only_settings_need_processes_of_their_own(make: Make) -> None:
-    """Plans of one setting share a process; of two, they have one each; `alone` and `renew` end what they say."""
-    lab, _ = make()
+def test_only_settings_need_processes_of_their_own(lab: ProcessPool) -> None:
+    """Plans of one setting share a process; of two, they have one each; `isolate` and `restart` end what they say."""
     for plan in (OWN, replace(OWN, memory_format="channels_last"), replace(OWN, threads=2)):
         lab.measure(plan, 1, settle=0, warm_up=1)
     (first,) = processes()
@@ -155,7 +144,7 @@ def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Mak
     lab, tick = make()
     lab.measure(OWN, 1, settle=0, warm_up=1)
     (first,) = processes()
-    tick.act = signalled(signal.SIGKILL)
+    tick.act = first.kill
     with pytest.raises(WorkerLost, match=r"killed \(SIGKILL\)") as caught:
         lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
     assert not caught.value.memory
@@ -165,9 +154,8 @@ def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Mak
     assert processes() != [first]
 
 
-def test_a_process_that_died_between_two_questions_is_lost(make: Make) -> None:
+def test_a_process_that_died_between_two_questions_is_lost(lab: ProcessPool) -> None:
     """Nobody listens any more: that is found out, not waited for."""
-    lab, _ = make()
     lab.measure(OWN, 1, settle=0, warm_up=1)
     (process,) = processes()
     process.kill()
@@ -195,28 +183,25 @@ def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:
     assert len(lab.measure(OWN, 1, settle=0, warm_up=1).seconds) == 1
 
 
-def with_module(tmp_path: Path, name: str, program: str) -> dict[str, str]:
-    """Return an environment in which `program` is what `import name` runs."""
-    directory = tmp_path / "modules"
-    directory.mkdir()
-    (directory / f"{name}.py").write_text(program)
-    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def test_a_process_without_torch_is_lost_with_the_reason(make: Make, tmp_path: Path) -> None:
-    """What the interpreter said last is what the loss says."""
-    lab, _ = make(environment=with_module(tmp_path, "torch", "raise ImportError('libgomp.so.1: cannot open')"))
-    with pytest.raises(WorkerLost, match=r"ImportError: libgomp\.so\.1: cannot open"):
-        lab.measure(OWN, 1, settle=0, warm_up=1)
-    assert processes() == []
-
-
-def test_a_process_that_never_starts_is_given_up(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import that hangs is waited for with a limit of its own."""
-    monkeypatch.setattr(module, "START_LIMIT", 0.2)
-    lab, _ = make(environment=with_module(tmp_path, "torch", "import time; time.sleep(600)"))
-    with pytest.raises(WorkerLost, match="did not answer in time"):
+@pytest.mark.parametrize(
+    ("torch", "limit", "reason"),
+    [
+        (
+            "raise ImportError('libgomp.so.1: cannot open')",
+            module.START_LIMIT,
+            "ImportError: libgomp.so.1: cannot open",
+        ),
+        ("import time; time.sleep(600)", 0.2, "did not answer in time"),
+    ],
+    ids=["no torch", "an import that hangs"],
+)
+def test_a_process_that_does_not_start_is_lost(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str, limit: float, reason: str
+) -> None:
+    """What the interpreter said last is what the loss says; the start has a limit of its own."""
+    monkeypatch.setattr(module, "START_LIMIT", limit)
+    lab, _ = make(environment=with_module(tmp_path / "modules", "torch", torch))
+    with pytest.raises(WorkerLost, match=re.escape(reason)):
         lab.measure(OWN, 1, settle=0, warm_up=1)
     assert processes() == []
 
@@ -242,7 +227,7 @@ def picky(shape, classes):
 
 def picky(tmp_path: Path, statement: str) -> dict[str, str]:
     """Return an environment with a user's model that does something else in bfloat16."""
-    environment = with_module(tmp_path, "mine", PICKY.format(statement=statement))
+    environment = with_module(tmp_path / "modules", "mine", PICKY.format(statement=statement))
     info = tmp_path / "modules" / "mine-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
@@ -262,38 +247,22 @@ def test_a_plan_that_does_not_run_costs_no_process(make: Make, tmp_path: Path) -
     assert processes() == [process]
 
 
-def test_memory_that_cannot_be_had_is_a_loss_for_memory(make: Make, tmp_path: Path) -> None:
-    """Torch's refusal is told from other errors, as a kill of the kernel's is: a smaller plan may do."""
-    lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, "torch.empty(1 << 60, dtype=torch.uint8)"))
+@pytest.mark.parametrize(
+    ("statement", "reason", "memory"),
+    [
+        ("torch.empty(1 << 60, dtype=torch.uint8)", "", True),
+        ("raise KeyError('what is this')", "KeyError: 'what is this'", False),
+    ],
+)
+def test_a_crash_is_lost_with_its_last_words(
+    make: Make, tmp_path: Path, statement: str, reason: str, memory: bool
+) -> None:
+    """Torch's refusal of memory is told from other errors, as a kill of the kernel's is: a smaller plan may do."""
+    lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, statement))
     lab.measure(OWN, 1, settle=0, warm_up=1)
-    with pytest.raises(WorkerLost) as caught:
+    with pytest.raises(WorkerLost, match=reason) as caught:
         lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
-    assert caught.value.memory
-    assert processes() == []
-
-
-def test_a_crash_is_lost_with_its_last_words(make: Make, tmp_path: Path) -> None:
-    """An error that is no matter of the plan ends the process, and is named."""
-    lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, "raise KeyError('what is this')"))
-    with pytest.raises(WorkerLost, match="KeyError: 'what is this'") as caught:
-        lab.measure(BFLOAT16, 1, settle=0, warm_up=1)
-    assert not caught.value.memory
-
-
-def test_a_spec_that_cannot_be_is_the_jobs_failure(make: Make) -> None:
-    """What the child raises under a name comes out under that name, field included."""
-    lab, _ = make(replace(SPEC, batch_size=5000))
-    with pytest.raises(InvalidConfig, match="5000") as caught:
-        lab.measure(replace(OWN, micro_batch=5000), 1, settle=0, warm_up=1)
-    assert caught.value.field == "batch_size"
-
-
-def test_a_full_disk_is_a_loss_with_the_reason(make: Make, tmp_path: Path) -> None:
-    """Where the question cannot be written (it goes to /dev/full), nothing is started."""
-    lab, _ = make()
-    (tmp_path / "lab-0" / "calibration-1.request.json").symlink_to("/dev/full")
-    with pytest.raises(WorkerLost, match="No space left on device"):
-        lab.measure(OWN, 1, settle=0, warm_up=1)
+    assert caught.value.memory is memory
     assert processes() == []
 
 
@@ -311,11 +280,14 @@ def test_an_answer_that_cannot_be_written_is_not_waited_for(make: Make) -> None:
     assert processes() == []
 
 
-def test_an_unwritable_directory_is_a_loss(digits_store: DatasetInfo, tmp_path: Path) -> None:
-    """Nothing is started where its files cannot be."""
+@pytest.mark.parametrize("reason", ["No space left on device", "Not a directory"])
+def test_where_its_files_cannot_be_nothing_is_started(digits_store: DatasetInfo, tmp_path: Path, reason: str) -> None:
+    """On a full disk (the question goes to /dev/full), and below a regular file."""
+    (tmp_path / "calibration-1.request.json").symlink_to("/dev/full")
     (tmp_path / "file").write_bytes(b"")
-    with ProcessPool(SPEC, digits_store.path, tmp_path / "file" / "lab", dict(os.environ), lambda: None) as lab:
-        with pytest.raises(WorkerLost, match="Not a directory"):
+    directory = tmp_path if reason == "No space left on device" else tmp_path / "file" / "lab"
+    with ProcessPool(SPEC, digits_store.path, directory, dict(os.environ), lambda: None) as lab:
+        with pytest.raises(WorkerLost, match=reason):
             lab.probe(OWN)
         assert processes() == []
 
@@ -323,9 +295,8 @@ def test_an_unwritable_directory_is_a_loss(digits_store: DatasetInfo, tmp_path: 
 # --- that none stays
 
 
-def test_leaving_ends_every_process(make: Make) -> None:
+def test_leaving_ends_every_process(lab: ProcessPool) -> None:
     """Those of all settings, and the loader workers that they have started."""
-    lab, _ = make()
     others = psutil.Process().children(recursive=True)  # Python's own resource tracker, when tests have used loaders
     with lab:
         lab.measure(replace(OWN, loader_workers=1, prefetch_factor=2), 1, settle=0, warm_up=1)
@@ -384,7 +355,5 @@ def test_a_tuned_plan_is_measured_tuned(digits_store: DatasetInfo, tmp_path: Pat
     """A process for the tuned allocator has tuned it: large tensors are not mapped; any other has not."""
     request = BENCH.dump_json(Bench(spec=SPEC, plan=plan, store=digits_store.path)).decode()
     command = [sys.executable, "-P", "-c", ALLOCATOR, request, str(tmp_path / "journal")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=120, stdin=subprocess.DEVNULL
-    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.stdout.split() == ["True", maps]
