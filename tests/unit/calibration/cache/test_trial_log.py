@@ -140,18 +140,13 @@ def test_what_a_calibration_did_not_survive_is_a_suspect(path: Path) -> None:
     assert suspects(path) == {FASTEST, TUNED}
 
 
-def test_a_suspect_stays_one(path: Path) -> None:
-    """Calibrations after it that end well do not clear it, as they did not run it."""
+def test_a_suspect_stays_one_until_it_runs_after_all(path: Path) -> None:
+    """Calibrations that end well without it do not clear it; one that ran it, as it was certainly small, does."""
     died(path, FASTEST)
     with TrialLog(path) as ledger:
         ledger.attempt(TUNED)
         ledger.record(WON, OWN)
     assert suspects(path) == {FASTEST}
-
-
-def test_a_suspect_that_ran_after_all_is_none(path: Path) -> None:
-    """Where it was run again, because it was certainly small, and survived."""
-    died(path, FASTEST)
     with TrialLog(path) as ledger:
         ledger.attempt(FASTEST)
         ledger.mark_ok(FASTEST)
@@ -229,19 +224,14 @@ def test_what_is_said_twice_is_said_once(path: Path) -> None:
 
 
 def test_a_huge_file_is_replaced(path: Path) -> None:
-    """Ten megabytes of anything are not read, and not appended to for ever."""
-    path.parent.mkdir()
-    path.write_bytes(b"x" * (10 << 20))
-    calibrated(path)
-    assert path.stat().st_size < 64 << 10
-    assert knows(path)
-
-
-def test_a_file_below_the_bound_keeps_what_is_whole_in_it(path: Path) -> None:
-    """However much of it is garbage."""
+    """Below the bound, what is whole among any garbage is known; beyond it, nothing is read, and nothing appended."""
     calibrated(path)
     with path.open("ab") as file:
         file.write(os.urandom(MAX_BYTES // 2))
+    assert knows(path)
+    path.write_bytes(b"x" * (10 << 20))
+    calibrated(path)
+    assert path.stat().st_size < 64 << 10
     assert knows(path)
 
 
