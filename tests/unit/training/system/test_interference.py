@@ -57,21 +57,23 @@ def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
     return Kernel(tmp_path, request.param)
 
 
+TOTALS = {"busy": 5000, "own": 700, "child": 30, "waited": 4000, "pressure": 3000, "throttled": 90, "stolen": 20}
+"""Milliseconds that the counters show at first."""
+
+
 def over_a_second(kernel: Kernel, machine: SystemCounters | None = None, **counters: int) -> Interference:
     """Return what a second brings in which the counters grow by milliseconds."""
-    kernel.count(busy=5000, own=700, child=30, waited=4000, pressure=3000, throttled=90, stolen=20)
+    kernel.count(**TOTALS)
     machine = machine or SystemCounters(kernel.root, affinity=frozenset({0, 1}))
     before = machine.sample()
-    totals = {"busy": 5000, "own": 700, "child": 30, "waited": 4000, "pressure": 3000, "throttled": 90, "stolen": 20}
-    kernel.count(**{name: total + counters.get(name, 0) for name, total in totals.items()})
+    kernel.count(**{name: total + counters.get(name, 0) for name, total in TOTALS.items()})
     return dataclasses.replace(machine.sample(), at=before.at + 1).since(before)
 
 
 def test_every_counter_is_read(kernel: Kernel) -> None:
     """Seconds a second of each, in cgroup v1 and v2; processors that we may not use do not count."""
-    noise = over_a_second(
-        kernel, busy=900, own=1000, child=200, waited=100, pressure=300, throttled=40, stolen=100
-    )  # fmt: skip
+    counters = {"busy": 900, "own": 1000, "child": 200, "waited": 100, "pressure": 300, "throttled": 40, "stolen": 100}
+    noise = over_a_second(kernel, None, **counters)
     seen = (noise.seconds, noise.own, noise.others, noise.stolen, noise.waited, noise.pressure, noise.throttled)
     assert seen == pytest.approx((1, 1.2, 0.6, 0.1, 0.1, 0.3, 0.04))
     assert (noise.processors, noise.quota, noise.lowered) == (2, None, False)
@@ -84,15 +86,11 @@ def test_own_threads_are_no_interference(kernel: Kernel) -> None:
 
 
 def test_who_keeps_us_waiting_is_a_neighbour(kernel: Kernel) -> None:
-    """Others that work while our threads wait are named with both figures."""
+    """Others that work while our threads wait are named with both figures; one that keeps nobody waiting is none."""
     noise = over_a_second(kernel, busy=1000, own=1100, waited=400, pressure=900)
     assert noise.noisy
     assert noise.describe().startswith("others used 0.9 of 2 processors while our threads waited for 0.40 s a second")
     assert noise.describe().endswith("CPU pressure 90%)")
-
-
-def test_who_has_a_processor_to_himself_is_none(kernel: Kernel) -> None:
-    """Somebody works beside us, and nobody waits."""
     assert not over_a_second(kernel, busy=1000, own=1000, waited=10, pressure=20).noisy
 
 
@@ -103,19 +101,13 @@ def test_stolen_time_is_noise(kernel: Kernel) -> None:
     assert noise.describe() == "the hypervisor took 10% of the time of 2 processors"
 
 
-def test_a_quota_that_we_use_up_is_no_noise(kernel: Kernel) -> None:
-    """Two threads under a quota of 1.5 are held back, wait and press: by the plan, not by anybody else."""
-    kernel.quota("150000")
-    noise = over_a_second(kernel, busy=1000, own=1500, waited=480, pressure=500, throttled=500)
-    assert noise.quota == 1.5
-    assert not noise.noisy
-
-
 def test_a_quota_that_others_use_up_is_noise(kernel: Kernel) -> None:
-    """We are held back, but have used half of the quota only."""
+    """Under a quota of 1.5 we are held back by the plan where our two threads use it, and by others where they do."""
     kernel.quota("150000")
-    noise = over_a_second(kernel, busy=750, own=750, waited=480, throttled=500)
-    assert noise.describe() == "a CPU quota that others used up held us back for 0.50 s a second"
+    ours = over_a_second(kernel, busy=1000, own=1500, waited=480, pressure=500, throttled=500)
+    assert (ours.quota, ours.noisy) == (1.5, False)
+    theirs = over_a_second(kernel, busy=750, own=750, waited=480, throttled=500)
+    assert theirs.describe() == "a CPU quota that others used up held us back for 0.50 s a second"
 
 
 @pytest.mark.parametrize("before", ["max", "200000"])
