@@ -65,12 +65,8 @@ def test_no_cgroup_where_none_can_be_made(tmp_path: Path, files: dict[str, str],
 
 
 def test_without_a_cgroup_the_own_limit_and_counter_count(tmp_path: Path) -> None:
-    files = in_v2() | {
-        "cg/job/memory.max": "1048576\n",
-        "cg/memory.max": "2097152\n",
-        "proc/meminfo": "MemTotal: 9999 kB\n",
-    }
-    with ChildCgroup(a_tree(tmp_path, files | {"cg/job/memory.events": EVENTS.format(1)})) as cgroup:
+    limits = {"cg/job/memory.max": "1048576\n", "cg/memory.max": "2097152\n", "proc/meminfo": "MemTotal: 9999 kB\n"}
+    with ChildCgroup(a_tree(tmp_path, in_v2() | limits | {"cg/job/memory.events": EVENTS.format(1)})) as cgroup:
         assert (cgroup.limit_bytes(), cgroup.oom_kills()) == (1 << 20, 1)
         a_tree(tmp_path, {"cg/job/memory.events": EVENTS.format(2)})
         assert cgroup.oom_kills() == 2

@@ -44,10 +44,11 @@ def ran_on(heard: list[Heard], threads: int) -> float:
 
 
 def test_a_training_as_fast_as_predicted_is_left_alone() -> None:
-    """Also at 76 % of the prediction, and when it is slow for two windows at a time."""
+    """Also at 76 % of the prediction, and when it is slow for two windows at a time; one thread cannot be less."""
     slower = {threads: 0.76 * rate for threads, rate in ALONE.items()}
     assert changes(simulated([*repeat(ALONE, 100), *repeat(slower, 100)])) == []
     assert changes(simulated([BESIDE, BESIDE, ALONE] * 50)) == []
+    assert changes(simulated(repeat({1: 100.0}, 100), 1)) == []
 
 
 def test_beside_a_neighbour_one_thread_is_tried_and_kept() -> None:
@@ -121,11 +122,6 @@ def test_of_many_threads_a_quarter_less_is_tried_at_a_time() -> None:
     assert changes(heard)[:4] == [(16, 12), (12, 16), (16, 9), (16, 9)]
     assert ran_on(heard[60:310], 9) > 0.8
     assert heard[-1].threads == 16
-
-
-def test_one_thread_cannot_be_less() -> None:
-    """Nothing is tried where there is nothing to try."""
-    assert changes(simulated(repeat({1: 100.0}, 100), 1)) == []
 
 
 def test_the_first_window_warms_up() -> None:
