@@ -250,12 +250,12 @@ def test_a_plan_that_does_not_run_costs_no_process(make: Make, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("statement", "reason", "memory"),
     [
-        ("torch.empty(1 << 60, dtype=torch.uint8)", "", True),
+        ("torch.empty(1 << 60, dtype=torch.uint8)", None, True),
         ("raise KeyError('what is this')", "KeyError: 'what is this'", False),
     ],
 )
 def test_a_crash_is_lost_with_its_last_words(
-    make: Make, tmp_path: Path, statement: str, reason: str, memory: bool
+    make: Make, tmp_path: Path, statement: str, reason: str | None, memory: bool
 ) -> None:
     """Torch's refusal of memory is told from other errors, as a kill of the kernel's is: a smaller plan may do."""
     lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, statement))
