@@ -109,6 +109,9 @@ def test_doubling_ends_where_the_line_refuses() -> None:
             assert probe.predicted_bytes is not None
             assert probe.predicted_bytes > SAFE * 1000 * MIB
             assert probe.peak_bytes is None
+    roomy = laboratory(linear(500, 1))  # twice 128 would fit, but 128 take 60 % of the budget
+    explored(roomy, 1024, 1000)
+    assert sizes_run(roomy)[-2:] == [128, 350]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 8, 9, 31, 32, 33])
