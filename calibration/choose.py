@@ -10,11 +10,7 @@ from pydantic import JsonValue
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
-from calibration.cache.trial_log import TrialLog
-from calibration.measure.process_pool import ProcessPool
 from calibration.result import CalibrationResult, Trial
-from calibration.search.run import NothingMeasured
-from calibration.search.search import search
 from calibration.search.search_space import KNOBS
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
@@ -111,6 +107,12 @@ def _search(
     spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options, key: Signature, emit: Emit,
     tick: Callable[[], None],
 ) -> PlanChoice:  # fmt: skip
+    # Imported when a search begins: most jobs find their plan in the cache, and a worker starts sooner without it.
+    from calibration.cache.trial_log import TrialLog
+    from calibration.measure.process_pool import ProcessPool
+    from calibration.search.run import NothingMeasured
+    from calibration.search.search import search
+
     began = time.monotonic()
     trials: list[Trial] = []
 
