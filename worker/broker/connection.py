@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -17,6 +18,8 @@ from worker.config.settings import Settings
 
 SOCKET_TIMEOUT: Final = 5
 """Seconds for which an answer is waited for; longer than any command blocks."""
+GLANCE_TIMEOUT: Final = 1
+"""Seconds for which an answer is waited for by a service that starts without Redis, too."""
 MIN_REDIS_VERSION: Final = (6, 2)
 """Since this version, one command moves a job from one list to another."""
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
@@ -49,11 +52,7 @@ def connect(settings: Settings) -> Redis:
             cluster.
         ClockSkew: its clock and ours are hours apart.
     """
-    # Without redis-py's own retries: they would run a script or move a job twice, and try a refused password again.
-    connection = Redis.from_url(
-        settings.redis_url, socket_connect_timeout=SOCKET_TIMEOUT, socket_timeout=SOCKET_TIMEOUT,
-        retry=Retry(NoBackoff(), 0),
-    )  # fmt: skip
+    connection = _open(settings, SOCKET_TIMEOUT)
     server = _wait_for_info(connection, settings)
     version = str(server["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_REDIS_VERSION:
@@ -62,10 +61,32 @@ def connect(settings: Settings) -> Redis:
             f"Redis at {settings.safe_redis_url} is {version}, but must be {least} or newer; update it"
         )
     if clustered(server):
-        raise RedisUnreachable(f"Redis at {settings.safe_redis_url} {CLUSTERED}")
+        raise _cluster_refused(settings)
     if "server_time_usec" in server:  # compatible servers may lack it
         _compare_clocks(time.time() - float(str(server["server_time_usec"])) / 1e6, settings)
     return connection
+
+
+def refuse_cluster(settings: Settings) -> None:
+    """Look at the mode of Redis once, without waiting for one that is away.
+
+    Raises:
+        RedisUnreachable: Redis answers and is a cluster.
+    """
+    with suppress(RedisError), _open(settings, GLANCE_TIMEOUT) as connection:
+        if clustered(connection.info("server")):
+            raise _cluster_refused(settings)
+
+
+def _open(settings: Settings, seconds: int) -> Redis:
+    # Without redis-py's own retries: they would run a script or move a job twice, and try a refused password again.
+    return Redis.from_url(
+        settings.redis_url, socket_connect_timeout=seconds, socket_timeout=seconds, retry=Retry(NoBackoff(), 0)
+    )
+
+
+def _cluster_refused(settings: Settings) -> RedisUnreachable:
+    return RedisUnreachable(f"Redis at {settings.safe_redis_url} {CLUSTERED}")
 
 
 def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object]:

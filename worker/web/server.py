@@ -9,6 +9,7 @@ import structlog
 import uvicorn
 
 from training.errors import InvalidConfig, PreflightError
+from worker.broker.connection import refuse_cluster
 from worker.config.settings import DEFAULT_PORT, Settings
 from worker.ops.signals import handle_hangup
 from worker.web.application import create_app
@@ -52,6 +53,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     Raises:
         InvalidConfig: other machines could connect, and there is no token.
         Unbindable: the address is in use or not available.
+        RedisUnreachable: Redis is a cluster.
     """
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
     if token is None and not is_loopback(host):
@@ -60,6 +62,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
             "set it, or listen on 127.0.0.1",
             field="host",
         )
+    refuse_cluster(settings)
     chosen = port or settings.port or DEFAULT_PORT
     listening = _listen(host, chosen)
     app, broadcaster = create_app(settings, token)

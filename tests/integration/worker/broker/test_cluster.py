@@ -4,6 +4,7 @@ import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -66,7 +67,7 @@ def test_a_client_enqueues_nothing(cluster: str) -> None:
     assert Redis.from_url(cluster).dbsize() == 0
 
 
-@pytest.mark.parametrize("arguments", [["enqueue"], ["enqueue", "--ensure"], ["doctor"]])
+@pytest.mark.parametrize("arguments", [["enqueue"], ["enqueue", "--ensure"], ["doctor"], ["serve", "--port", "1"]])
 def test_commands_name_the_cluster(
     cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]
 ) -> None:
@@ -78,8 +79,11 @@ def test_commands_name_the_cluster(
     assert line.endswith("set REDIS_URL to a server without cluster-enabled")
 
 
-def test_the_web_service_names_the_cluster(cluster: str, settings: Settings, tmp_path: Path) -> None:
-    with serving(settings.model_copy(update={"redis_url": cluster}), tmp_path) as service:
+def test_the_web_service_names_a_cluster_that_comes_later(cluster: str, settings: Settings, tmp_path: Path) -> None:
+    """Redis is away while the service starts; then a job is refused with 503."""
+    socket_path = tmp_path / "redis.sock"
+    with serving(settings.model_copy(update={"redis_url": f"unix://{socket_path}"}), tmp_path) as service:
+        socket_path.symlink_to(urlsplit(cluster).path)
         answer = service.ask("POST", "/v1/jobs", digits_job(job_id="j").model_dump(mode="json", exclude_unset=True))
         assert answer.status == 503
         assert b"is a cluster" in answer.body
