@@ -1,12 +1,17 @@
 """A short run of the fault suite (`make faults` is the long one): outcomes are asserted on, times are not."""
 
+import math
+import signal
 import tempfile
+import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 from faults import report, rounds
+from faults.__main__ import try_all
 from faults.catalogue import CATALOGUE
 from faults.event_checks import lost_seconds, sequence_problems
 from faults.hostile import hostile
@@ -14,6 +19,7 @@ from faults.jobs import Moment, Verdict
 from faults.preflight import Preflight, PreflightScene
 from faults.report import Row
 from faults.rounds import Ended, Round
+from faults.service import Service
 from faults.strikes.runs import Run
 from faults.trials.messages import hostile_hashes
 from faults.trials.runs import alone
@@ -111,6 +117,31 @@ def test_rounds_are_kept_as_they_end(tmp_path: Path) -> None:
         file.write(b'{"round": {"serv')
     rounds.append(path, ended(1, Verdict(lost_s=0.5)))
     assert rounds.read(path) == [first, ended(1, Verdict(lost_s=0.5))]
+
+
+def test_an_interrupted_round_is_made_again(tmp_path: Path) -> None:
+    """An interrupt takes its scene away: what becomes of it is no verdict."""
+    results, scene_gone = tmp_path / "faults.jsonl", threading.Event()
+    main_thread, threads = threading.get_ident(), list[threading.Thread]()
+
+    def interrupted(service: Service[PreflightScene], random: Random) -> Verdict:  # noqa: ARG001 - a run's signature
+        threads.append(threading.current_thread())
+        signal.pthread_kill(main_thread, signal.SIGINT)
+        assert scene_gone.wait(60)
+        return Verdict(problems=("no Redis",), lost=True)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            try_all(
+                Preflight(tmp_path), [(ended(0, Verdict()).round, interrupted)],
+                Namespace(results=results, seconds=math.inf), 1,
+            )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+    scene_gone.set()
+    threads[0].join(60)
+    assert rounds.read(results) == []
 
 
 def test_rounds_that_were_made_are_not_made_again() -> None:

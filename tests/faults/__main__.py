@@ -95,7 +95,7 @@ def _try_ours(faults: Sequence[Fault], options: argparse.Namespace, root: Path) 
         with Preflight(root) as service:
             service.learn()
             runs: list[Try[PreflightScene]] = [(one, fault.ours) for one, fault in tries]
-            _try_all(service, runs, options, options.parallel)
+            try_all(service, runs, options, options.parallel)
 
 
 def _try_stock(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:
@@ -108,7 +108,7 @@ def _try_stock(faults: Sequence[Fault], options: argparse.Namespace, root: Path)
             runs: list[Try[StockScene]] = [
                 (one, fault.stock) for one, fault in tries if not isinstance(fault.stock, str)
             ]
-            _try_all(service, runs, options, LONE_AT_ONCE)
+            try_all(service, runs, options, LONE_AT_ONCE)
 
 
 def _stock_in_its_environment(options: argparse.Namespace) -> None:
@@ -140,9 +140,10 @@ def _version(name: Name) -> str:
     return version("preflight-worker" if name == "preflight" else "rq")
 
 
-def _try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Namespace, parallel: int) -> None:
+def try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Namespace, parallel: int) -> None:
     """Make all rounds, some at the same time; say what came of each, and keep it."""
     lock, done, begun = threading.Lock(), 0, time.monotonic()
+    interrupted = threading.Event()
     here = rounds.machine()
 
     def one(number: int) -> None:
@@ -157,6 +158,8 @@ def _try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Nam
             # What cannot be judged has not been survived; the others shall be tried all the same.
             traceback.print_exc()
             verdict = Verdict(problems=(f"{type(error).__name__}: {error}",), lost=True)
+        if interrupted.is_set():
+            return  # its scene was taken away; the next run makes it again
         seconds = time.monotonic() - began
         with lock:
             done += 1
@@ -168,6 +171,9 @@ def _try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Nam
     pool = ThreadPoolExecutor(parallel)
     try:
         list(pool.map(one, range(len(tries))))
+    except KeyboardInterrupt:
+        interrupted.set()
+        raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # rounds that an interrupt left behind lose their scenes
 
