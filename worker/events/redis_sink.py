@@ -11,11 +11,10 @@ from redis.exceptions import RedisError
 
 from worker.broker.fencing import EventRecord, Fence
 from worker.broker.retry import describe_error, is_wrong_type
-from worker.events.counters import counter_increments
 from worker.events.rq_meta import RqMeta
 from worker.events.spool import Spool, SpooledEvent
-from worker.events.state import state_update
-from worker.wire import LIFECYCLE_EVENTS, AnyEvent, TrainResult, flatten
+from worker.events.state import event_record
+from worker.wire import AnyEvent, TrainResult
 
 RETRY_INTERVAL: Final = 1.0
 """Seconds between two tries while Redis is unavailable."""
@@ -121,22 +120,8 @@ class RedisSink:
         self._overflowed = False
 
     def _record(self, spooled: SpooledEvent) -> EventRecord:
-        event, fields = spooled.event, flatten(spooled.event)
+        event = spooled.event
         if event.type == "job_started":
             self._started_at[event.attempt] = event.ts
-        return EventRecord(
-            attempt=event.attempt,
-            seq=event.seq,
-            fields=_interleave(fields),
-            state=_interleave(state_update(event, fields)),
-            lifecycle=event.type in LIFECYCLE_EVENTS,
-            first=event.type == "job_started",
-            failure=event.model_dump_json() if event.type == "job_failed" else None,
-            result=None if spooled.result is None else spooled.result.model_dump_json(),
-            meta=self._meta.update(event),
-            totals=counter_increments(event, self._started_at.get(event.attempt)),
-        )
-
-
-def _interleave(fields: Mapping[str, str]) -> list[str]:
-    return [part for pair in fields.items() for part in pair]
+        began = self._started_at.get(event.attempt)
+        return event_record(event, began=began, result=spooled.result, meta=self._meta.update(event))

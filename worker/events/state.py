@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from worker.broker import keys
+from worker.broker.fencing import EventRecord
 from worker.events.counters import counter_increments
 from worker.wire import (
     EVENTS_KEPT,
@@ -16,6 +17,7 @@ from worker.wire import (
     PlanAdapted,
     PredictionChecked,
     TrainingProfile,
+    TrainResult,
     flatten,
 )
 
@@ -51,6 +53,32 @@ def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
     return dict(fields)
 
 
+def event_record(
+    event: AnyEvent, *, began: float | None = None, result: TrainResult | None = None, meta: str | None = None
+) -> EventRecord:
+    """Return an event as the scripts publish it.
+
+    Args:
+        event: of an attempt, or of a job without one.
+        began: when its attempt began, seconds since the epoch.
+        result: the job's result, which is stored with it.
+        meta: RQ's `job.meta` from now on.
+    """
+    fields = flatten(event)
+    return EventRecord(
+        attempt=event.attempt,
+        seq=event.seq,
+        fields=_interleave(fields),
+        state=_interleave(state_update(event, fields)),
+        lifecycle=event.type in LIFECYCLE_EVENTS,
+        first=event.type == "job_started",
+        failure=event.model_dump_json() if event.type == "job_failed" else None,
+        result=None if result is None else result.model_dump_json(),
+        meta=meta,
+        totals=counter_increments(event, began),
+    )
+
+
 def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT) -> None:
     """Publish an event of a job without an attempt: refused, or cancelled in the queue. Attempts use their fence.
 
@@ -82,6 +110,10 @@ def request_cancel(connection: Redis, job_id: str, *, ttl: int) -> None:
     pipe.hset(keys.cancel(job_id), "at", str(time.time()))
     pipe.expire(keys.cancel(job_id), ttl)
     pipe.execute()
+
+
+def _interleave(fields: Mapping[str, str]) -> list[str]:
+    return [part for pair in fields.items() for part in pair]
 
 
 def _fields(record: Mapping[str, str]) -> dict[FieldT, EncodableT]:

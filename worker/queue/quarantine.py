@@ -11,9 +11,11 @@ from rq import Queue
 from rq.job import Job
 
 from worker.broker import keys
+from worker.broker.fencing import EVENT_RECORD
 from worker.broker.lua import run_script
 from worker.broker.replies import text
-from worker.wire import MAX_TEXT_LENGTH, STATE_TTL, Seconds, Text
+from worker.events.state import event_record
+from worker.wire import EVENTS_KEPT, MAX_TEXT_LENGTH, STATE_TTL, JobFailed, Seconds, Text
 
 MAX_ENTRIES: Final = 10_000
 """Beyond this, the oldest tenth is deleted."""
@@ -23,7 +25,7 @@ CUT: Final = "*"
 """Marks a cut id; quote() escapes stars."""
 PAGE: Final = 1000
 """Entries read at once."""
-COUNT = TypeAdapter(int)
+MOVED: TypeAdapter[tuple[int, bool]] = TypeAdapter(tuple[int, bool])
 
 
 class QuarantineEntry(BaseModel):
@@ -37,27 +39,37 @@ class QuarantineEntry(BaseModel):
     queue: Annotated[str, Field(max_length=256)]
 
 
-def put(connection: Redis, queue: Queue, job_id: bytes | str, reason: str, *, ttl: int = STATE_TTL) -> str:
-    """Move an id from a queue to quarantine; returns its name there.
+def put(
+    connection: Redis, queue: Queue, job_id: bytes | str, reason: str, *, ttl: int = STATE_TTL,
+    failure: JobFailed | None = None,
+) -> bool:  # fmt: skip
+    """Move an id from a queue to quarantine and publish the job's failure, in one step.
 
-    The job's hash is marked failed and kept for `ttl` seconds.
+    The job's hash is marked failed and kept for `ttl` seconds. Without `failure` nothing is published.
+
+    Returns:
+        False where another worker, or an earlier call, has moved it; then nothing is published again.
 
     Raises:
         redis.exceptions.RedisError: nothing has changed.
     """
-    raw = job_id if isinstance(job_id, bytes) else job_id.encode(errors="surrogateescape")
-    name = _name(raw)
+    raw = _raw(job_id)
     entry = QuarantineEntry(reason=reason[:MAX_TEXT_LENGTH], at=time.time(), queue=queue.name[:256])
-    count = run_script(
-        connection, "maintenance/quarantine", COUNT,
+    job_keys = [] if failure is None else [key(failure.job_id) for key in (keys.events, keys.lifecycle, keys.state)]
+    count, moved = run_script(
+        connection, "maintenance/quarantine", MOVED,
         keys=[
             queue.intermediate_queue_key, queue.key, queue.started_job_registry.key, _job_key(raw), keys.QUARANTINE,
+            *job_keys, keys.TOTALS,
         ],
-        args=[raw, name, entry.model_dump_json(), ttl],
+        args=[
+            raw, name_of(raw), entry.model_dump_json(), ttl, EVENTS_KEPT,
+            "" if failure is None else EVENT_RECORD.dump_json(event_record(failure), exclude_none=True),
+        ],
     )  # fmt: skip
     if count > MAX_ENTRIES:
         connection.hdel(keys.QUARANTINE, *list(entries(connection))[: MAX_ENTRIES // 10])
-    return name
+    return moved
 
 
 def entries(connection: Redis) -> dict[str, QuarantineEntry]:
@@ -87,11 +99,16 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
-def _name(raw: bytes) -> str:
+def name_of(job_id: bytes | str) -> str:
     """Return an id as it is listed: escaped, and cut where it is long."""
+    raw = _raw(job_id)
     if len(raw) <= MAX_ID_BYTES:
         return quote(raw, safe="")
     return f"{quote(raw[:64], safe='')}{CUT}{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def _raw(job_id: bytes | str) -> bytes:
+    return job_id if isinstance(job_id, bytes) else job_id.encode(errors="surrogateescape")
 
 
 def _job_key(raw: bytes) -> bytes:

@@ -30,11 +30,7 @@ def publish_failure(connection: Redis, settings: Settings, job_id: str | None, e
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
     """
-    event = JobFailed(
-        seq=0, job_id=job_id or "unnamed", attempt=0, ts=time.time(), reason=error.reason,
-        field=error.field and error.field[:MAX_TEXT_LENGTH],
-        message=settings.redact(error.message)[:MAX_TEXT_LENGTH],
-    )  # fmt: skip
+    event = _failure(settings, job_id, error)
     try:
         if job_id is not None:
             publish(connection, event, ttl=settings.state_ttl)
@@ -44,6 +40,14 @@ def publish_failure(connection: Redis, settings: Settings, job_id: str | None, e
         LogSink(event.job_id, 0).emit(event)
         raise
     LogSink(event.job_id, 0).emit(event)
+
+
+def _failure(settings: Settings, job_id: str | None, error: PreflightError) -> JobFailed:
+    return JobFailed(
+        seq=0, job_id=job_id or "unnamed", attempt=0, ts=time.time(), reason=error.reason,
+        field=error.field and error.field[:MAX_TEXT_LENGTH],
+        message=settings.redact(error.message)[:MAX_TEXT_LENGTH],
+    )  # fmt: skip
 
 
 def resolve_failure_id(connection: Redis, own_id: str, rq_id: str) -> str | None:
@@ -69,20 +73,25 @@ def publish_mismatch(connection: Redis, settings: Settings, job_id: str, rq_id: 
 def quarantine_job(
     connection: Redis, queue: Queue, settings: Settings, poison: PoisonMessage, claimed_id: str | None = None
 ) -> None:
-    """Put an entry of the queue into quarantine, and publish its failure.
+    """Put an entry of the queue into quarantine and publish its failure, once, whoever finds it.
 
     `claimed_id` is the job's id, where a worker had begun to run it.
 
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
     """
-    name = quarantine.put(connection, queue, poison.job_id, poison.message, ttl=settings.state_ttl)
     job_id = claimed_id
     if claimed_id is None and is_job_id(poison.job_id):
         job_id = resolve_failure_id(connection, poison.job_id, poison.job_id)
-    message = f"{poison.message}; it is in quarantine as {quarantine.printable(name)}"
+    name = quarantine.printable(quarantine.name_of(poison.job_id))
+    failure = _failure(settings, job_id, Quarantined(f"{poison.message}; it is in quarantine as {name}"))
+    moved = quarantine.put(
+        connection, queue, poison.job_id, poison.message, ttl=settings.state_ttl,
+        failure=None if job_id is None else failure,
+    )  # fmt: skip
+    if moved:
+        LogSink(failure.job_id, 0).emit(failure)
     try:
-        publish_failure(connection, settings, job_id, Quarantined(message))
         if claimed_id is not None:
             # It may be enqueued again:
             connection.hset(keys.fence(claimed_id), "deaths", 0)
@@ -91,5 +100,5 @@ def quarantine_job(
             connection.delete(keys.cancel(claimed_id))
             end_acceptance(connection, claimed_id, poison.job_id, settings)
     except ResponseError as error:
-        if not is_wrong_type(error):  # else the job's keys for events are themselves broken
+        if not is_wrong_type(error):  # else the job's keys are themselves broken
             raise

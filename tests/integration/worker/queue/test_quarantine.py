@@ -28,8 +28,9 @@ from worker.config.settings import Settings
 from worker.queue import quarantine
 from worker.queue.admission.admit import admit
 from worker.queue.payload import MAX_PAYLOAD_BYTES, PoisonMessage
+from worker.queue.refusal import quarantine_job
 from worker.queue.untrusted_job import FIELDS, MAX_FIELD_BYTES, MAX_FIELDS, MAX_TIMEOUT, fetch_job, parse
-from worker.wire import FUNCTION, JOB_TIMEOUT, TrainJob
+from worker.wire import FUNCTION, JOB_TIMEOUT, JobFailed, TrainJob
 
 JOB: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
 
@@ -303,14 +304,31 @@ def test_a_quarantined_id_is_removed_everywhere(raw: Redis, queue: Queue) -> Non
     raw.rpush(queue.intermediate_queue_key, bad, good, bad)
     started = queue.started_job_registry.key
     raw.zadd(started, {f"{bad}:e1": 1, f"{bad}:e2": 2, f"{good}:e3": 3, f"{bad}x:e4": 4, bad: 5})
-    assert quarantine.put(raw, queue, bad, "because", ttl=99) == bad
+    assert quarantine.put(raw, queue, bad, "because", ttl=99)
     assert raw.lrange(queue.key, 0, -1) == [good.encode()]
     assert raw.lrange(queue.intermediate_queue_key, 0, -1) == [good.encode()]
     assert raw.zrange(started, 0, -1) == [f"{good}:e3".encode(), f"{bad}x:e4".encode()]
     assert raw.hget(f"rq:job:{bad}", "status") == b"failed"
     assert 0 < raw.ttl(f"rq:job:{bad}") <= 99
-    (entry,) = quarantine.entries(raw).values()
-    assert (entry.reason, entry.queue) == ("because", "preflight")
+    ((name, entry),) = quarantine.entries(raw).items()
+    assert (name, entry.reason, entry.queue) == (bad, "because", "preflight")
+
+
+def test_a_job_is_quarantined_once_by_several_workers(raw: Redis, queue: Queue, settings: Settings) -> None:
+    """The later ones, and a repetition whose answer was lost, publish nothing; a new submission is quarantined anew."""
+    client = Client(settings.redis_url)
+    job = queue.enqueue(FUNCTION, JOB)
+    for number in range(1, 4):
+        raw.rpush(queue.intermediate_queue_key, job.id)
+        for reason in ("first", "second"):
+            quarantine_job(raw, queue, settings, PoisonMessage(f"{reason} {number}", job.id), job.id)
+        failures = [event for event in client.lifecycle_events(job.id) if isinstance(event, JobFailed)]
+        assert [event.message for event in failures] == [
+            f"first {each}; it is in quarantine as {job.id}" for each in range(1, number + 1)
+        ]
+        assert client.status(job.id).status == "failed"
+        assert raw.hget(keys.TOTALS, "ended:failed:quarantined") == str(number).encode()
+        raw.hset(f"rq:job:{job.id}", "status", "queued")
 
 
 @given(job_id=st.binary(max_size=400))
@@ -323,7 +341,8 @@ def test_any_id_has_a_unique_printable_name(redis_url: str, job_id: bytes) -> No
     queue = Queue("preflight", connection=raw)
     raw.rpush(queue.key, job_id, job_id + b"x")
     raw.hset(b"rq:job:" + job_id, "data", "x")
-    names = {quarantine.put(raw, queue, one, "why") for one in (job_id, job_id + b"x")}
+    assert all(quarantine.put(raw, queue, one, "why") for one in (job_id, job_id + b"x"))
+    names = {quarantine.name_of(one) for one in (job_id, job_id + b"x")}
     assert len(names) == 2
     assert raw.llen(queue.key) == 0
     assert set(quarantine.entries(raw)) == names

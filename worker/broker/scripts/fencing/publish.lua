@@ -19,14 +19,7 @@ end
 for number = 6, #ARGV do
   local event = cjson.decode(ARGV[number])
   if event.seq > last(event.attempt) then
-    redis.call('XADD', events, 'MAXLEN', '~', ARGV[5], '*', unpack(event.fields))
-    if event.lifecycle then
-      redis.call('XADD', lifecycle, '*', unpack(event.fields))
-    end
-    if event.first then
-      redis.call('DEL', state) -- values of an earlier attempt
-    end
-    redis.call('HSET', state, unpack(event.state))
+    append_event(redis.call, event, ARGV[5], events, lifecycle, state, totals)
     redis.call('HSET', fence, 'seq:' .. event.attempt, event.seq)
     if event.failure then
       redis.call('HSET', fence, 'failure', event.failure)
@@ -38,9 +31,6 @@ for number = 6, #ARGV do
     end
     if event.meta and redis.call('TYPE', job).ok == 'hash' then
       redis.call('HSET', job, 'meta', event.meta)
-    end
-    for name, amount in pairs(event.totals) do
-      redis.pcall('HINCRBYFLOAT', totals, name, amount) -- a failing counter must not fail the job
     end
   end
 end
