@@ -2,6 +2,8 @@
 
 import math
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from argparse import Namespace
@@ -20,6 +22,7 @@ from faults.preflight import Preflight, PreflightScene
 from faults.report import Row
 from faults.rounds import Ended, Round
 from faults.service import Service
+from faults.stock import StockScene
 from faults.strikes.runs import Run
 from faults.trials.messages import hostile_hashes
 from faults.trials.runs import alone
@@ -58,6 +61,16 @@ def test_hostile_hashes_harm_nobody(service: Preflight) -> None:
     """A hundred of the thousand."""
     run: Run[PreflightScene] = alone(hostile_hashes(2))
     assert run(service, Random(1)).problems == ()  # noqa: S311 - dice
+
+
+def test_workers_find_the_suite(tmp_path: Path) -> None:
+    """Whatever the directory and PYTHONPATH of the run: jobs name data sets and functions in it."""
+    scenes = (
+        PreflightScene(tmp_path / "ours", Preflight(tmp_path), None), StockScene(tmp_path / "stock", tmp_path, None)
+    )  # fmt: skip
+    for scene in scenes:
+        command = [sys.executable, "-P", "-c", "import faults.hungry, faults.stock"]
+        subprocess.run(command, cwd="/", env={**scene.environment, "TMPDIR": str(tmp_path)}, check=True)
 
 
 def warned(attempt: int, seq: int) -> AnyEvent:

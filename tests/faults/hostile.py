@@ -166,7 +166,7 @@ class Grower:
             case 2:
                 return zlib.compress(zlib.compress(raw))
             case 3:
-                return gzip.compress(raw)
+                return gzip.compress(raw, mtime=0)
             case 4:
                 return zlib.compress(raw) + b"x"
             case 5:

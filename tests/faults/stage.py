@@ -20,6 +20,8 @@ from faults.container import LOOK_EVERY, Container, hit
 from faults.jobs import Moment, Undisturbed, Verdict
 from faults.machines import Proxy, RedisServer
 
+TESTS: Final = Path(__file__).parents[1]
+"""Where workers find this package, which has functions and data sets of jobs."""
 COUNT_EVERY: Final = 0.25
 """Seconds between two counts of the trainings that run."""
 ORPHANS_AFTER: Final = 10.0
@@ -65,8 +67,9 @@ class Stage(ABC):
         """Where models go, each to a directory of its job's."""
         self.site = directory / "site"
         """For packages that the workers can import."""
-        python_path = [str(self.site), *filter(None, [base.get("PYTHONPATH")])]
-        self._base = {**base, "PYTHONPATH": os.pathsep.join(python_path), MARK: str(directory / "tmp")}
+        python_path = [str(self.site), str(TESTS), *filter(None, [base.get("PYTHONPATH")])]
+        self.environment = {**base, "PYTHONPATH": os.pathsep.join(python_path), MARK: str(directory / "tmp")}
+        """Of the workers."""
         self._jobs = count(1)
         self._counted = 0.0
         self._trainings = 0
@@ -125,7 +128,7 @@ class Stage(ABC):
             stdout: descriptor for its output; None: its log.
         """
         log = self.directory / f"worker-{len(self.containers)}.log"
-        container = Container([*before, *self.command()], {**self._base, **(environment or {})}, log)
+        container = Container([*before, *self.command()], {**self.environment, **(environment or {})}, log)
         self.containers.append(container)
         container.start(stdout)
         return container
@@ -137,7 +140,7 @@ class Stage(ABC):
 
     def processes(self) -> list[psutil.Process]:
         """Return every living process that a worker of this scene is or has started."""
-        mark = f"{MARK}={self._base[MARK]}".encode()
+        mark = f"{MARK}={self.environment[MARK]}".encode()
         found = []
         for pid in psutil.pids():
             with contextlib.suppress(OSError, psutil.Error):
