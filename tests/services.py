@@ -246,14 +246,19 @@ def digits_job(**fields: object) -> TrainJob:
 
 
 def wait_for(client: Client, job_id: str, *statuses: str, seconds: float = 90) -> JobState:
-    """Wait until the job has one of `statuses` (any final one when none is named)."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        state = client.status(job_id)
-        if state.status in (statuses or ENDED):
-            return state
+    """Wait until the job has one of `statuses` (any final one when none is named), while its state changes.
+
+    How long a training takes depends on what else the machine does; one that goes on is not stuck.
+    """
+    state = client.status(job_id)
+    changed_at = time.monotonic()
+    while state.status not in (statuses or ENDED):
+        assert time.monotonic() - changed_at < seconds, f"{job_id} is {state.status}, unchanged for {seconds} s"
         time.sleep(0.05)
-    raise AssertionError(f"{job_id} is {client.status(job_id).status} after {seconds} s")
+        before, state = state, client.status(job_id)
+        if state != before:
+            changed_at = time.monotonic()
+    return state
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
