@@ -10,7 +10,7 @@ TOTALS: Final = "preflight:totals"
 
 
 def maintenance(queue: str) -> str:
-    """Name of the worker that cleaned the queue's registries last; see `worker.queue.registry_cleaner`."""
+    """Name of the worker that cleaned the queue's registries last; see `worker.queue.maintenance.registry_cleaner`."""
     return f"preflight:maintenance:{queue}"
 
 

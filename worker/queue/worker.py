@@ -40,9 +40,9 @@ from worker.ops.signals import handle_hangup
 from worker.queue.admission.acceptance import acceptance_ttl
 from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
-from worker.queue.reaper import Reaper
+from worker.queue.maintenance.reaper import Reaper
+from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.refusal import publish_failure
-from worker.queue.registry_cleaner import RegistryCleaner
 from worker.queue.untrusted_job import UntrustedJob
 from worker.queue.work_horse import MONITOR_INTERVAL, WorkHorse, describe_exit
 from worker.queue.worker_lock import WorkerLock

@@ -31,7 +31,7 @@ from worker.client import Client
 from worker.client.job_list import MIN_PAGE_SIZE
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
-from worker.queue.reaper import RAW
+from worker.queue.maintenance.reaper import RAW
 from worker.wire import EVENT, Status
 
 

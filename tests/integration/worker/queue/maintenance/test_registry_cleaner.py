@@ -18,7 +18,7 @@ from worker.broker import keys
 from worker.broker.replies import text
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.queue.registry_cleaner import CLEANING_INTERVAL, PAGE, RegistryCleaner
+from worker.queue.maintenance.registry_cleaner import CLEANING_INTERVAL, PAGE, RegistryCleaner
 
 TTL: Final = 1000
 REGISTRIES: Final = ("finished", "failed", "canceled", "deferred", "scheduled")

@@ -25,8 +25,9 @@ from worker.broker.requeue import read_lease
 from worker.broker.rq_records import Execution, RqRecords
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.queue import quarantine, reaper
-from worker.queue.reaper import CHECK_INTERVAL, CLAIM_TIMEOUT, LEASE_TIMEOUT, MAX_CHECK_GAP, Reaper
+from worker.queue import quarantine
+from worker.queue.maintenance import reaper
+from worker.queue.maintenance.reaper import CHECK_INTERVAL, CLAIM_TIMEOUT, LEASE_TIMEOUT, MAX_CHECK_GAP, Reaper
 from worker.queue.refusal import quarantine_job
 from worker.queue.untrusted_job import UntrustedJob, fetch_job
 from worker.queue.worker import PreflightWorker

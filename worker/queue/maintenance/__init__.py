@@ -1,0 +1,1 @@
+"""Maintenance of a queue by its workers while they wait."""
