@@ -328,7 +328,7 @@ class World:
         return [
             registry.key
             for registry in (queue.started_job_registry, queue.finished_job_registry, queue.failed_job_registry,
-                             queue.canceled_job_registry)
+                             queue.canceled_job_registry, queue.scheduled_job_registry, queue.deferred_job_registry)
         ]  # fmt: skip
 
     def _blame(self, key: str) -> None:

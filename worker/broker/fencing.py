@@ -176,20 +176,21 @@ class Fence:
             raise Superseded
         return None if status == "gap" else last
 
-    def requeue(self, ref: RqJobRef, *, front: bool, retries_left: int | None = None) -> str:
-        """Put the job back into its queue, unless a newer attempt has taken over.
+    def requeue(self, ref: RqJobRef, *, front: bool, retries_left: int | None = None, at: int | None = None) -> str:
+        """Put the job back into its queue, or schedule it, unless a newer attempt has taken over.
 
         Args:
             ref: RQ's records of the job.
             front: at the front of the queue instead of its end.
             retries_left: RQ's count from now on; None leaves it.
+            at: time to which it is scheduled, whole seconds since the epoch; None: it is queued.
 
         Returns:
             The answer of `fencing/requeue.lua`; `gone`: nothing was done, RQ's records have to be restored first.
         """
         return requeue(
             self._connection, self.job_id, ref, owner=self.owner, token=str(self.attempt), front=front,
-            retries_left=retries_left, ttl=self._ttl,
+            retries_left=retries_left, at=at, ttl=self._ttl,
         )  # fmt: skip
 
     def failure(self) -> str | None:

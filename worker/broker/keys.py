@@ -14,6 +14,11 @@ def maintenance(queue: str) -> str:
     return f"preflight:maintenance:{queue}"
 
 
+def ended(queue: str) -> str:
+    """Hash of jobs that have ended and whose dependents are to be released: RQ's id -> RQ's status."""
+    return f"preflight:ended:{queue}"
+
+
 def events(job_id: str) -> str:
     """Stream of all events of a job; capped."""
     return f"preflight:{{{job_id}}}:events"
@@ -62,6 +67,30 @@ def plan(job_id: str) -> str:
 def rq_job(rq_id: str) -> str:
     """RQ's hash of a job."""
     return f"rq:job:{rq_id}"
+
+
+def rq_dependents(rq_id: str) -> str:
+    """RQ's set of the jobs that depend on a job."""
+    return f"rq:job:{rq_id}:dependents"
+
+
+def rq_ready(queue: str) -> str:
+    """RQ's sorted set of jobs whose dependencies have ended, for the moment before they are queued; since 3.0."""
+    return f"rq:ready:{queue}"
+
+
+def rq_scheduler_lock(queue: str) -> str:
+    """RQ's lock of the one scheduler of a queue: its name."""
+    return f"rq:scheduler-lock:{queue}"
+
+
+def rq_rate_limit(name: str) -> str:
+    """Hash of a rate limit's settings; RQ has it since 3.0, beside `:allowed` and `:rate_limited`."""
+    return f"rq:rl:{name}"
+
+
+RQ_RATE_LIMITS: Final = "rq:rl-keys"
+"""Set of the names of all rate limits."""
 
 
 def rq_executions(rq_id: str) -> str:

@@ -56,7 +56,7 @@ def reclaim(connection: Redis, job_id: str, ref: RqJobRef, *, lease: str, worker
 
 def requeue(
     connection: Redis, job_id: str, ref: RqJobRef, *, owner: str, token: str, front: bool,
-    retries_left: int | None = None, ttl: int = 0, spared: int = 0,
+    retries_left: int | None = None, at: int | None = None, ttl: int = 0, spared: int = 0,
 ) -> str:  # fmt: skip
     """Run `fencing/requeue.lua`, which explains `owner` and `token`, and return its answer."""
     queue = ref.queue
@@ -64,10 +64,10 @@ def requeue(
         connection, "fencing/requeue", TEXT,
         keys=[
             keys.fence(job_id), keys.lease(job_id), queue.key, queue.intermediate_queue_key,
-            queue.started_job_registry.key, ref.job_key,
+            queue.started_job_registry.key, ref.job_key, queue.scheduled_job_registry.key,
         ],
         args=[
             ref.rq_id, owner, token, "front" if front else "back", "" if retries_left is None else retries_left,
-            ref.execution.encode(errors="surrogateescape"), ttl, spared,
+            ref.execution.encode(errors="surrogateescape"), ttl, spared, "" if at is None else at,
         ],
     )  # fmt: skip

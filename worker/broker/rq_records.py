@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from redis import Redis
-from redis.exceptions import ResponseError
 from rq import Queue
 from rq.defaults import DEFAULT_FAILURE_TTL, DEFAULT_RESULT_TTL
 
@@ -22,7 +21,6 @@ from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.lua import TEXT, run_script
 from worker.broker.requeue import RqJobRef
-from worker.broker.retry import is_wrong_type
 from worker.queue.untrusted_job import UntrustedJob
 from worker.wire import TrainResult
 
@@ -46,7 +44,7 @@ class Execution:
 class End:
     """How a job ended, in RQ's terms."""
 
-    status: Literal["finished", "failed"]
+    status: Literal["finished", "failed", "stopped"]
     ttl: int
     """Seconds for which RQ keeps the job; -1: for ever."""
     result: Mapping[str, str]
@@ -63,9 +61,18 @@ def finished(job: UntrustedJob, result: TrainResult) -> End:
 
 def failed(job: UntrustedJob, why: str) -> End:
     """Return the end of a job that failed and is not retried."""
+    return _without_value(job, "failed", why)
+
+
+def stopped(job: UntrustedJob, why: str) -> End:
+    """Return the end of a job that was stopped on request; RQ lists it with the failed ones."""
+    return _without_value(job, "stopped", why)
+
+
+def _without_value(job: UntrustedJob, status: Literal["failed", "stopped"], why: str) -> End:
     ttl = DEFAULT_FAILURE_TTL if job.failure_ttl is None else job.failure_ttl
     packed = base64.b64encode(zlib.compress(why.encode(errors="replace"))).decode()
-    return End(status="failed", ttl=ttl, result={"type": str(FAILED), "exc_string": packed})
+    return End(status=status, ttl=ttl, result={"type": str(FAILED), "exc_string": packed})
 
 
 class RqRecords:
@@ -161,6 +168,7 @@ class RqRecords:
             keys=[
                 keys.fence(job_id), queue.started_job_registry.key, queue.intermediate_queue_key, keys.rq_job(job.id),
                 registry.key, keys.rq_results(job.id), keys.rq_worker(self._worker_name), keys.accepted(job_id),
+                keys.ended(queue.name),
             ],
             args=[
                 fence.owner if fence else "", fence.attempt if fence else 0, job.id, execution.id if execution else "",
@@ -172,21 +180,14 @@ class RqRecords:
             raise Superseded
         return answer
 
-    def add_to_canceled(self, job: UntrustedJob) -> None:
-        """List a job that was cancelled while it ran with the canceled ones, too, where users look for it."""
-        try:
-            self._connection.zadd(self._queue.canceled_job_registry.key, {job.id: int(time.time())})
-        except ResponseError as error:
-            if not is_wrong_type(error):  # a broken registry is not the job's fault
-                raise
-
     def requeue(
-        self, job: UntrustedJob, ref: RqJobRef, fence: Fence, *, front: bool, retries_left: int | None = None
-    ) -> None:
+        self, job: UntrustedJob, ref: RqJobRef, fence: Fence, *, front: bool, retries_left: int | None = None,
+        at: int | None = None,
+    ) -> None:  # fmt: skip
         """Requeue the job of the running attempt, as `Fence.requeue`; restores RQ's records where they were lost."""
-        if fence.requeue(ref, front=front, retries_left=retries_left) == "gone":
+        if fence.requeue(ref, front=front, retries_left=retries_left, at=at) == "gone":
             self.start_job(job, Execution(ref.execution, time.time()), fence)
-            fence.requeue(ref, front=front, retries_left=retries_left)
+            fence.requeue(ref, front=front, retries_left=retries_left, at=at)
 
 
 def as_date(seconds: float) -> str:

@@ -24,11 +24,16 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
     """Return the keys that a worker shares with all jobs of its queue, each with its type."""
     registries = (
         queue.started_job_registry, queue.finished_job_registry, queue.failed_job_registry, queue.canceled_job_registry,
+        queue.scheduled_job_registry, queue.deferred_job_registry,
     )  # fmt: skip
     return {
         queue.key: "list",
         queue.intermediate_queue_key: "list",
         **{registry.key: "zset" for registry in registries},
+        keys.rq_ready(queue.name): "zset",
+        keys.rq_scheduler_lock(queue.name): "string",
+        keys.ended(queue.name): "hash",
+        keys.RQ_RATE_LIMITS: "set",
         "rq:queues": "set",  # producers need it
         "rq:workers": "set",
         f"rq:workers:{queue.name}": "set",

@@ -31,6 +31,9 @@ def cancel_job(queue: Queue, job_id: str) -> None:
 def _remove_from_queue(queue: Queue, job_id: str) -> bool:
     return run_script(
         queue.connection, "rq/cancel_queued", REMOVED,
-        keys=[queue.key, keys.rq_job(job_id), queue.canceled_job_registry.key],
+        keys=[
+            queue.key, keys.rq_job(job_id), queue.canceled_job_registry.key, queue.scheduled_job_registry.key,
+            queue.deferred_job_registry.key,
+        ],
         args=[job_id, STATE_TTL, int(time.time())],
     )  # fmt: skip

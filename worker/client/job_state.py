@@ -16,8 +16,8 @@ from worker.client.results import PAGE_SIZE
 from worker.wire import ACTIVE_STATUSES, JobState, Status, TrainResult, read_result
 
 STATUS_BY_RQ_STATUS: Final[Mapping[str, Status]] = {
-    "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued",
-    "started": "running", "finished": "finished", "failed": "failed", "stopped": "failed",
+    "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued", "ready_to_enqueue": "queued",
+    "rate_limited": "queued", "started": "running", "finished": "finished", "failed": "failed", "stopped": "cancelled",
     "canceled": "cancelled",
 }  # fmt: skip
 STATUSES: Final[Mapping[str, Status]] = {status: status for status in get_args(Status)}
@@ -71,7 +71,8 @@ class JobRecord:
 
     def state(self) -> JobState:
         """Return the state; invalid fields of the state hash discard the whole hash."""
-        header = {"job_id": self.job_id, "status": self.status}
+        rq_status = None if self.rq_status is None else self.rq["status"]
+        header = {"job_id": self.job_id, "status": self.status, "rq_status": rq_status}
         try:
             return JobState.model_validate({"updated_at": self.enqueued_at, **self.own, **header})
         except ValidationError:

@@ -27,11 +27,15 @@ def sources_of(queue: Queue, statuses: Collection[Status] = ()) -> list[Source]:
     def includes(status: Status) -> bool:
         return not statuses or status in statuses
 
-    found = [*_list_ends(queue.key), _tail(queue.intermediate_queue_key)] if includes("queued") else []
+    found: list[Source] = []
+    if includes("queued"):
+        registries = (queue.scheduled_job_registry, queue.deferred_job_registry)
+        found += [_scored(registry.key, "+inf", "-inf") for registry in registries]
+        found += [*_list_ends(queue.key), _tail(queue.intermediate_queue_key)]
     found.append(_scored(queue.started_job_registry.key, "+inf", "-inf"))
     if includes("finished"):
         found += _by_expiry(queue.finished_job_registry.key)
-    if includes("failed"):
+    if includes("failed") or includes("cancelled"):  # RQ lists a stopped job with the failed ones
         found += _by_expiry(queue.failed_job_registry.key)
     if includes("cancelled"):
         found.append(_scored(queue.canceled_job_registry.key, "+inf", "-inf"))

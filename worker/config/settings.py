@@ -59,6 +59,8 @@ class Settings(BaseSettings):
     """File with the Redis password (`REDIS_PASSWORD_FILE`); the URL must have none."""
     queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "preflight"
     """Name of the RQ queue."""
+    dependent_queues: Annotated[str, Field(pattern=r"^([A-Za-z0-9._:-]{1,64}(,[A-Za-z0-9._:-]{1,64}){0,31})?$")] = ""
+    """Other RQ queues, separated by commas: jobs on them that depend on one of this queue are enqueued when it ends."""
     data_dir: Path = Path("~/.local/share/preflight/data")
     """Directory of the data sets; downloads go there."""
     artifact_dir: Path = Path("~/.local/share/preflight/artifacts")

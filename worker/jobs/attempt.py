@@ -1,5 +1,6 @@
 """Attempt: one execution of a job under its fence, with its files, event sinks and heartbeat."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Final, Self
@@ -27,6 +28,8 @@ from worker.queue.admission.admitted_job import AdmittedJob
 
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""
+REFUSED: Final = "refused_options"
+"""Entry of RQ's `job.meta`: its options that this worker does not do."""
 
 
 class Attempt:
@@ -34,9 +37,13 @@ class Attempt:
 
     def __init__(
         self, job: AdmittedJob, fence: Fence, connection: Redis, settings: Settings, worker: str, stop: StopSignal,
-        recorder: OutcomeRecorder,
+        recorder: OutcomeRecorder, refused: Mapping[str, str],
     ) -> None:  # fmt: skip
-        """Open the files of the attempt; raises `PreflightError` where that fails."""
+        """Open the files of the attempt; `refused` are RQ's options that the job names in vain.
+
+        Raises:
+            PreflightError: a file cannot be opened.
+        """
         job_id, rq_job, attempt = job.job_id, job.rq_job, fence.attempt
         self._connection = connection
         self._fence = fence
@@ -45,13 +52,18 @@ class Attempt:
             paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
             spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
             self.events = RedisSink(
-                fence, spool, keys.rq_job(rq_job.id), kept=settings.events_kept, meta=dict(rq_job.meta)
+                fence,
+                spool,
+                keys.rq_job(rq_job.id),
+                kept=settings.events_kept,
+                meta={**rq_job.meta, REFUSED: [*refused]} if refused else dict(rq_job.meta),
             )
             self.heartbeat = AttemptHeartbeat(fence, self.events, stop, recorder.start, timeout=rq_job.timeout)
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
             self._context = JobContext(
                 settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,
                 sinks=(LogSink(job_id, attempt), self.events, *drawn), control=self.heartbeat,
+                warnings=tuple(refused.values()),
                 plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
             )  # fmt: skip
             self._files = stack.pop_all()

@@ -26,6 +26,8 @@ class JobContext:
     attempt: int
     sinks: Sequence[Sink]
     paths: JobPaths
+    warnings: Sequence[str] = ()
+    """Emitted when the job begins."""
     control: JobControl = field(default_factory=JobControl)
     plans: PlanStore = field(default_factory=PlanStore)
     digests: Digests = field(init=False)

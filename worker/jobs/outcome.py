@@ -22,6 +22,7 @@ class Stopped:
     """The job was cancelled."""
 
     result: TrainResult
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from training.errors import PreflightError
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.requeue import RqJobRef
-from worker.broker.rq_records import Execution, RqRecords, failed, finished
+from worker.broker.rq_records import End, Execution, RqRecords, failed, finished, stopped
 from worker.broker.shared_keys import RedisRetry
 from worker.config.settings import Settings
 from worker.events.redis_sink import RedisSink
@@ -18,12 +18,15 @@ from worker.jobs.heartbeat import AttemptHeartbeat
 from worker.jobs.outcome import Failed, Outcome, Stopped
 from worker.queue.admission.acceptance import acceptance_ttl, renew_acceptance
 from worker.queue.admission.admitted_job import AdmittedJob
+from worker.queue.maintenance.dependents import Dependents
+from worker.queue.maintenance.rate_limits import fill_rate_limit
+from worker.queue.maintenance.repeats import enqueue_repeat
 from worker.queue.refusal import publish_failure, publish_mismatch
 
 REQUEUE_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted supervisor tries to requeue its job; then the reaper does."""
 
-Recorded = Literal["finished", "failed", "requeued"]
+Recorded = Literal["finished", "failed", "stopped", "requeued"]
 """RQ's record of the job after an attempt."""
 
 
@@ -75,13 +78,19 @@ class OutcomeRecorder:
 
     def record_failure(self, error: PreflightError) -> Recorded:
         """Requeue a job that may be retried, else record its failure; raises `Superseded`."""
-        job = self._job.rq_job
-        if error.retry and job.retries_left:
-            left = job.retries_left - 1
-            self._records.requeue(job, self._place, self._fence, front=False, retries_left=left)
+        job, options = self._job.rq_job, self._job.rq_job.options
+        if error.retry and options.retries_left:
+            at = int(time.time()) + options.retry_pause if options.retry_pause else None
+            self._records.requeue(
+                job,
+                self._place,
+                self._fence,
+                front=options.retry_at_front,
+                retries_left=options.retries_left - 1,
+                at=at,
+            )
             return "requeued"
-        end = failed(job, f"{error.reason}: {error.message}")
-        self._records.end_job(job, self._job.job_id, end, self._execution, self._fence)
+        self._end(failed(job, f"{error.reason}: {error.message}"), self._fence)
         return "failed"
 
     def publish_mismatch(self, error: PreflightError) -> None:
@@ -95,7 +104,7 @@ class OutcomeRecorder:
             end = failed(job, f"{outcome.error.reason}: {outcome.error.message}")
         else:
             end = finished(job, outcome.result)
-        self._records.end_job(job, self._job.job_id, end, self._execution, None)
+        self._end(end, None)
 
     def requeue(self) -> None:
         """Put an interrupted job to the front of its queue, without spending a retry; gives up after a second."""
@@ -119,7 +128,18 @@ class OutcomeRecorder:
         if isinstance(outcome, Failed):
             return self.record_failure(outcome.error)
         job = self._job.rq_job
-        if isinstance(outcome, Stopped):  # RQ counts it as finished; here it is found
-            self._records.add_to_canceled(job)
-        self._records.end_job(job, self._job.job_id, finished(job, outcome.result), self._execution, self._fence)
+        if isinstance(outcome, Stopped):
+            self._end(stopped(job, outcome.message), self._fence)
+            return "stopped"
+        self._end(finished(job, outcome.result), self._fence)
         return "finished"
+
+    def _end(self, end: End, fence: Fence | None) -> None:
+        """Record the end, and give way to what waits for it: the next run, dependents, jobs of the same rate limit."""
+        job, queue = self._job.rq_job, self._place.queue
+        if end.status == "finished" and job.options.repeats_left and self._settings.signing_key is None:
+            enqueue_repeat(self._connection, queue, job, self._fence)
+        self._records.end_job(job, self._job.job_id, end, self._execution, fence)
+        Dependents(self._connection, queue, self._settings).release(job.id)
+        if job.options.rate_limit is not None:
+            fill_rate_limit(self._connection, job.options.rate_limit)

@@ -46,7 +46,8 @@ def outcome_of(context: JobContext, stages: Callable[[], T]) -> T | Outcome:
         return stages()
     except Cancelled as error:
         context.emit("job_cancelled", {"message": error.message})
-        return Stopped(TrainResult(job_id=context.job_id, attempt=context.attempt, status="cancelled"))
+        result = TrainResult(job_id=context.job_id, attempt=context.attempt, status="cancelled")
+        return Stopped(result, error.message)
     except (Interrupted, Superseded, RedisError):
         raise
     except Exception as error:
@@ -74,6 +75,8 @@ def _run_stages(context: JobContext, job: TrainJob) -> TrainResult:
             "batch_size": spec.batch_size,
         },
     )
+    for message in context.warnings:
+        context.warn(message)
     if job.onnx:
         require_onnx_packages()
     resources = detect_resources(context)

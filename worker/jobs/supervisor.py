@@ -26,6 +26,7 @@ from worker.jobs.outcome import Failed, Finished, StoredResultUnreadable, stored
 from worker.jobs.outcome_recorder import OutcomeRecorder, Recorded
 from worker.jobs.paths import next_attempt
 from worker.queue.admission.admitted_job import AdmittedJob
+from worker.queue.admission.refused_options import refused_options
 from worker.queue.payload import PoisonMessage
 from worker.queue.refusal import quarantine_job
 
@@ -82,7 +83,7 @@ class Supervisor:
             self._quarantine(f"it could not be started ({type(error).__name__}: {error})")
 
     def _claim_and_run(self) -> None:
-        allowed = max(MAX_DEATHS, self._job.rq_job.retries_left)
+        allowed = max(MAX_DEATHS, self._job.rq_job.options.retries_left)
         least = next_attempt(self._settings, self._job.job_id)
         claim = self._retry(
             lambda: self._fence.claim(self._job.rq_job.id, least=least, max_deaths=allowed), "claim the job"
@@ -120,10 +121,15 @@ class Supervisor:
 
     def _run_attempt(self) -> Recorded:
         """Run the attempt and record its outcome."""
+        refused = self._retry(
+            lambda: refused_options(self._connection, self._place.queue, self._job.rq_job, self._settings),
+            "read the job's dependents",
+        )
         try:
             attempt = Attempt(
-                self._job, self._fence, self._connection, self._settings, self._worker_name, self._stop, self._recorder
-            )
+                self._job, self._fence, self._connection, self._settings, self._worker_name, self._stop, self._recorder,
+                refused,
+            )  # fmt: skip
         except PreflightError as error:
             self._retry(partial(self._recorder.publish_failure, error), "publish the failure")
             return self._retry(partial(self._recorder.record_failure, error), "record the failure")

@@ -60,7 +60,7 @@ def put(
         connection, "maintenance/quarantine", MOVED,
         keys=[
             queue.intermediate_queue_key, queue.key, queue.started_job_registry.key, _job_key(raw), keys.QUARANTINE,
-            *job_keys, keys.TOTALS,
+            keys.ended(queue.name), *job_keys, keys.TOTALS,
         ],
         args=[
             raw, name_of(raw), entry.model_dump_json(), ttl, EVENTS_KEPT,

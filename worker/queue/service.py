@@ -29,8 +29,8 @@ DIRECTORY_VARIABLES: Final = {
 """Directories that every job writes to, and the variables that set them."""
 
 
-def serve(settings: Settings, *, burst: bool = False) -> None:
-    """Run jobs until a signal; with `burst`, until the queue is empty.
+def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = True) -> None:
+    """Run jobs until a signal; with `burst`, until the queue is empty; `with_scheduler`: enqueue scheduled jobs, too.
 
     Raises:
         MissingPackage: the training packages, or those of an export URL, are not installed.
@@ -49,7 +49,9 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
     connection = connect(settings)
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
     worker = retry_until_available(
-        lambda: PreflightWorker(queue, connection, settings), "name the connection", lambda: None
+        lambda: PreflightWorker(queue, connection, settings, with_scheduler=with_scheduler),
+        "name the connection",
+        lambda: None,
     )
     _log_start(settings, worker.name)
     try:

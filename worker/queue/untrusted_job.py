@@ -13,6 +13,8 @@ from rq.job import JobStatus
 from worker.broker import keys
 from worker.broker.lua import run_script
 from worker.queue.payload import MAX_NAME_LENGTH, PoisonMessage, decode_payload, excerpt, is_nested_too_deep, poison
+from worker.queue.rq_options import FIELDS as OPTION_FIELDS
+from worker.queue.rq_options import RqOptions, parse_options, whole
 from worker.wire import JOB_TIMEOUT, is_job_id
 
 MAX_FIELDS: Final = 64
@@ -23,12 +25,11 @@ MAX_TIMEOUT: Final = 30 * 86_400
 """Seconds for which a job may run."""
 MAX_TTL: Final = 10 * 365 * 86_400
 """Seconds of a time to live; RQ's default stands in for a longer one."""
-MAX_RETRIES: Final = 100
 FIELDS: Final = (
-    "data", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "retries_left", "number_of_retries", "origin",
-    "description", "meta", "created_at", "enqueued_at",
+    "data", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "origin", "description", "meta", "created_at",
+    "enqueued_at", *OPTION_FIELDS,
 )  # fmt: skip
-"""Fields read from a job's hash. Callbacks, webhooks, dependencies, groups, repeats and old results are not."""
+"""Fields read from a job's hash. Dependencies and old results are not."""
 FIELDS_READ = TypeAdapter(list[object])
 
 
@@ -48,7 +49,7 @@ class UntrustedJob:
     failure_ttl: int | None
     ttl: int | None
     """Seconds for which it may wait."""
-    retries_left: int
+    options: RqOptions
     meta: Mapping[str, JsonValue]
     fields: Mapping[str, bytes]
     """As they were read; the job's hash is restored from them should Redis lose its data."""
@@ -80,10 +81,10 @@ def parse(job_id: str, fields: Mapping[str, bytes]) -> UntrustedJob:
         args=args,
         kwargs=kwargs,
         timeout=_timeout(job_id, fields.get("timeout")),
-        result_ttl=_whole(fields.get("result_ttl"), -1, MAX_TTL),
-        failure_ttl=_whole(fields.get("failure_ttl"), -1, MAX_TTL),
-        ttl=_whole(fields.get("ttl"), 1, MAX_TTL),
-        retries_left=min(_whole(fields.get("retries_left"), 0, None) or 0, MAX_RETRIES),
+        result_ttl=whole(fields.get("result_ttl"), -1, MAX_TTL),
+        failure_ttl=whole(fields.get("failure_ttl"), -1, MAX_TTL),
+        ttl=whole(fields.get("ttl"), 1, MAX_TTL),
+        options=parse_options(fields),
         meta=_meta(fields.get("meta")),
         fields=fields,
     )
@@ -111,20 +112,12 @@ def _read(job_id: str, connection: Redis) -> dict[str, bytes]:
 def _timeout(job_id: str, value: bytes | None) -> int:
     if value is None:
         return JOB_TIMEOUT
-    timeout = _whole(value, -1, MAX_TIMEOUT)
+    timeout = whole(value, -1, MAX_TIMEOUT)
     if timeout is None or timeout == 0:
         raise poison(
             job_id, f"has the timeout {excerpt(value)}, but it must be 1 to {MAX_TIMEOUT} whole seconds, or -1"
         )
     return timeout
-
-
-def _whole(value: bytes | None, least: int, most: int | None) -> int | None:
-    """Return a whole number in plain digits; None for anything else, and beyond the bounds."""
-    if value is None or len(value) > 18 or not value.removeprefix(b"-").isdigit():
-        return None
-    number = int(value)
-    return number if number >= least and (most is None or number <= most) else None
 
 
 def _status(value: bytes | None) -> JobStatus:

@@ -28,6 +28,7 @@ from worker.broker.retry import (
     MAX_PAUSE_SECONDS,
     PERMANENT_ERRORS,
     describe_error,
+    is_wrong_type,
 )
 from worker.broker.rq_records import Execution, RqRecords, failed
 from worker.broker.shared_keys import RedisRetry, shared_keys
@@ -40,8 +41,10 @@ from worker.ops.signals import handle_hangup
 from worker.queue.admission.acceptance import acceptance_ttl
 from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
+from worker.queue.maintenance.dependents import Dependents
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
+from worker.queue.maintenance.scheduler import Scheduler
 from worker.queue.refusal import publish_failure
 from worker.queue.untrusted_job import UntrustedJob
 from worker.queue.work_horse import MONITOR_INTERVAL, WorkHorse, describe_exit
@@ -57,7 +60,8 @@ BLMOVE_TIMEOUT: Final = 1
 class PreflightWorker(Worker):
     """Takes jobs one after the other and runs each in a work-horse."""
 
-    def __init__(self, queue: Queue, connection: Redis, settings: Settings) -> None:
+    def __init__(self, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool = True) -> None:
+        """Take jobs from `queue`; `with_scheduler`: enqueue its scheduled jobs, too, unless another worker does."""
         # Unique at every start: the name of a killed predecessor stays registered for a while.
         name = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
         super().__init__(
@@ -78,6 +82,8 @@ class PreflightWorker(Worker):
         """Whether RQ's records say so."""
         self._reaper = Reaper(connection, queue, self._intake.quarantine_poison)
         self._cleaner = RegistryCleaner(connection, queue, name, ttl=settings.state_ttl)
+        self._dependents = Dependents(connection, queue, settings)
+        self._scheduler = Scheduler(connection, queue, name, enabled=with_scheduler)
         self._janitor = Janitor(settings)
         # Polled, not read by RQ's thread: a fork may find locks that a thread holds locked for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
@@ -135,6 +141,7 @@ class PreflightWorker(Worker):
 
     def _deregister(self) -> None:
         try:
+            self._scheduler.stop()
             Worker.teardown(self)
             self._commands.close()
         except RedisError as error:
@@ -177,15 +184,16 @@ class PreflightWorker(Worker):
     def _do_chores(self) -> None:
         """Do what is due; a bug in a chore must not keep jobs waiting."""
         for chore, step in (
-            (self._reaper, self._reap), (self._cleaner, self._cleaner.step),
+            (self._reaper, self._reap), (self._scheduler, self._scheduler.step),
+            (self._dependents, self._dependents.step), (self._cleaner, self._cleaner.step),
             (self._janitor, self._janitor.step),
         ):  # fmt: skip
             try:
                 if chore.due():
-                    step()
-            except RedisError:
-                raise
-            except Exception:
+                    self._retry.repair(step)
+            except Exception as error:
+                if isinstance(error, RedisError) and not is_wrong_type(error):
+                    raise
                 self._log.exception("chore_failed", chore=type(chore).__name__)
 
     def _reap(self) -> None:
@@ -274,6 +282,8 @@ class PreflightWorker(Worker):
             self._retry.repair(self._send_heartbeat)
             self._handle_commands()
             self._retry.repair(lambda: self._records.renew_execution(job, execution))
+            if self._scheduler.due():
+                self._retry.repair(self._scheduler.step)
         except RedisError as error:
             self._log.warning("heartbeat_failed", detail=f"{describe_error(error)}; the job continues")
             return False

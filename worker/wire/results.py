@@ -50,6 +50,8 @@ class JobState(Wire):
 
     job_id: JobId
     status: Status
+    rq_status: Label | None = None
+    """RQ's own word for it, such as `scheduled` or `deferred` for a queued job, `stopped` for a cancelled one."""
     attempt: Count | None = None
     started_at: Seconds | None = None
     """Start of the newest attempt, seconds since the epoch."""

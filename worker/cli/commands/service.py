@@ -9,12 +9,14 @@ from worker.cli.context import load_settings
 
 @click.command()
 @click.option("--burst", is_flag=True, help="Exit when the queue is empty.")
-def worker(burst: bool) -> None:
+@click.option("--with-scheduler/--without-scheduler", default=True, show_default=True,
+              help="Enqueue scheduled jobs of the queue, unless another worker does.")  # fmt: skip
+def worker(burst: bool, with_scheduler: bool) -> None:
     """Run jobs from the queue."""
     settings = load_settings()  # report a mistake before the slow imports
     from worker.queue.service import serve
 
-    serve(settings, burst=burst)
+    serve(settings, burst=burst, with_scheduler=with_scheduler)
 
 
 @click.command()

@@ -2,11 +2,15 @@
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from worker.cli.formatting.text import columns
 from worker.queue.quarantine import printable
 from worker.report.numbers import format_age
 from worker.wire import JobState
+
+WAITING: Final = ("scheduled", "deferred", "rate_limited")
+"""RQ's statuses of a job that waits for its time, for another job, or for its turn."""
 
 
 def job_table(states: Sequence[JobState]) -> str:
@@ -22,9 +26,15 @@ def _row(state: JobState, now: float) -> tuple[str, ...]:
     epoch = "" if state.epoch is None else f"{state.epoch}/{state.epochs or '?'}"
     accuracy = state.test_accuracy if state.test_accuracy is not None else state.val_acc
     return (
-        state.job_id, state.status, updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
+        state.job_id, _status(state), updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
         printable(state.reason or ""),
     )  # fmt: skip
+
+
+def _status(state: JobState) -> str:
+    """Return the status; that of RQ, too, where it says why the job waits."""
+    why = state.rq_status if state.status == "queued" and state.rq_status in WAITING else None
+    return f"{state.status} ({why})" if why else state.status
 
 
 def _took(state: JobState, now: float) -> str:

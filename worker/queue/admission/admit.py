@@ -73,10 +73,10 @@ def _checked_signature(job: UntrustedJob, request: dict[str, JsonValue], key: st
             "the worker's",
             field="signature",
         )
-    if job.retries_left > terms.retries:
+    if job.options.retries_left > terms.retries:
         raise InvalidConfig(
-            f"the job has {job.retries_left} retries left, but its signature allows {terms.retries}; sign retries as "
-            "the job is enqueued",
+            f"the job has {job.options.retries_left} retries left, but its signature allows {terms.retries}; sign "
+            "retries as the job is enqueued",
             field="signature",
         )
     return signature, terms.signed_at

@@ -132,7 +132,7 @@ def test_a_list_takes_three_round_trips(client: Client, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Pipeline, "execute", counted)
     assert len(client.jobs()) == 30
-    assert asked == [11, 60, 60]
+    assert asked == [13, 60, 60]
 
 
 def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:

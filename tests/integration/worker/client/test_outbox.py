@@ -145,7 +145,7 @@ def test_a_lost_job_is_enqueued_again_once(producer: Client, outbox: Outbox, que
     assert queue.get_job_ids() == ["a.b"]
     job = fetch_job("a.b", queue.connection)
     asked = parse_job(job.args[0])
-    assert (job.timeout, asked.epochs, asked.job_id, job.retries_left) == (77, 3, "a.b", 2)
+    assert (job.timeout, asked.epochs, asked.job_id, job.options.retries_left) == (77, 3, "a.b", 2)
     assert list(outbox.ids()) == ["a.b"]
 
 

@@ -79,6 +79,8 @@ def test_keys_of_one_job_harm_that_job_only(raw: Redis, queue: Queue, client: Cl
 SHARED = {
     "rq:queue:preflight": "list", "rq:queue:preflight:intermediate": "list", "rq:wip:preflight": "zset",
     "rq:finished:preflight": "zset", "rq:failed:preflight": "zset", "rq:workers": "set", "rq:workers:preflight": "set",
+    "rq:scheduled:preflight": "zset", "rq:ready:preflight": "zset", "rq:rl-keys": "set",
+    "preflight:ended:preflight": "hash",
 }  # fmt: skip
 """Those that a worker cannot do without; what is remembered and counted is not written where it cannot be."""
 

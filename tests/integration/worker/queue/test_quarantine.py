@@ -262,7 +262,7 @@ def test_only_known_fields_are_restored(raw: Redis, queue: Queue, tmp_path: Path
         "dependency_ids": "{", "ttl": "-7", "result_ttl": "soon", "failure_ttl": "9" * 17, "status": "nonsense",
     })  # fmt: skip
     job = fetch_job(job_id, raw)
-    assert (job.meta, job.retries_left, job.status) == ({"note": [1]}, 50, "queued")
+    assert (job.meta, job.options.retries_left, job.status) == ({"note": [1]}, 50, "queued")
     assert job.ttl is job.result_ttl is job.failure_ttl is None
     assert set(job.fields) <= set(FIELDS)
     assert not tripwire.exists()

@@ -121,7 +121,7 @@ def test_a_job_written_without_rq_is_parsed(path: Path, published: Registry[Json
     assert refusals(OBJECT.validate_python(fields), RQ_HASH, published) == []
     assert refusals(json.loads(fields["data"]), f"{RQ_HASH}/properties/data/contentSchema", published) == []
     job = parse("by-hand", {name: text.encode() for name, text in fields.items()})
-    assert (parse_job(job.args[0]).dataset, job.timeout, job.retries_left) == ("digits", 21_600, 2)
+    assert (parse_job(job.args[0]).dataset, job.timeout, job.options.retries_left) == ("digits", 21_600, 2)
 
 
 def test_the_published_documents_are_up_to_date() -> None:

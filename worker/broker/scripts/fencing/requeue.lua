@@ -1,12 +1,12 @@
 -- Put a job that no longer runs back into its queue.
--- KEYS: fence, lease, RQ's queue, intermediate queue, started registry and job hash
+-- KEYS: fence, lease, RQ's queue, intermediate queue, started registry, job hash and scheduled registry
 -- ARGV: job id, owner, token, end of the queue (front/back), retries left or '', execution or '', ttl in s, deaths short
--- of memory that do not count
+-- of memory that do not count, time in s to which it is scheduled or ''
 -- The token of an owner is the attempt's number; a reaper has no owner (''), and its token is the lease that it saw.
--- Returns superseded, alive, gone (RQ's records have to be restored first), over or queued.
+-- Returns superseded, alive, gone (RQ's records have to be restored first), over, queued or scheduled.
 -- Deletes come first, so that a full Redis accepts the rest.
-local fence, lease, queue, intermediate, started, job = unpack(KEYS)
-local id, owner, token, side, retries, execution, ttl, spared = unpack(ARGV)
+local fence, lease, queue, intermediate, started, job, scheduled = unpack(KEYS)
+local id, owner, token, side, retries, execution, ttl, spared, at = unpack(ARGV)
 if owner ~= '' then
   if superseded(fence, owner, tonumber(token)) then
     return 'superseded'
@@ -41,10 +41,15 @@ local status = redis.call('HGET', job, 'status')
 if not status or status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
   return 'over'
 end
-redis.call('HSET', job, 'status', 'queued')
 if retries ~= '' then
   redis.call('HSET', job, 'retries_left', retries)
 end
+if at ~= '' then
+  redis.call('ZADD', scheduled, at, id)
+  redis.call('HSET', job, 'status', 'scheduled')
+  return 'scheduled'
+end
+redis.call('HSET', job, 'status', 'queued')
 if not redis.call('LPOS', queue, id) then
   redis.call(side == 'front' and 'LPUSH' or 'RPUSH', queue, id)
 end

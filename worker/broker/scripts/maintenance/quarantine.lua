@@ -1,6 +1,6 @@
 -- Move an id from a queue to quarantine. Shared keys of another type are left alone.
--- KEYS: intermediate queue, queue, started registry, job hash, quarantine, then those of the job's id: events,
--- lifecycle, state; and totals
+-- KEYS: intermediate queue, queue, started registry, job hash, quarantine, jobs whose dependents are to be released, then
+-- those of the job's id: events, lifecycle, state; and totals
 -- ARGV: id, its name there, entry, ttl in s, records kept, its failure as a JSON event or ''
 -- Returns {entries, moved}: 0 where another worker, or an earlier call, has moved it and published its failure.
 -- Deletes come first, so that a full Redis accepts the rest.
@@ -29,9 +29,12 @@ if is(KEYS[4], 'hash') then
   redis.call('HSET', KEYS[4], 'status', 'failed')
   redis.call('EXPIRE', KEYS[4], ARGV[4])
 end
+if moved and is(KEYS[4] .. ':dependents', 'set') then
+  redis.pcall('HSET', KEYS[6], ARGV[1], 'failed')
+end
 if moved and ARGV[6] ~= '' then
-  append_event(redis.pcall, cjson.decode(ARGV[6]), ARGV[5], unpack(KEYS, 6, 9))
-  for number = 6, 8 do
+  append_event(redis.pcall, cjson.decode(ARGV[6]), ARGV[5], unpack(KEYS, 7, 10))
+  for number = 7, 9 do
     redis.call('EXPIRE', KEYS[number], ARGV[4])
   end
 end

@@ -1,13 +1,19 @@
--- Remove a job from the queue and mark it canceled; keys of another type are left alone.
--- KEYS: queue, job hash, canceled registry   ARGV: job id, ttl in s, now in s
--- Returns whether it was in the queue (0/1).
+-- Remove a job that has not begun from the queue or registry in which it waits, and mark it canceled; keys of another
+-- type are left alone.
+-- KEYS: queue, job hash, canceled registry, then registries of waiting jobs   ARGV: job id, ttl in s, now in s
+-- Returns whether it waited (0/1).
 local function is(key, kind)
   return redis.call('TYPE', key).ok == kind
 end
-if not is(KEYS[1], 'list') or redis.call('LREM', KEYS[1], 0, ARGV[1]) == 0 then
+local found = is(KEYS[1], 'list') and redis.call('LREM', KEYS[1], 0, ARGV[1]) or 0
+for number = 4, #KEYS do
+  found = found + (is(KEYS[number], 'zset') and redis.call('ZREM', KEYS[number], ARGV[1]) or 0)
+end
+local status = is(KEYS[2], 'hash') and redis.call('HGET', KEYS[2], 'status')
+if found == 0 and status ~= 'rate_limited' then
   return 0
 end
-if is(KEYS[2], 'hash') then
+if status then
   redis.call('HSET', KEYS[2], 'status', 'canceled')
   redis.call('EXPIRE', KEYS[2], ARGV[2])
 end

@@ -25,6 +25,13 @@ export function seconds(value, like = value) {
   return `${number(value / size, decimalsOf(like / size))}${THIN}${unit}`;
 }
 
+const WAITS = { scheduled: "waits until its time", deferred: "waits for another job", rate_limited: "waits for its turn" };
+
+/** Why a queued job waits, where not for a worker alone. */
+export function waitsFor(state) {
+  return (state.status === "queued" && WAITS[state.rq_status]) || "";
+}
+
 /** A remaining time: 12 s, 3 min 20 s, 5 h 12 min. */
 export function duration(value) {
   const whole = Math.round(value);

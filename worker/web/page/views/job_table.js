@@ -2,7 +2,7 @@
 
 import { jobAddress, statusBadge } from "../lib/components.js";
 import { fill, h, reorder, setText } from "../lib/dom.js";
-import { NONE, age, number, percent, speed, words } from "../lib/format.js";
+import { NONE, age, number, percent, speed, waitsFor, words } from "../lib/format.js";
 
 const COLUMNS = ["Job", "Status", "Epoch", "Accuracy", "Samples/s", "Updated"];
 const FIRST_NUMBER = 2; // the columns from this one on are numbers
@@ -66,7 +66,7 @@ class Row {
     this.element.className = job.status;
     setText(this.#model, job.model && job.dataset ? `${job.model} on ${job.dataset}` : "");
     if (this.#status.textContent !== job.status) fill(this.#status, statusBadge(job.status));
-    setText(this.#reason, words(job.reason ?? ""));
+    setText(this.#reason, words(job.reason ?? waitsFor(job)));
     const [epoch, epochs] = [job.epoch, job.epochs ?? job.epoch];
     setText(this.#epoch, epoch === undefined ? NONE : `${number(epoch, 0)} of ${number(epochs, 0)}`);
     this.#bar.hidden = job.status !== "running" || !job.epochs;

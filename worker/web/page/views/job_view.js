@@ -3,7 +3,7 @@
 import { request } from "../lib/api.js";
 import { backToJobs, isActive, panel, statusBadge } from "../lib/components.js";
 import { confirmDialog, fill, h, setText } from "../lib/dom.js";
-import { number, pluralize } from "../lib/format.js";
+import { number, pluralize, waitsFor } from "../lib/format.js";
 import { predictions, trials } from "./calibration.js";
 import { Charts } from "./charts.js";
 import { EventList } from "./events.js";
@@ -73,7 +73,7 @@ export class JobView {
     const timeline = this.#timeline;
     const { latest } = timeline;
     document.title = `${state.status} · ${this.#id} - preflight`;
-    const about = [state.status, state.worker, latest.job_started, timeline.attempt];
+    const about = [state.status, state.rq_status, state.worker, latest.job_started, timeline.attempt];
     this.#redraw(this.#about, about, () => this.#aboutParts());
     this.#isCancelling &&= isActive(state);
     this.#cancelButton.hidden = !isActive(state);
@@ -126,6 +126,7 @@ export class JobView {
     const started = latest.job_started;
     const { model, dataset, worker } = { ...state, ...started };
     const parts = [
+      waitsFor(state),
       model && dataset && `${model} on ${dataset}`,
       started && pluralize(started.epochs, "epoch"),
       started && `batch ${number(started.batch_size, 0)}`,

@@ -231,20 +231,28 @@ def test_a_worker_cleans_registries_at_its_start(raw: Redis, run_worker: RunWork
     worker = run_worker()
     assert entries(raw, "finished") == entries(raw, "failed") == []
     assert raw.smembers(WORKERS) == set()
-    assert worker.output().count("registry_not_maintained") == 1
+    assert worker.output().count("wrong_type_key_renamed") == 1
 
 
-def test_a_cancelled_running_job_is_listed_as_canceled(raw: Redis, client: Client, start_worker: StartWorker) -> None:
-    """RQ's status of it is finished."""
+def test_a_job_cancelled_while_it_runs_is_stopped(
+    raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
+) -> None:
+    """RQ lists it with the failed ones, this service with the cancelled ones."""
     client.enqueue(digits_job(job_id="long", epochs=10_000))
     worker = start_worker()
     wait_for(client, "long", "running")
     client.cancel("long")
     assert wait_for(client, "long").status == "cancelled", worker.output()
-    wait_until(lambda: entries(raw, "finished") == ["long"])
-    assert entries(raw, "canceled") == ["long"]
+    wait_until(lambda: entries(raw, "failed") == ["long"])
+    job = queue.fetch_job("long")
+    assert job is not None
+    latest = job.latest_result()
+    assert job.is_stopped
+    assert latest is not None
+    assert (latest.type.name, latest.exc_string) == ("FAILED", "cancelled on request")
+    assert entries(raw, "finished") == entries(raw, "canceled") == []
     assert [state.job_id for state in client.jobs(statuses=["cancelled"])] == ["long"]
-    assert client.jobs(statuses=["finished"]) == []
+    assert client.jobs(statuses=["finished", "failed"]) == []
 
 
 def test_results_of_a_failed_job_expire(raw: Redis, queue: Queue, run_worker: RunWorker) -> None:

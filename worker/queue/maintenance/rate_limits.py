@@ -1,0 +1,32 @@
+"""Rate limits of RQ 3: each lets a number of jobs be queued or run at a time, and holds back the others."""
+
+import time
+from typing import Final
+
+from pydantic import TypeAdapter
+from redis import Redis
+
+from worker.broker import keys
+from worker.broker.lua import run_script
+from worker.broker.rq_records import as_date
+
+MOST: Final = 1000
+"""Jobs of a limit, and limits, in one step."""
+COUNT = TypeAdapter(int)
+NAMES = TypeAdapter(tuple[int, list[bytes]])
+
+
+def fill_rate_limit(connection: Redis, name: bytes | str) -> None:
+    """Give the free slots of a rate limit to waiting jobs; raises `redis.exceptions.RedisError`."""
+    raw = name if isinstance(name, bytes) else name.encode(errors="surrogateescape")
+    key, now = keys.rq_rate_limit("").encode() + raw, time.time()
+    run_script(
+        connection, "rq/fill_rate_limit", COUNT,
+        keys=[key + b":allowed", key + b":rate_limited", key, keys.RQ_RATE_LIMITS], args=[raw, now, as_date(now), MOST],
+    )  # fmt: skip
+
+
+def rate_limits(connection: Redis) -> list[bytes]:
+    """Return the names of the rate limits, a page of them; raises `redis.exceptions.RedisError`."""
+    _, names = NAMES.validate_python(connection.sscan(keys.RQ_RATE_LIMITS, count=MOST))
+    return names
