@@ -37,6 +37,21 @@ def test_the_settings_are_documented_as_they_are() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == docs.page()
 
 
+def test_every_row_on_rq_names_a_test() -> None:
+    """Each row of the page's tables names a test, or a file of tests, that exists."""
+    page = (ROOT / "docs" / "rq.md").read_text()
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    rows = [line.strip("|").split("|") for line in page.splitlines() if re.match(r"\| (?!part|feature|---)", line)]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`|([\w/]*test_\w+\.py)", row[-1])
+        assert named, row
+        for function, path in named:
+            assert any(
+                f"def {function}(" in text if function else name.endswith(path) for name, text in files.items()
+            ), row
+
+
 def test_the_runbook_has_every_reason() -> None:
     """Each reason under which a job or a process fails, in any room, and none that is gone."""
     runbook = (ROOT / "docs" / "runbook.md").read_text()

@@ -100,6 +100,8 @@ class Settings(BaseSettings):
     """Maximum threads of a job's own plan, for `threads` and `interop` each."""
     max_job_timeout: Annotated[int, Field(ge=1)] | None = None
     """Maximum `job_timeout` of a job, seconds; then -1, no limit, is refused."""
+    max_repeats: Annotated[int, Field(ge=0)] = 1000
+    """Maximum runs that one job may ask for by RQ's `Repeat`, beside its first."""
     report: Literal["auto", "off"] = "auto"
     """`auto`: each training writes `report.html` beside its model, with the extra `report`; `off`: none."""
     log_format: Literal["auto", "json", "text"] = "auto"

@@ -36,7 +36,7 @@ def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:
     admitted = parse_job(request)
     if signed is not None:
         accept_once(connection, job, admitted.job_id or job.id, signed, settings)
-    require_within_limits(admitted, job.timeout, settings)
+    require_within_limits(admitted, job.timeout, settings, repeats=job.options.repeats_left)
     return admitted
 
 

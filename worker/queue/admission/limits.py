@@ -11,8 +11,8 @@ UNLIMITED: Final = -1
 """RQ's timeout of a job that may run for ever."""
 
 
-def require_within_limits(job: TrainJob, timeout: int, settings: Settings) -> None:
-    """Raise `InvalidConfig` where a job asks for more than this worker's limits."""
+def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, repeats: int = 0) -> None:
+    """Raise `InvalidConfig` where a job asks for more than this worker's limits; RQ says `timeout` and `repeats`."""
     spec, plan, largest = job.spec(), job.plan, settings.max_batch_size
     asked: tuple[tuple[str, float | None, float | None, str], ...] = (
         ("epochs", spec.epochs, settings.max_epochs, "PREFLIGHT_MAX_EPOCHS"),
@@ -27,6 +27,7 @@ def require_within_limits(job: TrainJob, timeout: int, settings: Settings) -> No
             "PREFLIGHT_MAX_CALIBRATION_SECONDS",
         ),
         ("job_timeout", timeout, settings.max_job_timeout, "PREFLIGHT_MAX_JOB_TIMEOUT"),
+        ("repeat", repeats, settings.max_repeats, "PREFLIGHT_MAX_REPEATS"),
     )  # fmt: skip
     for field, value, most, variable in asked:
         never = field == "job_timeout" and value == UNLIMITED

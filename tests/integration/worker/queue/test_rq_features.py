@@ -14,8 +14,9 @@ from pydantic import JsonValue
 from redis import Redis
 from rq import Callback, Queue, Repeat, Retry
 from rq.command import send_stop_job_command
+from rq.exceptions import DuplicateJobError
 from rq.group import Group
-from rq.job import Dependency, Job
+from rq.job import Dependency, Job, JobStatus
 from rq.serializers import JSONSerializer
 from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
@@ -150,6 +151,18 @@ def test_ways_to_enqueue(raw: Redis, queue: Queue, client: Client, run_worker: R
     assert ended == ["urgent", "one", "two"]
     job = stored(raw, "urgent")
     assert (job.description, job.meta["team"], client.status("late").status) == ("tonight's", "a", "unknown")
+
+
+def test_an_id_is_unique(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
+    """RQ refuses it with `unique=True`; without, the finished job's result is returned, nothing is trained twice."""
+    job = request(job_id="j")
+    queue.enqueue(FUNCTION, args=(job,), job_id="j", unique=True)
+    with pytest.raises(DuplicateJobError):
+        queue.enqueue(FUNCTION, args=(job,), job_id="j", unique=True)
+    for _ in range(2):
+        run_worker()
+        assert (client.status("j").attempt, stored(raw, "j").get_status()) == (1, JobStatus.FINISHED)
+        queue.enqueue(FUNCTION, args=(job,), job_id="j")
 
 
 def test_a_group_lists_its_jobs(raw: Redis, queue: Queue, run_worker: RunWorker) -> None:

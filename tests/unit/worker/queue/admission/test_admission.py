@@ -267,6 +267,15 @@ def test_an_unlimited_timeout_exceeds_every_limit() -> None:
     assert admit(endless, Redis(), Settings()) == parse_job(JOB)
 
 
+def test_repeats_without_end_are_refused() -> None:
+    job = called(JOB)
+    endless = replace(job, options=replace(job.options, repeats_left=10**9))
+    assert refusal(endless).message == (
+        "repeat is 1000000000, but this worker takes at most 1000 (PREFLIGHT_MAX_REPEATS); ask for less"
+    )
+    assert admit(endless, Redis(), load(max_repeats=10**9)) == parse_job(JOB)
+
+
 def test_a_job_at_the_limits_is_admitted() -> None:
     limits = load(
         max_epochs=3, max_batch_size=64, max_samples=180_000, max_threads=4, max_loader_workers=2,
