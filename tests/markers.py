@@ -74,13 +74,12 @@ def needs(path: Path, marker: str) -> bool:
     return False
 
 
-def files(name: str) -> Iterator[Path]:
-    """Yield the file of a module of ours and those of its packages; `name` may end with an attribute."""
+@functools.cache
+def files(name: str) -> tuple[Path, ...]:
+    """Return the file of a module of ours and those of its packages; `name` may end with an attribute."""
     parts = name.split(".")
-    for root in ROOTS:
-        for length in range(1, len(parts) + 1):
-            stem = root.joinpath(*parts[:length])
-            yield from (file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file())
+    stems = [root.joinpath(*parts[:length]) for root in ROOTS for length in range(1, len(parts) + 1)]
+    return tuple(file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file())
 
 
 @functools.cache
