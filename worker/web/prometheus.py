@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from training.errors import ERRORS_BY_REASON, Cancelled, PreflightError
 from worker.events import counters
 from worker.web.overview import Overview
 from worker.wire import JobState
+
+FAILURES: Final = sorted({PreflightError.reason, *ERRORS_BY_REASON} - {Cancelled.reason})
+NO_ENDS: Final = dict.fromkeys(
+    (f"{counters.ENDED}{end}" for end in ("finished:", "cancelled:", *(f"failed:{reason}" for reason in FAILURES))), 0.0
+)
+"""Counters exported before the first such end: Prometheus sees no increase in a series that begins with 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # the registry distinguishes collectors by identity
@@ -55,7 +63,7 @@ class Snapshot(Collector):
         ended = CounterMetricFamily(
             "preflight_jobs_ended", "Attempts that ended, by outcome and reason.", labels=["outcome", "reason"]
         )
-        for name, value in sorted(self.totals.items()):
+        for name, value in sorted((NO_ENDS | dict(self.totals)).items()):
             if name.startswith(counters.ENDED):
                 outcome, _, reason = name.removeprefix(counters.ENDED).partition(":")
                 ended.add_metric([outcome, reason], value)

@@ -369,6 +369,7 @@ def test_metrics_are_correct_and_valid_for_promtool(service: Service, redis: Red
     shown = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines() if not line.startswith("#"))
     assert float(shown['preflight_jobs_ended_total{outcome="failed",reason="out_of_memory"}']) == 1
     assert float(shown['preflight_jobs_ended_total{outcome="finished",reason=""}']) == 2
+    assert float(shown['preflight_jobs_ended_total{outcome="failed",reason="diverged"}']) == 0
     assert float(shown["preflight_attempts_total"]) == 1
     assert float(shown["preflight_oom_kills_total"]) == 1
     assert float(shown['preflight_job_duration_seconds_bucket{le="5"}']) == 0
