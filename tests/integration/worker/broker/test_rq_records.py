@@ -4,9 +4,11 @@ import time
 from dataclasses import dataclass
 
 import pytest
+from click.testing import CliRunner
 from pydantic import JsonValue
 from redis import Redis
 from rq import Queue, Retry, Worker
+from rq.cli.cli import main
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
@@ -15,6 +17,7 @@ from worker.broker.fencing import Fence, Superseded
 from worker.broker.replies import text
 from worker.broker.requeue import RqJobRef
 from worker.broker.rq_records import Execution, RqRecords, failed, finished
+from worker.config.settings import Settings
 from worker.queue.untrusted_job import UntrustedJob, fetch_job
 from worker.wire import FUNCTION, TrainResult
 
@@ -64,6 +67,13 @@ def test_rq_reads_a_started_job(raw: Redis, queue: Queue) -> None:
     assert (worker.get_state(), worker.get_current_job_id()) == ("busy", "j")
     one.records.renew_execution(one.job, one.execution)
     assert stored(raw).last_heartbeat is not None
+
+
+def test_rq_info_counts_a_running_job(raw: Redis, queue: Queue, settings: Settings) -> None:
+    one = running(raw, queue)
+    shown = CliRunner().invoke(main, ["info", "--url", settings.redis_url])
+    assert "1 executing" in shown.output, shown.output
+    assert f"{one.worker.name} " in shown.output
 
 
 def test_rq_reads_a_success(raw: Redis, queue: Queue) -> None:
