@@ -23,7 +23,11 @@ TESTS = (
     "tests/integration/worker/queue/test_worker.py::test_a_job_is_trained_and_told",
     "tests/integration/worker/queue/test_worker.py::test_a_stop_command_of_rq_cancels",
 )
-FEATURES = ("tests/integration/worker/queue/test_rq_features.py", "tests/integration/worker/queue/maintenance")
+FEATURES = (
+    "tests/integration/worker/queue/test_rq_features.py",
+    *(f"tests/integration/worker/queue/maintenance/test_{name}.py"
+      for name in ("dependents", "rate_limits", "repeats", "scheduler")),
+)  # fmt: skip
 """Of docs/rq.md; they take a minute, and run once on each RQ and on each server."""
 PRODUCER = """
 import sys
