@@ -20,6 +20,7 @@ from rq.job import Dependency, Job, JobStatus
 from rq.serializers import JSONSerializer
 from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
+from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.queue.admission.signing import signed_keywords
@@ -62,6 +63,21 @@ def test_a_scheduled_job_with_a_dependent_that_repeats(
     began = [client.status(name).started_at or 0 for name in ("first", "then", "then-repeat-2")]
     assert began == sorted(began)
     assert not raw.exists("rq:job:then-repeat-3")
+
+
+def test_another_worker_schedules_when_one_is_killed(
+    raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
+) -> None:
+    """The killed one held the lock; its time to live is over within ten seconds."""
+    lock = keys.rq_scheduler_lock("preflight")
+    first = start_worker()
+    wait_until(lambda: raw.get(lock) is not None)
+    held = raw.get(lock)
+    first.process.kill()
+    start_worker()
+    queue.enqueue_in(timedelta(seconds=0), FUNCTION, args=(BROKEN,), job_id="j")
+    assert wait_for(client, "j").status == "failed"
+    assert raw.get(lock) not in (held, None)
 
 
 def test_failed_and_stopped_jobs_and_their_dependents(
