@@ -97,6 +97,7 @@ class Fence:
         self.owner = owner
         self._ttl = ttl
         self._request = request
+        self._rq_id = job_id
         self._renewals = 0
         self.attempt = 0
         """Number of the claimed attempt; 0 before."""
@@ -109,10 +110,13 @@ class Fence:
             least: least number of the attempt; a Redis that lost its data would use one twice.
             max_deaths: attempts in a row that may die.
         """
-        job_id = self.job_id
+        job_id, self._rq_id = self.job_id, rq_id
         status, number = run_script(
             self._connection, "fencing/claim", CLAIM,
-            keys=[keys.fence(job_id), keys.lease(job_id), keys.result(job_id), keys.rq_job(rq_id)],
+            keys=[
+                keys.fence(job_id), keys.lease(job_id), keys.result(job_id), keys.rq_job(rq_id), keys.alias(job_id),
+                keys.rq_job(job_id),
+            ],
             args=[self.owner, LEASE_MS, max_deaths, self._ttl, least, self._request, MAX_ROUNDS],
         )  # fmt: skip
         if status == "claimed":
@@ -133,7 +137,7 @@ class Fence:
         job_id = self.job_id
         status, cancelled, lost = run_script(
             self._connection, "fencing/renew_lease", RENEWAL,
-            keys=[keys.fence(job_id), keys.lease(job_id), keys.cancel(job_id)],
+            keys=[keys.fence(job_id), keys.lease(job_id), keys.cancel(job_id), keys.cancel(self._rq_id)],
             args=[
                 self.owner, self.attempt, self._renewals, LEASE_MS, self._ttl, int(progressed), self._request,
                 int(low_memory),
@@ -143,14 +147,11 @@ class Fence:
             raise Superseded
         return LeaseRenewal(cancelled=cancelled, records_lost=lost)
 
-    def publish(
-        self, records: Sequence[EventRecord], rq_job_key: str, *, before: Mapping[int, int], kept: int
-    ) -> int | None:
-        """Append events to the streams and apply them to the state, each exactly once.
+    def publish(self, records: Sequence[EventRecord], *, before: Mapping[int, int], kept: int) -> int | None:
+        """Append events to the streams and apply them to the state and RQ's `job.meta`, each exactly once.
 
         Args:
             records: the events in order; those that Redis has already are skipped.
-            rq_job_key: RQ's hash of the job, whose `meta` is kept up to date.
             before: attempt -> seq of its last event that Redis has taken, as far as this attempt knows.
             kept: newest records kept in the event stream, roughly.
 
@@ -165,10 +166,10 @@ class Fence:
             self._connection, "fencing/publish", PUBLISHED,
             keys=[
                 keys.fence(job_id), keys.events(job_id), keys.lifecycle(job_id), keys.state(job_id),
-                keys.result(job_id), rq_job_key, keys.TOTALS,
+                keys.result(job_id), keys.rq_job(self._rq_id), keys.TOTALS, keys.alias(self._rq_id),
             ],
             args=[
-                self.owner, self.attempt, json.dumps(before), self._ttl, kept,
+                self.owner, self.attempt, json.dumps(before), self._ttl, kept, self._rq_id, job_id,
                 *(EVENT_RECORD.dump_json(record, exclude_none=True) for record in records),
             ],
         )  # fmt: skip
@@ -193,6 +194,11 @@ class Fence:
             retries_left=retries_left, at=at, ttl=self._ttl,
         )  # fmt: skip
 
+    def set_alias(self) -> None:
+        """Let RQ's id lead to the job, which another attempt runs or has run."""
+        if self._rq_id != self.job_id:
+            self._connection.set(keys.alias(self._rq_id), self.job_id, ex=self._ttl)
+
     def failure(self) -> str | None:
         """Return the failure, as JSON, that an earlier attempt published without recording it with RQ."""
         stored = self._connection.hget(keys.fence(self.job_id), "failure")
@@ -203,7 +209,7 @@ class Fence:
         job_id = self.job_id
         run_script(
             self._connection, "fencing/release", TEXT,
-            keys=[keys.fence(job_id), keys.lease(job_id), keys.cancel(job_id)],
+            keys=[keys.fence(job_id), keys.lease(job_id), keys.cancel(job_id), keys.cancel(self._rq_id)],
             args=[self.owner, self.attempt, self._ttl, int(failed)],
         )  # fmt: skip
 

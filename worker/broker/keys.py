@@ -59,6 +59,11 @@ def accepted(job_id: str) -> str:
     return f"preflight:{{{job_id}}}:accepted"
 
 
+def alias(rq_id: str) -> str:
+    """Id of a job that RQ has under another, `rq_id`; written once a worker has taken it, or with its end."""
+    return f"preflight:{{{rq_id}}}:alias"
+
+
 def plan(job_id: str) -> str:
     """Plan of a deterministic job for all its attempts, as JSON."""
     return f"preflight:{{{job_id}}}:plan"

@@ -30,16 +30,13 @@ class RedisSink:
     Where Redis loses events, all that the spool has are published again.
     """
 
-    def __init__(
-        self, fence: Fence, spool: Spool, rq_job_key: str, *, kept: int, meta: Mapping[str, JsonValue]
-    ) -> None:
+    def __init__(self, fence: Fence, spool: Spool, *, kept: int, meta: Mapping[str, JsonValue]) -> None:
         """Publish through the attempt's `fence`, first the events that earlier attempts left in `spool`.
 
-        `rq_job_key` is RQ's job hash, with `meta`; `kept` the approximate length of the event stream.
+        `meta` is RQ's, of the job; `kept` the approximate length of the event stream.
         """
         self._fence = fence
         self._spool = spool
-        self._rq_job_key = rq_job_key
         self._kept = kept
         self._meta = RqMeta(meta)
         self._pending = deque(spool.replay())
@@ -107,7 +104,7 @@ class RedisSink:
     def _publish(self, batch: list[SpooledEvent]) -> bool:
         """Publish a batch, unless Redis has lost events published before it."""
         records = [self._record(spooled) for spooled in batch]
-        added = self._fence.publish(records, self._rq_job_key, before=self._published, kept=self._kept)
+        added = self._fence.publish(records, before=self._published, kept=self._kept)
         if added is None:
             self._log.warning("redis_data_loss_detected", detail="publishing the events of the spool again")
         return added is not None

@@ -79,10 +79,11 @@ def event_record(
     )
 
 
-def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT) -> None:
+def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_KEPT, rq_id: str | None = None) -> None:
     """Publish an event of a job without an attempt: refused, or cancelled in the queue. Attempts use their fence.
 
-    Sets the time to live of the job's keys, `ttl` in seconds, and keeps the newest `kept` events, roughly.
+    Sets the time to live of the job's keys, `ttl` in seconds, and keeps the newest `kept` events, roughly. `rq_id` is
+    RQ's id of the job, where it has another.
 
     Raises:
         redis.exceptions.RedisError: Redis did not accept it.
@@ -93,6 +94,12 @@ def publish(connection: Redis, event: AnyEvent, *, ttl: int, kept: int = EVENTS_
     if event.type in LIFECYCLE_EVENTS:
         pipe.xadd(keys.lifecycle(job_id), _fields(record))
     pipe.hset(keys.state(job_id), mapping=_fields(state_update(event, record)))
+    if rq_id is None or rq_id == job_id:
+        pipe.delete(keys.alias(job_id))
+        pipe.hdel(keys.state(job_id), "rq_id")
+    else:  # each id leads to the other
+        pipe.set(keys.alias(rq_id), job_id, ex=ttl)
+        pipe.hset(keys.state(job_id), "rq_id", rq_id)
     for name, amount in counter_increments(event, began=None).items():
         pipe.hincrbyfloat(keys.TOTALS, name, amount)
     for key in (keys.events, keys.lifecycle, keys.state):

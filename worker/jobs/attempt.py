@@ -8,7 +8,6 @@ from typing import Final, Self
 from redis import Redis
 
 from training.errors import ArtifactError
-from worker.broker import keys
 from worker.broker.fencing import Fence
 from worker.broker.retry import retry_until_available
 from worker.config.settings import Settings
@@ -51,13 +50,8 @@ class Attempt:
         with ExitStack() as stack:
             paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
             spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
-            self.events = RedisSink(
-                fence,
-                spool,
-                keys.rq_job(rq_job.id),
-                kept=settings.events_kept,
-                meta={**rq_job.meta, REFUSED: [*refused]} if refused else dict(rq_job.meta),
-            )
+            meta = {**rq_job.meta, REFUSED: [*refused]} if refused else dict(rq_job.meta)
+            self.events = RedisSink(fence, spool, kept=settings.events_kept, meta=meta)
             self.heartbeat = AttemptHeartbeat(fence, self.events, stop, recorder.start, timeout=rq_job.timeout)
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
             self._context = JobContext(

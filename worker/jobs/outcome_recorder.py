@@ -74,7 +74,7 @@ class OutcomeRecorder:
 
     def publish_failure(self, error: PreflightError) -> None:
         """Publish the failure of an attempt that could not begin."""
-        publish_failure(self._connection, self._settings, self._job.job_id, error)
+        publish_failure(self._connection, self._settings, self._job.job_id, error, self._job.rq_job.id)
 
     def record_failure(self, error: PreflightError) -> Recorded:
         """Requeue a job that may be retried, else record its failure; raises `Superseded`."""

@@ -88,6 +88,8 @@ class Supervisor:
         claim = self._retry(
             lambda: self._fence.claim(self._job.rq_job.id, least=least, max_deaths=allowed), "claim the job"
         )
+        if claim.status in ("done", "busy", "poisoned", "looping"):  # an attempt does so with its first event
+            self._retry(self._fence.set_alias, "record the job's id")
         match claim.status:
             case "claimed":
                 self._run_claimed()

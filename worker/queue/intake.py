@@ -18,9 +18,9 @@ from worker.jobs.control import Interrupted
 from worker.queue import quarantine
 from worker.queue.admission.acceptance import Replayed
 from worker.queue.admission.admit import admit
-from worker.queue.admission.admitted_job import AdmittedJob, resolve_job_id
+from worker.queue.admission.admitted_job import AdmittedJob, resolve_event_id, resolve_job_id
 from worker.queue.payload import PoisonMessage
-from worker.queue.refusal import publish_failure, quarantine_job, resolve_failure_id
+from worker.queue.refusal import publish_failure, quarantine_job
 from worker.queue.untrusted_job import UntrustedJob, fetch_job
 
 ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED)
@@ -74,8 +74,8 @@ class Intake:
         """Fail a job that is not admitted."""
         own_id = resolve_job_id(job.args, job.id)
         copied = isinstance(error, Replayed) and own_id == job.id
-        failure_id = None if copied else resolve_failure_id(self._connection, own_id, job.id)
-        publish_failure(self._connection, self._settings, failure_id, error)
+        failure_id = None if copied else resolve_event_id(self._connection, own_id, job.id)
+        publish_failure(self._connection, self._settings, failure_id, error, job.id)
         self._records.end_job(job, own_id, failed(job, f"{error.reason}: {error.message}"), None, None)
 
     def quarantine_poison(self, poison: PoisonMessage, claimed_id: str | None = None) -> None:

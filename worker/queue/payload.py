@@ -35,9 +35,9 @@ def poison(job_id: str, what: str) -> PoisonMessage:
     return PoisonMessage(f"job {job_id} {what}", job_id)
 
 
-def decode_payload(job_id: str, data: bytes) -> Payload:
-    """Return the call that `data` asks for; raises `PoisonMessage`."""
-    raw = _decompress(job_id, data)
+def decode_payload(job_id: str, data: bytes, most: int = MAX_PAYLOAD_BYTES) -> Payload:
+    """Return the call that `data` asks for, of at most so many bytes; raises `PoisonMessage`."""
+    raw = _decompress(job_id, data, most)
     if raw.startswith(b"\x80") or (raw.endswith(b".") and not raw.startswith(b"[")):
         raise poison(job_id, "is a pickle, which is not read; enqueue it with rq.serializers.JSONSerializer")
     try:
@@ -55,15 +55,15 @@ def decode_payload(job_id: str, data: bytes) -> Payload:
     raise poison(job_id, "is not [function, null, [arguments], {keywords}]; enqueue it with RQ")
 
 
-def _decompress(job_id: str, data: bytes) -> bytes:
+def _decompress(job_id: str, data: bytes, most: int) -> bytes:
     """Return `data` without its compression, if it has one; RQ writes both."""
     inflate = zlib.decompressobj()
     try:
-        raw = inflate.decompress(data, MAX_PAYLOAD_BYTES + 1)
+        raw = inflate.decompress(data, most + 1)
     except zlib.error:
         return data
-    if len(raw) > MAX_PAYLOAD_BYTES:
-        raise poison(job_id, f"is more than {MAX_PAYLOAD_BYTES} bytes when decompressed; shorten it")
+    if len(raw) > most:
+        raise poison(job_id, f"is more than {most} bytes when decompressed; shorten it")
     if not inflate.eof:
         raise poison(job_id, "is cut off; enqueue it again")
     return raw

@@ -14,6 +14,7 @@ from worker.events.log_sink import LogSink
 from worker.events.state import publish
 from worker.queue import quarantine
 from worker.queue.admission.acceptance import end_acceptance
+from worker.queue.admission.admitted_job import resolve_event_id
 from worker.queue.payload import PoisonMessage
 from worker.wire import MAX_TEXT_LENGTH, JobFailed, is_job_id
 
@@ -24,8 +25,12 @@ class Quarantined(PreflightError):
     reason = "quarantined"
 
 
-def publish_failure(connection: Redis, settings: Settings, job_id: str | None, error: PreflightError) -> None:
+def publish_failure(
+    connection: Redis, settings: Settings, job_id: str | None, error: PreflightError, rq_id: str | None = None
+) -> None:
     """Log and publish the failure of a job that no attempt runs; without `job_id`, log it only.
+
+    `rq_id` is RQ's id of the job, where it may have another.
 
     Raises:
         redis.exceptions.RedisError: Redis did not take it.
@@ -33,7 +38,7 @@ def publish_failure(connection: Redis, settings: Settings, job_id: str | None, e
     event = _failure(settings, job_id, error)
     try:
         if job_id is not None:
-            publish(connection, event, ttl=settings.state_ttl)
+            publish(connection, event, ttl=settings.state_ttl, rq_id=rq_id)
     except RedisError as error:
         if not is_wrong_type(error):  # it is called again, and logs then
             raise
@@ -50,23 +55,13 @@ def _failure(settings: Settings, job_id: str | None, error: PreflightError) -> J
     )  # fmt: skip
 
 
-def resolve_failure_id(connection: Redis, own_id: str, rq_id: str) -> str | None:
-    """Return the id under which a refusal is published: the request's own if no job has used it, else RQ's.
-
-    Prevents one producer from marking another's job failed. None: a job of this id is running.
-    """
-    known = (keys.fence(own_id), keys.state(own_id), keys.result(own_id))
-    found = own_id if own_id == rq_id or not connection.exists(*known) else rq_id
-    return None if connection.exists(keys.lease(found)) else found
-
-
 def publish_mismatch(connection: Redis, settings: Settings, job_id: str, rq_id: str, error: PreflightError) -> None:
     """Publish the failure of a request whose `job_id` belongs to another, under RQ's id.
 
     Where that is the same id, the other request's events are there: only RQ's records and the log have the failure.
     """
     publish_failure(
-        connection, settings, None if rq_id == job_id else resolve_failure_id(connection, rq_id, rq_id), error
+        connection, settings, None if rq_id == job_id else resolve_event_id(connection, rq_id, rq_id), error
     )
 
 
@@ -82,7 +77,7 @@ def quarantine_job(
     """
     job_id = claimed_id
     if claimed_id is None and is_job_id(poison.job_id):
-        job_id = resolve_failure_id(connection, poison.job_id, poison.job_id)
+        job_id = resolve_event_id(connection, poison.job_id, poison.job_id)
     name = quarantine.printable(quarantine.name_of(poison.job_id))
     failure = _failure(settings, job_id, Quarantined(f"{poison.message}; it is in quarantine as {name}"))
     moved = quarantine.put(
@@ -97,7 +92,7 @@ def quarantine_job(
             connection.hset(keys.fence(claimed_id), "deaths", 0)
             connection.hdel(keys.fence(claimed_id), "request", "rounds", "spared", "failure")
             connection.expire(keys.fence(claimed_id), settings.state_ttl)
-            connection.delete(keys.cancel(claimed_id))
+            connection.delete(keys.cancel(claimed_id), keys.cancel(poison.job_id))
             end_acceptance(connection, claimed_id, poison.job_id, settings)
     except ResponseError as error:
         if not is_wrong_type(error):  # else the job's keys are themselves broken

@@ -254,7 +254,8 @@ class PreflightWorker(Worker):
         job = admitted.rq_job
         late = TimedOut(f"the job ran longer than {job.timeout} s and did not stop; its supervisor was killed")
         self._retry(
-            lambda: publish_failure(self.connection, self._settings, admitted.job_id, late), "publish the failure"
+            lambda: publish_failure(self.connection, self._settings, admitted.job_id, late, job.id),
+            "publish the failure",
         )
         end = failed(job, f"{late.reason}: {late.message}")
         self._retry(lambda: self._records.end_job(job, admitted.job_id, end, execution, None), "record the failure")

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from redis import Redis
+from redis.exceptions import ResponseError
+
 from training.errors import InvalidConfig
+from worker.broker import keys
+from worker.broker.retry import is_wrong_type
 from worker.queue.untrusted_job import UntrustedJob
 from worker.wire import TrainJob, is_job_id
 
@@ -34,3 +39,27 @@ def resolve_job_id(arguments: Sequence[object], rq_id: str) -> str:
             field="job_id",
         )
     return rq_id
+
+
+def resolve_event_id(connection: Redis, own_id: str, rq_id: str) -> str | None:
+    """Return the id under which the end of a job without an attempt is published.
+
+    That is the request's own if no job is known by it, else RQ's: no producer can end the job of another. None: a job
+    that RQ has elsewhere owns this id, or runs under it.
+    """
+    known = (keys.fence(own_id), keys.state(own_id), keys.result(own_id), keys.alias(own_id), keys.rq_job(own_id))
+    aliases = connection.mget(keys.alias(rq_id))
+    is_free = own_id == rq_id or aliases == [own_id.encode()] or not connection.exists(*known)
+    found = own_id if is_free else rq_id
+    return None if connection.exists(keys.lease(found)) or _is_owned(connection, found, rq_id) else found
+
+
+def _is_owned(connection: Redis, job_id: str, rq_id: str) -> bool:
+    """Whether the state of a job, which has not failed, is that of another RQ id."""
+    try:
+        owner, status = connection.hmget(keys.state(job_id), "rq_id", "status")
+    except ResponseError as error:
+        if not is_wrong_type(error):
+            raise
+        return False
+    return owner not in (None, rq_id.encode()) and status != b"failed"

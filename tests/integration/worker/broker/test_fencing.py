@@ -39,7 +39,7 @@ def entry(said: AnyEvent, *, result: str | None = None, meta: str | None = None)
 
 def published(fence: Fence, entries: Sequence[EventRecord], *, before: int = 0) -> int | None:
     """Publish for an attempt whose own events up to `before` are in Redis."""
-    return fence.publish(entries, "rq:job:j", before={fence.attempt: before}, kept=1000)
+    return fence.publish(entries, before={fence.attempt: before}, kept=1000)
 
 
 def taken_from(queue: Queue, execution: str = "e") -> RqJobRef:
@@ -367,10 +367,10 @@ def test_lost_events_of_an_earlier_attempt_are_detected(raw: Redis) -> None:
     published(first, [entry(progress(seq)) for seq in (1, 2)])
     die(raw)
     second = claimed(raw, "b")
-    assert second.publish([entry(progress(3))], "rq:job:j", before={1: 2}, kept=1000) == 0
+    assert second.publish([entry(progress(3))], before={1: 2}, kept=1000) == 0
     raw.hset(keys.fence("j"), "seq:1", 2)
     before = everything(raw)
-    assert second.publish([entry(started(attempt=2))], "rq:job:j", before={1: 3, 2: 0}, kept=1000) is None
+    assert second.publish([entry(started(attempt=2))], before={1: 3, 2: 0}, kept=1000) is None
     assert everything(raw) == before
 
 

@@ -76,7 +76,7 @@ def attempt(
     assert fence.claim("j", least=least).status == "claimed"
     (directory / str(fence.attempt)).mkdir(parents=True, exist_ok=True)
     spool = Spool(directory, "j", fence.attempt)
-    sink = RedisSink(fence, spool, "rq:job:j", kept=1000, meta=meta or {})
+    sink = RedisSink(fence, spool, kept=1000, meta=meta or {})
     return Attempt(url, fence, spool, sink, Redis.from_url(url, decode_responses=True), directory)
 
 
@@ -112,12 +112,12 @@ def test_a_redis_that_restarts_gets_every_event_once(own: Attempt, server: Redis
 def test_the_next_sink_publishes_the_spool_of_one_without_redis(first: Attempt, tmp_path: Path) -> None:
     nowhere = Fence(without_retries(f"unix://{tmp_path}/none"), "j", "a", ttl=1000, request="r")
     nowhere.attempt = first.fence.attempt
-    sink = RedisSink(nowhere, first.spool, "rq:job:j", kept=1000, meta={})
+    sink = RedisSink(nowhere, first.spool, kept=1000, meta={})
     for seq in range(1, 6):
         sink.emit(progress(seq))
     assert not sink.publish_pending()
     assert first.events == []
-    assert RedisSink(first.fence, first.spool, "rq:job:j", kept=1000, meta={}).publish_pending()
+    assert RedisSink(first.fence, first.spool, kept=1000, meta={}).publish_pending()
     assert first.events == ones(1, 2, 3, 4, 5)
 
 
@@ -314,7 +314,7 @@ def test_large_meta_is_dropped(first: Attempt, characters: int, kept: bool) -> N
 
 def test_the_event_stream_is_capped_and_the_lifecycle_is_not(first: Attempt) -> None:
     """Redis trims whole nodes, so the length is approximate."""
-    sink = RedisSink(first.fence, first.spool, "rq:job:j", kept=100, meta={})
+    sink = RedisSink(first.fence, first.spool, kept=100, meta={})
     for seq in range(1, 601):
         sink.emit(progress(seq) if seq % 2 else started(seq=seq))
     assert 100 <= len(first.events) < 300

@@ -66,7 +66,7 @@ def context(settings: Settings, connection: Redis) -> Iterator[JobContext]:
     assert fence.claim("j", least=2).number == 2
     with closing(open_paths(settings, "job", 2)) as paths:
         spool = Spool(paths.job, "job", 2)
-        events = RedisSink(fence, spool, "rq:job:job", kept=100, meta={})
+        events = RedisSink(fence, spool, kept=100, meta={})
         control = AttemptHeartbeat(fence, events, StopSignal(), lambda: None, timeout=None)
         yield JobContext(settings=settings, worker="w", job_id="job", attempt=2, sinks=(), paths=paths, control=control)
         spool.close()

@@ -1,12 +1,24 @@
 -- Begin an attempt of a job, unless it is done, running, poisoned by deaths, or belongs to another request.
--- KEYS: fence, lease, result, RQ's job hash
+-- KEYS: fence, lease, result, RQ's job hash, then what has the job's id as RQ's id: alias, RQ's job hash
 -- ARGV: owner, lease in ms, deaths allowed, ttl in s, least attempt, digest of the request, rounds allowed
 -- Returns {status, number}: claimed/attempt, done/0, busy/0, poisoned/deaths, looping/rounds, mismatch/0, over/0.
-local fence, lease, result, job = unpack(KEYS)
+local fence, lease, result, job, alias, namesake = unpack(KEYS)
+local function over(status)
+  return status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped'
+end
+local function status_of(hash)
+  return redis.call('TYPE', hash).ok == 'hash' and redis.call('HGET', hash, 'status')
+end
 local owner, request = ARGV[1], ARGV[6]
 local bound = redis.call('HGET', fence, 'request')
 if bound and bound ~= request then
   return {'mismatch', 0}
+end
+if not bound and namesake ~= job then -- another job may be known by this id, or waits under it
+  local theirs = status_of(namesake)
+  if redis.call('EXISTS', alias) == 1 or (theirs and not over(theirs)) then
+    return {'mismatch', 0}
+  end
 end
 if redis.call('EXISTS', result) == 1 then
   local rounds = whole(redis.call('HGET', fence, 'rounds')) + 1
@@ -27,8 +39,7 @@ end
 if holder then
   return {'busy', 0}
 end
-local status = redis.call('TYPE', job).ok == 'hash' and redis.call('HGET', job, 'status')
-if status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
+if over(status_of(job)) then
   return {'over', 0} -- it ended between take and claim
 end
 local deaths = whole(redis.call('HGET', fence, 'deaths'))
