@@ -22,7 +22,7 @@ DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 
 
 class Client:
-    """Enqueues, watches and cancels jobs."""
+    """Enqueues, watches and cancels jobs; every method takes a job's id, or RQ's where that is another."""
 
     def __init__(
         self, redis_url: str, *, queue: str = "preflight", signing_key: str | None = None, outbox: Path | None = None
@@ -97,10 +97,12 @@ class Client:
         return [job_id for job_id in self._outbox.ids() if self._resubmit(job_id)]
 
     def _resubmit(self, job_id: str) -> bool:
+        from worker.client.job_state import read_job
+
         entry = self._outbox.find(job_id)
         if entry is None:
             return False
-        status = self.status(job_id).status
+        status = read_job(self._redis, job_id).status  # the outbox has jobs of one id only
         if status not in (*ACTIVE_STATUSES, "unknown"):
             self._outbox.delete(job_id)
             return False
@@ -116,7 +118,17 @@ class Client:
         """
         from worker.client.job_state import read_job
 
-        return read_job(self._redis, job_id).state()
+        return read_job(self._redis, job_id, self._queue).state()
+
+    def resolve(self, job_id: str) -> str:
+        """Return the id that a job's events have; RQ's leads to it once a worker has taken the job.
+
+        Raises:
+            redis.exceptions.NoPermissionError: this user may enqueue, but not read.
+        """
+        from worker.client.job_ids import resolve
+
+        return resolve(self._no_retry, job_id)
 
     def result(self, job_id: str) -> TrainResult | None:
         """Return the result of a finished job; None where there is none, or it cannot be read."""
@@ -149,26 +161,28 @@ class Client:
         def resubmit() -> bool:
             return self._resubmit(job_id)
 
-        return subscribe(self._no_retry, job_id, after=after, timeout=timeout, resubmit=resubmit)
+        return subscribe(self._no_retry, self._queue, job_id, after=after, timeout=timeout, resubmit=resubmit)
 
     def lifecycle_events(self, job_id: str) -> list[AnyEvent]:
         """Return the events of a job that are never trimmed, oldest first."""
         from worker.client.subscribe import read_lifecycle_events
 
-        return read_lifecycle_events(self._no_retry, job_id)
+        return read_lifecycle_events(self._no_retry, self.resolve(job_id))
 
     def is_active(self, job_id: str) -> bool:
         """Whether more events are expected: the job is queued, runs, or is retried after a failure."""
         from worker.client.job_state import read_job
 
-        return read_job(self._no_retry, job_id).is_active
+        return read_job(self._no_retry, job_id, self._queue).is_active
 
     def position(self, job_id: str) -> int | None:
         """Return the number of jobs before this one in the queue; None where it is not queued."""
         from redis.exceptions import ResponseError
 
+        from worker.client.job_state import read_job
+
         try:
-            found = self._no_retry.lpos(self._queue.key, job_id)
+            found = self._no_retry.lpos(self._queue.key, read_job(self._no_retry, job_id, self._queue).rq_id)
         except ResponseError:  # a key of another type, or no permission
             return None
         return found if isinstance(found, int) else None
@@ -176,10 +190,12 @@ class Client:
     def cancel(self, job_id: str) -> bool:
         """Cancel a job: a queued one at once, a running one within a step; returns False where it is not active."""
         from worker.client.cancel import cancel_job
+        from worker.client.job_state import read_job
 
-        if self.status(job_id).status not in ACTIVE_STATUSES:
+        record = read_job(self._redis, job_id, self._queue)
+        if record.status not in ACTIVE_STATUSES:
             return False
-        cancel_job(self._queue, job_id)
+        cancel_job(self._queue, record)
         return True
 
     def jobs(self, *, limit: int = DEFAULT_LIMIT, statuses: Collection[Status] = ()) -> list[JobState]:

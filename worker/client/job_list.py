@@ -1,11 +1,12 @@
 """List the jobs of a queue; the cost grows with the limit, not with the number of jobs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from heapq import nlargest
 from typing import Final
 
 from rq import Queue
 
+from worker.client.job_ids import find_job_ids
 from worker.client.job_state import JobRecord, read_jobs
 from worker.client.results import PAGE_SIZE
 from worker.client.rq_ids import read_pages, sources_of
@@ -15,7 +16,7 @@ MIN_PAGE_SIZE: Final = 50
 """Ids per source and read; a short list then needs no second read for jobs that it skips."""
 MAX_PAGES: Final = 5
 """Pages of a source that one list reads."""
-ORDER_FIELDS: Final = ("status", "updated_at")
+ORDER_FIELDS: Final = ("status", "updated_at", "rq_id")
 
 Order = tuple[bool, float]
 """Whether a job runs, and its last update."""
@@ -24,31 +25,35 @@ Order = tuple[bool, float]
 def list_jobs(queue: Queue, *, limit: int, statuses: Collection[Status]) -> list[JobState]:
     """Return jobs as `Client.jobs` does."""
     found: dict[str, Order] = {}
+    job_ids: dict[str, str] = {}
     size = max(limit, MIN_PAGE_SIZE)
     missing = dict.fromkeys(sources_of(queue, statuses), limit)
     for number in range(MAX_PAGES):
         pages = read_pages(queue.connection, [*missing], number, size)
-        ids = dict.fromkeys(job_id for page in pages for job_id in page.ids if job_id not in found)
-        found |= _read_order(queue, [*ids], statuses)
+        new = dict.fromkeys(rq_id for page in pages for rq_id in page.ids if job_ids.get(rq_id) not in found)
+        job_ids |= find_job_ids(queue.connection, new)
+        found |= _read_order(queue, {job_ids[rq_id]: rq_id for rq_id in new}, statuses)
         more = {
-            source: count - sum(job_id in found for job_id in page.ids)
+            source: count - sum(job_ids[rq_id] in found for rq_id in page.ids)
             for (source, count), page in zip(missing.items(), pages, strict=True) if page.entries == size
         }  # fmt: skip
         missing = {source: count for source, count in more.items() if count > 0}
         if not missing:
             break
-    newest = nlargest(limit, found, key=found.__getitem__)
+    rq_ids = {job_id: rq_id for rq_id, job_id in job_ids.items()}
+    newest = {job_id: rq_ids[job_id] for job_id in nlargest(limit, found, key=found.__getitem__)}
     return [record.state() for record in read_jobs(queue.connection, newest) if _matches(record, statuses)]
 
 
 def list_ids(queue: Queue, *, active: bool) -> list[str]:
     """Return up to a page of ids per source, the newest ones; `active`: queued and running jobs only."""
     pages = read_pages(queue.connection, sources_of(queue, ACTIVE_STATUSES if active else ()), 0, PAGE_SIZE)
-    return [*dict.fromkeys(job_id for page in pages for job_id in page.ids)]
+    rq_ids = dict.fromkeys(rq_id for page in pages for rq_id in page.ids)
+    return [*dict.fromkeys(find_job_ids(queue.connection, rq_ids).values())]
 
 
-def _read_order(queue: Queue, ids: Sequence[str], statuses: Collection[Status]) -> dict[str, Order]:
-    """Return the sort keys of the existing jobs of `statuses`."""
+def _read_order(queue: Queue, ids: Mapping[str, str], statuses: Collection[Status]) -> dict[str, Order]:
+    """Return the sort keys of the existing jobs of `statuses`; `ids` as for `read_jobs`."""
     records = read_jobs(queue.connection, ids, ORDER_FIELDS)
     return {
         record.job_id: (record.status == "running", record.updated_at)

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, get_args
 
 from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import NoPermissionError, ResponseError
+from rq import Queue
 
 from worker.broker import keys
 from worker.broker.replies import text
+from worker.client.job_ids import find_job_ids, find_waiting, resolve
 from worker.client.results import PAGE_SIZE
-from worker.wire import ACTIVE_STATUSES, JobState, Status, TrainResult, read_result
+from worker.wire import ACTIVE_STATUSES, JobState, Status, TrainResult, is_job_id, read_result
 
 STATUS_BY_RQ_STATUS: Final[Mapping[str, Status]] = {
     "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued", "ready_to_enqueue": "queued",
@@ -30,8 +32,18 @@ class JobRecord:
     """Fields of a job's state hash and of RQ's job hash; empty where there is none."""
 
     job_id: str
+    rq_id: str
+    """RQ's id of the job; often the same."""
     own: Mapping[str, str]
     rq: Mapping[str, str]
+
+    @property
+    def newest_rq_id(self) -> str:
+        """RQ's id by the job's events: several RQ ids may have carried the same job."""
+        if not self.own:
+            return self.rq_id
+        rq_id = self.own.get("rq_id", self.job_id)
+        return rq_id if is_job_id(rq_id) else self.job_id
 
     @property
     def rq_status(self) -> Status | None:
@@ -71,47 +83,90 @@ class JobRecord:
 
     def state(self) -> JobState:
         """Return the state; invalid fields of the state hash discard the whole hash."""
+        rq_id = None if self.rq_id == self.job_id else self.rq_id
         rq_status = None if self.rq_status is None else self.rq["status"]
-        header = {"job_id": self.job_id, "status": self.status, "rq_status": rq_status}
+        header = {"job_id": self.job_id, "rq_id": rq_id, "status": self.status, "rq_status": rq_status}
         try:
             return JobState.model_validate({"updated_at": self.enqueued_at, **self.own, **header})
         except ValidationError:
             return JobState.model_validate(header)
 
 
-def read_job(redis: Redis, job_id: str) -> JobRecord:
-    """Return the record of one job; raises as `read_jobs` does."""
-    return read_jobs(redis, [job_id])[0]
+def read_job(redis: Redis, given_id: str, queue: Queue | None = None, rq_id: str | None = None) -> JobRecord:
+    """Return the record of one job, by its id or RQ's.
 
+    Where a job has an id that is RQ's of another, the former is meant.
 
-def read_jobs(redis: Redis, ids: Sequence[str], own_fields: Sequence[str] = STATE_FIELDS) -> list[JobRecord]:
-    """Return a record for each id, in one round trip per `PAGE_SIZE` jobs.
+    Args:
+        redis: a connection.
+        given_id: the job's id, or RQ's.
+        queue: where a job that is not known by this id is searched among those that wait; None: it is not.
+        rq_id: RQ's id, where it is known.
 
     Raises:
         redis.exceptions.NoPermissionError: this user may not read jobs.
     """
-    found: list[JobRecord] = []
-    for first in range(0, len(ids), PAGE_SIZE):
-        page = ids[first : first + PAGE_SIZE]
-        pipe = redis.pipeline(transaction=False)
-        for job_id in page:
-            pipe.hmget(keys.state(job_id), own_fields)
-            pipe.hmget(keys.rq_job(job_id), RQ_FIELDS)
-        replies: list[object] = pipe.execute(raise_on_error=False)
-        for reply in replies:
-            if isinstance(reply, NoPermissionError):
-                raise reply
-        found += [
-            JobRecord(job_id, _fields(own_fields, own), _fields(RQ_FIELDS, rq))
-            for job_id, own, rq in zip(page, replies[::2], replies[1::2], strict=True)
-        ]
-    return found
+    rq_id = rq_id or given_id
+    (record,) = read_jobs(redis, {given_id: rq_id})
+    if record.own:
+        return record
+    job_id = find_job_ids(redis, [rq_id])[rq_id]
+    if job_id != rq_id:
+        return read_jobs(redis, {job_id: rq_id})[0]
+    waiting = None if record.rq or queue is None else find_waiting(redis, queue, given_id)
+    return record if waiting is None else read_jobs(redis, {given_id: waiting})[0]
+
+
+def read_jobs(redis: Redis, ids: Mapping[str, str], own_fields: Sequence[str] = STATE_FIELDS) -> list[JobRecord]:
+    """Return a record for each job id, in one round trip per `PAGE_SIZE` jobs, or two where RQ has other ids.
+
+    Args:
+        redis: a connection.
+        ids: job id -> RQ's id, which counts where the job's events do not name another.
+        own_fields: fields of the state hash; `rq_id` is among them.
+
+    Raises:
+        redis.exceptions.NoPermissionError: this user may not read jobs.
+    """
+    pairs = [*ids.items()]
+    pages = (pairs[first : first + PAGE_SIZE] for first in range(0, len(pairs), PAGE_SIZE))
+    return [record for page in pages for record in _read_page(redis, page, own_fields)]
+
+
+def _read_page(redis: Redis, page: Sequence[tuple[str, str]], own_fields: Sequence[str]) -> list[JobRecord]:
+    states = [(keys.state(job_id), own_fields) for job_id, _ in page]
+    found = _read_fields(redis, [*states, *((keys.rq_job(rq_id), RQ_FIELDS) for _, rq_id in page)])
+    records = [
+        JobRecord(job_id, rq_id, own, rq)
+        for (job_id, rq_id), own, rq in zip(page, found[: len(page)], found[len(page) :], strict=True)
+    ]
+    outdated = [record for record in records if record.newest_rq_id != record.rq_id]
+    if not outdated:
+        return records
+    newer = _read_fields(redis, [(keys.rq_job(record.newest_rq_id), RQ_FIELDS) for record in outdated])
+    renewed = {
+        record.job_id: replace(record, rq_id=record.newest_rq_id, rq=rq)
+        for record, rq in zip(outdated, newer, strict=True)
+    }  # fmt: skip
+    return [renewed.get(record.job_id, record) for record in records]
+
+
+def _read_fields(redis: Redis, reads: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, str]]:
+    """Return the fields of hashes, in one round trip; none of a key of another type."""
+    pipe = redis.pipeline(transaction=False)
+    for key, names in reads:
+        pipe.hmget(key, names)
+    replies: list[object] = pipe.execute(raise_on_error=False)
+    for reply in replies:
+        if isinstance(reply, NoPermissionError):
+            raise reply
+    return [_fields(names, values) for (_, names), values in zip(reads, replies, strict=True)]
 
 
 def read_job_result(redis: Redis, job_id: str) -> TrainResult | None:
     """Return the stored result; None where there is none, or it cannot be read."""
     try:
-        stored = redis.get(keys.result(job_id))
+        stored = redis.get(keys.result(resolve(redis, job_id)))
         return None if stored is None else read_result(stored)
     except (ResponseError, ValidationError):  # a key of another type, or of a newer version
         return None

@@ -7,10 +7,12 @@ from typing import Final
 from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import ConnectionError, TimeoutError
+from rq import Queue
 
 from worker.broker import keys
 from worker.broker.replies import text, texts
 from worker.broker.retry import PERMANENT_ERRORS, condition
+from worker.client.job_ids import resolve
 from worker.client.job_state import read_job
 from worker.client.results import IDLE_SECONDS, PAGE_SIZE, Silence
 from worker.wire import TERMINAL_EVENTS, AnyEvent, unflatten
@@ -20,17 +22,22 @@ POLL_INTERVAL: Final = 0.1
 
 
 def subscribe(
-    redis: Redis, job_id: str, *, after: str, timeout: float | None, resubmit: Callable[[], bool]
+    redis: Redis, queue: Queue, job_id: str, *, after: str, timeout: float | None, resubmit: Callable[[], bool]
 ) -> Iterator[AnyEvent | Silence]:
     """Yield events as `Client.follow` does; `resubmit` enqueues a job that Redis lost, and returns whether it did."""
-    last_event_at, ended = time.monotonic(), False
+    last_event_at, ended, over, rq_id = time.monotonic(), False, False, job_id
     newest: dict[int, AnyEvent] = {}
     while timeout is None or time.monotonic() - last_event_at < timeout:
         try:
             records = _read_records(redis, job_id, after)
+            if not records and not newest:  # RQ's id leads to the job once a worker has taken it
+                job_id = resolve(redis, job_id)
             # A job that was killed or has expired publishes no terminal event.
             idle = ended or time.monotonic() - last_event_at > IDLE_SECONDS
-            over = idle and not records and not resubmit() and not read_job(redis, job_id).is_active
+            if idle and not records and not resubmit():
+                record = read_job(redis, job_id, queue, rq_id)
+                over = not record.is_active and record.job_id == job_id
+                job_id, rq_id = record.job_id, record.rq_id
             if over:  # its last events may have come between the two reads
                 records = _read_records(redis, job_id, after)
         except PERMANENT_ERRORS:

@@ -40,8 +40,12 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     client = Client(settings.redis_url, queue=settings.queue, signing_key=key)
     redis = Redis.from_url(settings.redis_url, socket_timeout=REDIS_TIMEOUT)
 
+    def may_have_more(job_id: str) -> bool:
+        # Once a worker has taken a job that was watched by RQ's id, its events are in another stream.
+        return client.resolve(job_id) == job_id and client.is_active(job_id)
+
     async def is_active(job_id: str) -> bool:
-        return await run_in_threadpool(client.is_active, job_id)
+        return await run_in_threadpool(may_have_more, job_id)
 
     broadcaster = Broadcaster(AsyncRedis.from_url(settings.redis_url, socket_timeout=REDIS_TIMEOUT), is_active)
 

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from worker.broker.replies import text
 from worker.broker.retry import is_wrong_type
+from worker.client.job_ids import find_job_ids
 from worker.web.models import ApiModel
 from worker.wire import Count, Label, Seconds
 
@@ -57,12 +58,14 @@ def read_overview(redis: Redis, queue: str) -> Overview:
         pipe.hmget(name, FIELDS)
     found = zip(members, _execute(pipe), strict=False)
     # A killed worker stays in the set; its hash expires.
-    seen = tuple(
+    seen = [
         _worker(name, dict(zip(FIELDS, values, strict=True)))
         for name, values in found
         if isinstance(values, list) and any(values)
-    )
-    return Overview(queue=queue, depth=_count(depth), running=_count(running), workers=seen)
+    ]
+    job_ids = find_job_ids(redis, [worker.job_id for worker in seen if worker.job_id is not None])
+    workers = tuple(worker.model_copy(update={"job_id": job_ids.get(worker.job_id or "")}) for worker in seen)
+    return Overview(queue=queue, depth=_count(depth), running=_count(running), workers=workers)
 
 
 def _execute(pipe: Pipeline) -> list[object]:

@@ -49,6 +49,8 @@ class JobState(Wire):
     """The latest value of every field of a job."""
 
     job_id: JobId
+    rq_id: JobId | None = None
+    """RQ's id of the job, where it is another."""
     status: Status
     rq_status: Label | None = None
     """RQ's own word for it, such as `scheduled` or `deferred` for a queued job, `stopped` for a cancelled one."""

@@ -24,8 +24,10 @@ def watch_job(client: Client, job_id: str, *, plain: bool = False) -> NoReturn:
     from worker.wire import TERMINAL_EVENTS
 
     check_job_id(job_id)
-    if client.status(job_id).status == "unknown":
+    state = client.status(job_id)
+    if state.status == "unknown":
         raise InvalidConfig(f"job {job_id!r} is not known; `preflight jobs` lists known jobs", field="job_id")
+    job_id = state.job_id  # the given one may be RQ's
     try:
         last = show_events(client, job_id, plain=plain)
         if last is None or last.type not in TERMINAL_EVENTS:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 from fastapi import FastAPI, Header, Query
 from fastapi.responses import Response, StreamingResponse
+from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 
 from worker.client import Client
@@ -45,9 +46,9 @@ class EventRoutes:
         after: Annotated[str, Query(description="the same, for clients that cannot send the header")] = "0",
     ) -> Response:
         """Follow a job's events until it has ended, from the oldest that is kept."""
-        await run_in_threadpool(require_job, self._client, job_id)
+        state = await run_in_threadpool(require_job, self._client, job_id)
         try:
-            subscription = await self._broadcaster.subscribe(job_id)
+            subscription = await self._broadcaster.subscribe(state.job_id)
         except TooManySubscriptions as error:
             raise ApiError(429, error.reason, str(error)) from error
         except UnreadableStream as error:
@@ -59,9 +60,18 @@ class EventRoutes:
         """Yield the response body; the event `end` stops clients from reconnecting."""
         yield b": preflight\n\n"  # sends the headers at once
         try:
-            async for chunk in self._broadcaster.follow(subscription, after):
-                yield chunk or (b": redis is away\n\n" if self._broadcaster.is_redis_away else b": keep-alive\n\n")
-        except UnreadableStream as error:
+            followed = ""
+            while subscription.job_id != followed and not self._broadcaster.is_closing:
+                async for chunk in self._broadcaster.follow(subscription, after):
+                    yield chunk or (b": redis is away\n\n" if self._broadcaster.is_redis_away else b": keep-alive\n\n")
+                # A worker may have taken a job that was followed under RQ's id.
+                followed = subscription.job_id
+                job_id = await run_in_threadpool(self._client.resolve, followed)
+                if job_id != followed:
+                    subscription = await self._broadcaster.subscribe(job_id)
+        except RedisError:
+            return  # without `end`, so that the client reconnects
+        except (UnreadableStream, TooManySubscriptions) as error:
             problem = Problem(reason=error.reason, message=str(error))
             yield f"event: problem\ndata: {problem.model_dump_json()}\n\n".encode()
             return

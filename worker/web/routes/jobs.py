@@ -62,7 +62,7 @@ class JobRoutes:
     def job(self, job_id: str) -> JobDetail:
         """Return the state of a job, and its result once it is finished."""
         state = require_job(self._client, job_id)
-        result = self._client.result(job_id) if state.status == "finished" else None
+        result = self._client.result(state.job_id) if state.status == "finished" else None
         return JobDetail(**state.model_dump(exclude_none=True), result=result)
 
     async def cancel(self, job_id: str, request: Request) -> Cancelling:
@@ -76,14 +76,15 @@ class JobRoutes:
         if not self._client.cancel(job_id):
             message = f"job {job_id!r} is {state.status}; only a queued or running job can be cancelled"
             raise ApiError(409, "already_ended", message)
-        return Cancelling(job_id=job_id, status=self._client.status(job_id).status)
+        after = self._client.status(job_id)
+        return Cancelling(job_id=after.job_id, status=after.status)
 
     def _create_cache(self, statuses: frozenset[Status], limit: int) -> TtlCache[list[JobState]]:
         return TtlCache(lambda: self._client.jobs(limit=limit, statuses=statuses))
 
 
 def require_job(client: Client, job_id: str) -> JobState:
-    """Return the state of a job; raises `ApiError` for an unknown one."""
+    """Return the state of a job by its id or RQ's; raises `ApiError` for an unknown one."""
     state = client.status(job_id) if is_job_id(job_id) else None
     if state is None or state.status == "unknown":
         message = f"job {ascii(job_id)[:80]} is not known; GET /v1/jobs lists those that are"

@@ -122,7 +122,7 @@ def enqueue_numbered(client: Client, count: int) -> None:
         client.enqueue(digits_job(job_id=f"{number}"))
 
 
-def test_a_list_takes_three_round_trips(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_takes_four_round_trips(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     enqueue_numbered(client, 30)
     asked, execute = list[int](), Pipeline.execute
 
@@ -132,7 +132,7 @@ def test_a_list_takes_three_round_trips(client: Client, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Pipeline, "execute", counted)
     assert len(client.jobs()) == 30
-    assert asked == [13, 60, 60]
+    assert asked == [13, 30, 60, 60]
 
 
 def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
@@ -201,7 +201,7 @@ def test_a_list_of_many_jobs_reads_few(crowd: Crowd, statuses: Sequence[Status],
     assert sources_asked <= 20
     assert calls.get("hmget", 0) <= 2 * (sources_asked + 1) * most
     assert sent <= 2**14 + 1000 * most * (sources_asked + 1)
-    assert set(calls) <= {"zrange", "lrange", "hmget", "info", "config"}
+    assert set(calls) <= {"zrange", "lrange", "get", "hmget", "info", "config"}
 
 
 def test_several_statuses_are_merged_by_time(crowd: Crowd) -> None:

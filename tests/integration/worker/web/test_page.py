@@ -19,7 +19,8 @@ from selenium.webdriver.common.keys import Keys
 from services import StartWorker, digits_job, wait_for, wait_until
 from web import Service, service_of, serving
 
-from worker.broker.keys import events
+from worker.broker.keys import alias, events
+from worker.broker.keys import state as state_key
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.events.state import publish
@@ -344,3 +345,15 @@ def test_a_token_is_kept_in_the_tab(browser: Browser, settings: Settings, connec
         assert browser.ask("return Object.values(sessionStorage)") == [token]
         browser.ask("sessionStorage.clear()")
     assert browser.complaints(besides=("network",)) == []
+
+
+def test_an_address_with_rqs_id_leads_to_the_job(browser: Browser, service: Service, raw: Redis) -> None:
+    EventPublisher(raw, "mine").start()
+    raw.set(alias("theirs"), "mine")
+    raw.hset(state_key("mine"), "rq_id", "theirs")
+    raw.hset("rq:job:theirs", "status", "started")
+    browser.open(f"{service.url}/#/jobs/theirs")
+    browser.see("RQ id theirs")
+    assert browser.text("h1") == "mine"
+    assert browser.driver.current_url.endswith("#/jobs/mine")
+    assert browser.complaints() == []

@@ -1,7 +1,7 @@
 // One job: polls its state and follows its events.
 
 import { Problem, follow, request } from "../lib/api.js";
-import { backToJobs, errorMessage, isActive, loading } from "../lib/components.js";
+import { backToJobs, errorMessage, isActive, jobAddress, loading } from "../lib/components.js";
 import { fill, h } from "../lib/dom.js";
 import { JobTimeline } from "../lib/timeline.js";
 import { JobView } from "./job_view.js";
@@ -63,6 +63,7 @@ export async function showJob(place, id, { connection, signal }) {
 
   async function refresh() {
     const state = await request(path, { signal });
+    if (state.job_id !== id) return location.replace(jobAddress(state.job_id)); // the given id is RQ's
     const isFirst = !view;
     if (isFirst) {
       const hadFocus = place.contains(document.activeElement);

@@ -73,7 +73,7 @@ export class JobView {
     const timeline = this.#timeline;
     const { latest } = timeline;
     document.title = `${state.status} · ${this.#id} - preflight`;
-    const about = [state.status, state.rq_status, state.worker, latest.job_started, timeline.attempt];
+    const about = [state.status, state.rq_status, state.worker, state.rq_id, latest.job_started, timeline.attempt];
     this.#redraw(this.#about, about, () => this.#aboutParts());
     this.#isCancelling &&= isActive(state);
     this.#cancelButton.hidden = !isActive(state);
@@ -133,6 +133,7 @@ export class JobView {
       started?.recipe && `recipe ${started.recipe}`,
       attempt > 1 && `attempt ${attempt}`,
       worker && `worker ${worker}`,
+      state.rq_id && `RQ id ${state.rq_id}`,
     ];
     return [statusBadge(state.status), ...parts.filter(Boolean).map((text) => h("span", text))];
   }

@@ -1,0 +1,98 @@
+"""Job ids: the job's own, and RQ's where that is another; one leads to the other once a worker has taken the job."""
+
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+from typing import Final
+
+from redis import Redis
+from redis.client import Pipeline
+from redis.exceptions import NoPermissionError, ResponseError
+from rq import Queue
+
+from training.errors import InvalidConfig
+from worker.broker import keys
+from worker.broker.replies import text
+from worker.broker.retry import is_wrong_type
+from worker.queue.admission.admitted_job import resolve_job_id
+from worker.queue.payload import PoisonMessage, decode_payload
+from worker.wire import MAX_JOB_BYTES, is_job_id
+
+MAX_SEARCHED: Final = 1000
+"""Waiting jobs, the next to run, whose payloads are read to find one job."""
+MAX_SEARCHED_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of these payloads, as they are stored."""
+
+
+def find_job_ids(redis: Redis, rq_ids: Collection[str]) -> dict[str, str]:
+    """Return RQ's id -> the job's: the same where RQ has the job under it, or no worker has taken the job yet.
+
+    Raises:
+        redis.exceptions.NoPermissionError: this user may not read jobs.
+    """
+    pipe = redis.pipeline(transaction=False)
+    for rq_id in rq_ids:
+        pipe.get(keys.alias(rq_id))
+    return {rq_id: _job_id(rq_id, alias) for rq_id, alias in zip(rq_ids, _execute(pipe), strict=True)}
+
+
+def resolve(redis: Redis, given_id: str) -> str:
+    """Return the id of the job that has `given_id`, or that RQ has under it; the former goes first."""
+    pipe = redis.pipeline(transaction=False)
+    pipe.hmget(keys.state(given_id), "status")
+    pipe.get(keys.alias(given_id))
+    state, alias = _execute(pipe)
+    has_state = isinstance(state, list) and state != [None]
+    return given_id if has_state else _job_id(given_id, alias)
+
+
+def find_waiting(redis: Redis, queue: Queue, job_id: str) -> str | None:
+    """Return RQ's id of a job that waits in the queue, by the id in its payload; reads a bounded number of payloads."""
+    waiting = [
+        rq_id for key in (queue.intermediate_queue_key, queue.key) for entry in _entries(redis, key)
+        if is_job_id(rq_id := text(entry))
+    ]  # fmt: skip
+    sizes = redis.pipeline(transaction=False)
+    for rq_id in waiting:
+        sizes.hstrlen(keys.rq_job(rq_id), "data")
+    found = [size if isinstance(size, int) and size <= MAX_JOB_BYTES else 0 for size in _execute(sizes)]
+    read = [
+        rq_id for rq_id, size, total in zip(waiting, found, accumulate(found), strict=True)
+        if size and total <= MAX_SEARCHED_BYTES
+    ]  # fmt: skip
+    payloads = redis.pipeline(transaction=False)
+    for rq_id in read:
+        payloads.hget(keys.rq_job(rq_id), "data")
+    claims = zip(read, _execute(payloads), strict=True)
+    return next((rq_id for rq_id, data in claims if isinstance(data, bytes) and _claims(rq_id, data) == job_id), None)
+
+
+def _job_id(rq_id: str, alias: object) -> str:
+    """Return the id in an alias; RQ's where there is no valid one."""
+    return text(alias) if isinstance(alias, bytes) and is_job_id(text(alias)) else rq_id
+
+
+def _entries(redis: Redis, key: str) -> Sequence[object]:
+    """Return the first entries of a list; none where the key has another type, or this user may not read it."""
+    try:
+        return redis.lrange(key, 0, MAX_SEARCHED - 1)
+    except ResponseError as error:
+        if not (is_wrong_type(error) or isinstance(error, NoPermissionError)):
+            raise
+        return []
+
+
+def _claims(rq_id: str, data: bytes) -> str:
+    """Return the id of the job in a payload."""
+    try:
+        return resolve_job_id(decode_payload(rq_id, data, 2 * MAX_JOB_BYTES)[1], rq_id)
+    except (PoisonMessage, InvalidConfig):
+        return rq_id
+
+
+def _execute(pipe: Pipeline) -> list[object]:
+    """Return the replies; an error stands for a key of another type."""
+    replies: list[object] = pipe.execute(raise_on_error=False)
+    for reply in replies:
+        if isinstance(reply, NoPermissionError):
+            raise reply
+    return replies
