@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Final, Self
 
+from pydantic import JsonValue
 from redis import Redis
 
 from training.errors import ArtifactError
@@ -50,7 +51,7 @@ class Attempt:
         with ExitStack() as stack:
             paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
             spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
-            meta = {**rq_job.meta, REFUSED: [*refused]} if refused else dict(rq_job.meta)
+            meta: dict[str, JsonValue] = {**rq_job.meta, **({REFUSED: [*refused]} if refused else {})}
             self.events = RedisSink(fence, spool, kept=settings.events_kept, meta=meta)
             self.heartbeat = AttemptHeartbeat(fence, self.events, stop, recorder.start, timeout=rq_job.timeout)
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
