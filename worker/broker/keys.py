@@ -8,6 +8,9 @@ QUARANTINE: Final = "preflight:quarantine"
 TOTALS: Final = "preflight:totals"
 """Hash of counters over all jobs: name -> number; see `worker.events.counters`."""
 
+RQ_SUSPENDED: Final = "rq:suspended"
+"""Present, with any type, while `rq suspend` keeps the workers of all queues from taking jobs."""
+
 
 def maintenance(queue: str) -> str:
     """Name of the worker that cleaned the queue's registries last; see `worker.queue.maintenance.registry_cleaner`."""

@@ -187,6 +187,10 @@ class Client:
             return None
         return found if isinstance(found, int) else None
 
+    def suspended(self) -> bool:
+        """Return whether `rq suspend` keeps workers from taking jobs."""
+        return bool(self._redis.exists(keys.RQ_SUSPENDED))
+
     def cancel(self, job_id: str) -> bool:
         """Cancel a job: a queued one at once, a running one within a step; returns False where it is not active."""
         from worker.client.cancel import cancel_job

@@ -5,6 +5,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -18,6 +19,7 @@ from training.data.prepare import available
 from training.errors import PreflightError
 from training.system.requirements import explain_missing_bytecode
 from training.system.resources import detect
+from worker.broker.keys import RQ_SUSPENDED
 from worker.broker.retry import CLUSTERED, clustered
 from worker.config.settings import Settings
 from worker.exporters.base import exports, require_usable
@@ -50,6 +52,7 @@ def _run_checks(settings: Settings) -> Iterator[Check]:
     yield _bytecode()
     yield _torchvision()
     yield _redis(settings)
+    yield from _suspension(settings)
     signed = "only signed jobs are accepted" if settings.signing_key else "jobs need no signature"
     yield Check("signing", "ok", signed)
     yield from _resources()
@@ -103,6 +106,12 @@ def _redis(settings: Settings) -> Check:
     if clustered(info):
         return Check("redis", "fail", f"{settings.safe_redis_url} {CLUSTERED}")
     return Check("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
+
+
+def _suspension(settings: Settings) -> Iterator[Check]:
+    with suppress(RedisError, ValueError, OSError):  # the check of Redis says why
+        if Redis.from_url(settings.redis_url, socket_connect_timeout=2).exists(RQ_SUSPENDED):
+            yield Check("suspended", "warn", "workers are suspended and take no job; `rq resume` ends it")
 
 
 def _resources() -> Iterator[Check]:

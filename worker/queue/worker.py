@@ -21,6 +21,7 @@ from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
 from training.errors import TimedOut
+from worker.broker import keys
 from worker.broker.backoff import backoff
 from worker.broker.requeue import RqJobRef, read_lease, reclaim
 from worker.broker.retry import (
@@ -55,6 +56,8 @@ WORKER_TTL: Final = 45
 """Seconds after which RQ's tools take a silent worker for dead."""
 BLMOVE_TIMEOUT: Final = 1
 """Seconds for which a take waits at an empty queue, and a signal for its handling."""
+SUSPENSION_INTERVAL: Final = 0.5
+"""Seconds between two checks of a suspended worker, and for which a signal waits for its handling."""
 
 
 class PreflightWorker(Worker):
@@ -80,6 +83,8 @@ class PreflightWorker(Worker):
         self._horse: WorkHorse | None = None
         self._is_idle = False
         """Whether RQ's records say so."""
+        self._is_suspended = False
+        """As of the last check between two jobs."""
         self._reaper = Reaper(connection, queue, self._intake.quarantine_poison)
         self._cleaner = RegistryCleaner(connection, queue, name, ttl=settings.state_ttl)
         self._dependents = Dependents(connection, queue, settings)
@@ -179,7 +184,24 @@ class PreflightWorker(Worker):
             self._is_idle = True
         self._handle_commands()
         self._do_chores()
+        if self._check_suspension(burst):
+            time.sleep(SUSPENSION_INTERVAL)
+            return None
         return self._next_id(burst)
+
+    def _check_suspension(self, burst: bool) -> bool:
+        """Return whether `rq suspend` keeps this worker from taking jobs; log and record when that changes."""
+        suspended = bool(self.connection.exists(keys.RQ_SUSPENDED))
+        if suspended != self._is_suspended:
+            self.connection.hset(self.key, "state", "suspended" if suspended else "idle")
+            self._is_suspended = suspended
+            if not suspended:
+                self._log.info("worker_resumed", worker=self.name)
+            elif burst:
+                self._log.info("worker_suspended", worker=self.name, detail="exiting; jobs may be left in the queue")
+            else:
+                self._log.info("worker_suspended", worker=self.name, detail="`rq resume` lets it take jobs again")
+        return suspended
 
     def _do_chores(self) -> None:
         """Do what is due; a bug in a chore must not keep jobs waiting."""
@@ -295,7 +317,8 @@ class PreflightWorker(Worker):
         if not self.connection.exists(self.key):
             self._log.warning("redis_data_loss_detected", detail="registering again; jobs that waited there are lost")
             self._retry.repair(self._register)
-            self.connection.hset(self.key, "state", "idle" if self._running is None else "busy")
+            idle = "suspended" if self._is_suspended else "idle"
+            self.connection.hset(self.key, "state", idle if self._running is None else "busy")
             if self._running is not None:
                 self.connection.hset(self.key, "current_job", self._running.rq_job.id)
         self.heartbeat()

@@ -10,6 +10,7 @@ from redis import Redis
 from redis.client import Pipeline
 from redis.exceptions import RedisError
 
+from worker.broker import keys
 from worker.broker.replies import text
 from worker.broker.retry import is_wrong_type
 from worker.client.job_ids import find_job_ids
@@ -42,6 +43,8 @@ class Overview(ApiModel):
     depth: Count
     """Jobs in the queue."""
     running: Count
+    suspended: bool = False
+    """Whether `rq suspend` keeps workers from taking jobs."""
     workers: tuple[WorkerInfo, ...]
 
 
@@ -51,7 +54,8 @@ def read_overview(redis: Redis, queue: str) -> Overview:
     pipe.llen(f"rq:queue:{queue}")
     pipe.zcard(f"rq:wip:{queue}")
     pipe.smembers(f"rq:workers:{queue}")
-    depth, running, names = _execute(pipe)
+    pipe.exists(keys.RQ_SUSPENDED)
+    depth, running, names, suspended = _execute(pipe)
     members = sorted(text(name) for name in names if isinstance(name, bytes)) if isinstance(names, set | list) else []
     pipe = redis.pipeline(transaction=False)
     for name in members[:MAX_WORKERS]:
@@ -65,7 +69,9 @@ def read_overview(redis: Redis, queue: str) -> Overview:
     ]
     job_ids = find_job_ids(redis, [worker.job_id for worker in seen if worker.job_id is not None])
     workers = tuple(worker.model_copy(update={"job_id": job_ids.get(worker.job_id or "")}) for worker in seen)
-    return Overview(queue=queue, depth=_count(depth), running=_count(running), workers=workers)
+    return Overview(
+        queue=queue, depth=_count(depth), running=_count(running), suspended=suspended == 1, workers=workers
+    )  # fmt: skip
 
 
 def _execute(pipe: Pipeline) -> list[object]:

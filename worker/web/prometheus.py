@@ -55,6 +55,10 @@ class Snapshot(Collector):
         for state in sorted({"idle", "busy", *states}):
             workers.add_metric([queue, state], states.count(state))
         yield workers
+        suspended = int(self.overview.suspended)
+        yield GaugeMetricFamily(
+            "preflight_suspended", "1 while `rq suspend` keeps workers from taking jobs.", suspended
+        )
         speed = sum(state.samples_per_s or 0.0 for state in self.running)
         yield GaugeMetricFamily("preflight_samples_per_second", "Samples per second of all running jobs.", speed)
         yield GaugeMetricFamily("preflight_event_viewers", "Viewers of event streams of this process.", self.viewers)

@@ -55,12 +55,15 @@ def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
     from worker.cli.formatting.jobs import job_table
 
     wanted, most = parse_statuses(statuses), parse_limit(limit)
-    states = make_client(load_settings()).jobs(limit=most, statuses=wanted)
+    client = make_client(load_settings())
+    states = client.jobs(limit=most, statuses=wanted)
     if as_json:
         for state in reversed(states):
             click.echo(state.model_dump_json(exclude_none=True))
     else:
         click.echo(job_table(states[::-1]))
+    if client.suspended():
+        click.echo("workers are suspended and take no job; `rq resume` ends it", err=True)
     if limit is None and len(states) == most:
         click.echo(f"there may be more than these {most} jobs; --limit N lists more", err=True)
 

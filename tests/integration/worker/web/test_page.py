@@ -14,6 +14,7 @@ from browser import Browser, open_browser
 from faults.machines import RedisServer
 from pydantic import JsonValue
 from redis import Redis
+from rq.suspension import resume, suspend
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from services import StartWorker, digits_job, wait_for, wait_until
@@ -315,6 +316,17 @@ def test_a_redis_outage_is_reported(browser: Browser, settings: Settings, server
         browser.see("Loading jobs", "main")
         browser.picture("loading")
     assert browser.complaints(besides=("network",)) == []
+
+
+def test_a_suspension_is_shown(browser: Browser, service: Service, connection: Redis) -> None:
+    browser.open(service.url)
+    browser.see("No worker listens", ".glance")
+    suspend(connection)
+    browser.see("Workers are suspended and take no job; rq resume ends it.", ".glance .banner")
+    browser.picture("suspended")
+    resume(connection)
+    wait_until(lambda: "suspended" not in browser.text(".glance"))
+    assert browser.complaints() == []
 
 
 def test_a_token_is_kept_in_the_tab(browser: Browser, settings: Settings, connection: Redis, tmp_path: Path) -> None:

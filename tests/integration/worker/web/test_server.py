@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from faults.machines import RedisServer
 from redis import Redis
+from rq.suspension import suspend
 from services import ROOT, StartWorker, digits_job, wait_until
 from web import JOB, JSON, OBJECTS, TOKEN, Answer, Service, serving
 
@@ -351,6 +352,7 @@ def test_the_overview_shows_queue_and_workers(service: Service, redis: Redis) ->
     time.sleep(0.6)
     answer = service.ask("GET", "/v1/overview")
     assert (answer["queue"], answer["depth"], answer["running"]) == ("preflight", 1, 0)
+    assert answer["suspended"] is False
     (worker,) = workers(answer)
     assert (worker["name"], worker["state"], worker["job_id"]) == ("here", "busy", "j")
     assert isinstance(worker["silent_s"], float) and worker["silent_s"] > 0
@@ -361,7 +363,8 @@ def workers(answer: Answer) -> list[dict[str, object]]:
 
 
 def test_metrics_are_correct_and_valid_for_promtool(service: Service, redis: Redis) -> None:
-    """Outcomes, durations and kills of all jobs, each counted once."""
+    """Outcomes, durations and kills of all jobs, each counted once; whether workers are suspended."""
+    suspend(redis)
     say(redis, started("a"), failed("a", 2, reason="out_of_memory"))
     redis.hset(keys.TOTALS, mapping={"job_seconds:15": 2, "job_seconds": 11.5, "ended:finished:": 2, "junk": "x"})
     time.sleep(0.6)
@@ -371,6 +374,7 @@ def test_metrics_are_correct_and_valid_for_promtool(service: Service, redis: Red
     assert float(shown['preflight_jobs_ended_total{outcome="finished",reason=""}']) == 2
     assert float(shown['preflight_jobs_ended_total{outcome="failed",reason="diverged"}']) == 0
     assert float(shown["preflight_attempts_total"]) == 1
+    assert float(shown["preflight_suspended"]) == 1
     assert float(shown["preflight_oom_kills_total"]) == 1
     assert float(shown['preflight_job_duration_seconds_bucket{le="5"}']) == 0
     assert float(shown['preflight_job_duration_seconds_bucket{le="60"}']) == 2

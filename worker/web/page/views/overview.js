@@ -7,11 +7,17 @@ import { number } from "../lib/format.js";
 const MAX_SILENCE_S = 90; // an RQ worker sends a heartbeat about every minute
 
 /** Show queue and workers in `place`. */
-export function showOverview(place, { queue, depth, running, workers }) {
+export function showOverview(place, { queue, depth, running, suspended, workers }) {
   const counts = Object.entries({ Waiting: depth, Running: running, Workers: workers.length });
   const tiles = counts.map(([name, count]) => h("div.count", h("strong", number(count, 0)), h("span", name)));
   const start = ["No worker listens to the queue ", h("code", queue), ". Start one: ", h("code", "preflight worker")];
-  fill(place, h("div.counts", tiles), workers.length ? h("ul.workers", workers.map(workerItem)) : h("p.note", start));
+  const list = workers.length ? h("ul.workers", workers.map(workerItem)) : h("p.note", start);
+  fill(place, suspended && suspensionBanner(), h("div.counts", tiles), list);
+}
+
+function suspensionBanner() {
+  const said = h("strong", "Workers are suspended");
+  return h("p.banner", { role: "status" }, said, " and take no job; ", h("code", "rq resume"), " ends it.");
 }
 
 function workerItem({ name, state, job_id, hostname, silent_s }) {
