@@ -21,7 +21,7 @@ def states(raw: Redis) -> list[str]:
 
 def test_a_suspended_worker_takes_no_job(client: Client, raw: Redis, start_worker: StartWorker) -> None:
     """The running job goes on; the next one waits until workers are resumed."""
-    client.enqueue(digits_job(job_id="running", epochs=200))
+    client.enqueue(digits_job(job_id="running", epochs=3))
     worker = start_worker()
     wait_for(client, "running", "running")
     suspend(raw)
