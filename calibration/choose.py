@@ -122,7 +122,10 @@ def _search(
 
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
     task = task_of(spec, own, context, options)
-    with ledger, ProcessPool(spec, context.store.path, context.directory, context.environment, tick) as pool:
+    processes = ProcessPool(
+        spec, context.store.path, context.directory, context.environment, tick, context.resources.shares
+    )
+    with ledger, processes as pool:
         try:
             finding = search(task, pool, ledger, tell)
         except (NothingMeasured, OSError) as error:

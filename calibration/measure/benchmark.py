@@ -37,14 +37,14 @@ RESET_PEAK: Final = "5"
 class Benchmarker:
     """Measurements in one process, on the candidates that are ready there."""
 
-    def __init__(self, spec: TrainSpec, store: PreparedDataset) -> None:
+    def __init__(self, spec: TrainSpec, store: PreparedDataset, shares: int = 1) -> None:
         """Build one model, for what torch imports only then, and forget it."""
         TrainStep(spec, FIRST, store.info.shape, store.info.classes)
         self._spec = spec
         self._store = store
         self._candidates: dict[tuple[Plan, int], Candidate] = {}
         """By plan and effective batch."""
-        self._machine = SystemCounters()
+        self._machine = SystemCounters(shares=shares)
 
     def measure(self, plan: Plan, steps: int, settle: int, warm_up: int, samples: int | None = None) -> Measured:
         """Time `steps` steps after `settle` that do not count; a plan that is new here takes `warm_up` first.

@@ -28,7 +28,7 @@ def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> No
     from training.loop.train_step import prepare_process
 
     prepare_process(request.plan)
-    bench = Benchmarker(request.spec, open_dataset(request.store))
+    bench = Benchmarker(request.spec, open_dataset(request.store), request.shares)
     # Durable: where the disk is full, an end with that reason instead of a silence that the parent waits for.
     journal.write("start", {"import_seconds": time.perf_counter() - began}, durable=True)
     for line in sys.stdin.buffer:

@@ -53,15 +53,20 @@ class ProcessPool:
     """Measures in processes of this machine. Use as a context: leaving it ends them."""
 
     def __init__(
-        self, spec: TrainSpec, store: Path, directory: Path, environment: Mapping[str, str], tick: Callable[[], None]
-    ) -> None:
-        """Keep the processes' files in `directory`; call `tick` while waiting, which may raise to end it all."""
+        self, spec: TrainSpec, store: Path, directory: Path, environment: Mapping[str, str], tick: Callable[[], None],
+        shares: int = 1,
+    ) -> None:  # fmt: skip
+        """Keep the processes' files in `directory`; call `tick` while waiting, which may raise to end it all.
+
+        They run in one of `shares` of the container.
+        """
         self.import_seconds = 0.0
         self._spec = spec
         self._store = store
         self._directory = directory
         self._environment = environment
         self._tick = tick
+        self._shares = shares
         self._numbers = itertools.count(1)
         self._children: dict[ProcessConfig, tuple[Child, ExitStack]] = {}
         self._began = time.monotonic()
@@ -132,13 +137,16 @@ class ProcessPool:
         """Return the process of a setting, started and ready."""
         if setting not in self._children:
             began = time.monotonic()
-            body = BENCH.dump_json(Bench(spec=self._spec, plan=plan, store=self._store))
+            body = BENCH.dump_json(Bench(spec=self._spec, plan=plan, store=self._store, shares=self._shares))
             name = f"calibration-{next(self._numbers)}"
             with ExitStack() as stack:
                 environment = environment_for(plan, self._environment)
                 child = stack.enter_context(
-                    Child(MODULE, body, self._directory, environment, task="calibration", name=name, listens=True)
-                )
+                    Child(
+                        MODULE, body, self._directory, environment, task="calibration", name=name, listens=True,
+                        shares=self._shares,
+                    )
+                )  # fmt: skip
                 self._children[setting] = child, stack.pop_all()
             self._hear(child, lambda: time.monotonic() - began >= START_LIMIT)
             self.import_seconds += time.monotonic() - began

@@ -23,6 +23,8 @@ class Bench:
     """Its setting (see training/process/launch.py) is that of every plan that is measured there."""
     store: Path
     """The prepared data set."""
+    shares: int = 1
+    """Workers among which the container is divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -67,6 +67,8 @@ class TrainingRequest:
     """Whether to time each phase of a step."""
     trace: bool = False
     """Whether to leave a trace of a few steps beside the model."""
+    shares: int = 1
+    """Workers among which the container is divided."""
 
 
 REQUEST = TypeAdapter(TrainingRequest)
@@ -100,7 +102,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         state = checkpointer.resume(request.resume)
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
-            fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction)
+            fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction, request.shares)
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,

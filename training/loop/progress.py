@@ -16,13 +16,15 @@ from training.system.system_counters import SystemCounters
 class ProgressObserver:
     """Records `progress` and has prediction monitor and plan tuner see each window."""
 
-    def __init__(self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None) -> None:
+    def __init__(
+        self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None, shares: int
+    ) -> None:
         self._step = step
         self._state = state
         self._report = report
-        counters = SystemCounters()
+        counters = SystemCounters(shares=shares)
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
-        self._memory = MemoryUse()
+        self._memory = MemoryUse(shares=shares)
         self._used: int | None = None
         self._tuner = PlanTuner(step, report, prediction, counters)
 

@@ -46,7 +46,7 @@ class FitResult:
 
 def fit(
     step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
-    checkpointer: Checkpointer, prediction: Prediction | None = None,
+    checkpointer: Checkpointer, prediction: Prediction | None = None, shares: int = 1,
 ) -> FitResult:  # fmt: skip
     """Train `step` on `store` from the position of `state`, and score the best weights once on the test set.
 
@@ -57,7 +57,7 @@ def fit(
     spec, info = step.spec, store.info
     batches = Batches(store, spec, step.plan)
     started = time.perf_counter()
-    observer = ProgressObserver(step, state, report, prediction)
+    observer = ProgressObserver(step, state, report, prediction, shares)
     while not state.is_finished(spec):
         observer.begin_epoch()
         _train_epoch(step, batches, should_stop, checkpointer, Window(step, state, started), observer)

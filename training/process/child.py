@@ -41,6 +41,7 @@ class Child:
     def __init__(
         self, module: str, body: bytes, directory: Path, environment: Mapping[str, str],
         cgroup: ChildCgroup | None = None, *, task: str | None = None, name: str | None = None, listens: bool = False,
+        shares: int = 1,
     ) -> None:  # fmt: skip
         """Start `python -m module`.
 
@@ -53,6 +54,7 @@ class Child:
             task: for messages, by default the module.
             name: prefix of its files, by default made from the module.
             listens: whether it reads standard input, see `send`.
+            shares: workers among which the memory of the container is divided.
 
         Raises:
             OSError: the directory cannot be written.
@@ -63,7 +65,7 @@ class Child:
         self._name = name or file_name(module)
         self._exit_status: ExitStatus | None = None
         with ExitStack() as stack:
-            self._cgroup = stack.enter_context(ChildCgroup()) if cgroup is None else cgroup
+            self._cgroup = stack.enter_context(ChildCgroup(shares=shares)) if cgroup is None else cgroup
             self._kills_before = self._cgroup.oom_kills()
             self._notified, notify_fd = os.pipe()
             stack.callback(os.close, self._notified)

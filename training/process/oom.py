@@ -47,11 +47,12 @@ class ChildCgroup:
     Where none can be made, `procs` is None, and kills are counted in the cgroup of this process.
     """
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        """Read the cgroup files beneath `root`."""
+    def __init__(self, root: Path = Path("/"), *, shares: int = 1) -> None:
+        """Read the cgroup files beneath `root`; the limit is divided among `shares` workers."""
         self._files = Files(root)
         self._cgroup = _memory_cgroup(self._files)
         self._limit = _limit(self._files, self._cgroup)
+        self._shares = shares
         self._directory: Path | None = None
 
     def __enter__(self) -> Self:
@@ -74,14 +75,21 @@ class ChildCgroup:
             directory.mkdir()
             # In v2 a cgroup with processes cannot limit its children: there the file does not exist.
             with limit.open("r+") as file:
-                if self._limit is not None:
-                    less = self._limit - reserve(self._limit)
+                share = self._share()
+                if share is not None:
+                    less = share - reserve(share)
                     file.write(str(less))
                     self._limit = less
         except OSError:
             _remove(directory)
             return
         self._directory = directory
+
+    def _share(self) -> int | None:
+        """Return the bytes that this worker and its child may have; None: the machine's."""
+        if self._shares == 1:
+            return self._limit
+        return (self._limit or mem_total(self._files)) // self._shares
 
     @property
     def procs(self) -> Path | None:

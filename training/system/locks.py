@@ -120,6 +120,18 @@ def remove_unlocked(path: Path) -> bool:
     return True
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of the file at `path`; False on a file system without locks."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return not _locked(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
 @contextmanager
 def exclusive(path: Path, alive: Callable[[], None]) -> Iterator[None]:
     """Hold the lock at `path` alone; the file goes with it. `alive` is called while another process holds it.

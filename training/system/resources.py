@@ -39,6 +39,8 @@ class Resources:
     """The file that holds the budget, else "MemTotal"."""
     warnings: tuple[str, ...]
     """One sentence for each thing that was not as expected; empty on a healthy system."""
+    shares: int = 1
+    """Workers among which the container is divided; quota, memory and what is in use are those of one share."""
 
     @property
     def headroom_bytes(self) -> int:
@@ -47,12 +49,13 @@ class Resources:
 
 
 def detect(
-    root: Path = Path("/"), *, affinity: frozenset[int] | None = None, mem_total: int | None = None
+    root: Path = Path("/"), *, affinity: frozenset[int] | None = None, mem_total: int | None = None, shares: int = 1
 ) -> Resources:
     """Read the limits of the calling process. No content of the files raises.
 
     `root` is the directory beneath which every file is read, `affinity` stands in for sched_getaffinity(2)
-    and `mem_total` (bytes) for MemTotal of /proc/meminfo.
+    and `mem_total` (bytes) for MemTotal of /proc/meminfo. Quota and memory are divided by `shares`; the processors
+    of a share are those that the process may use.
     """
     files = Files(root)
     allowed = frozenset(os.sched_getaffinity(0)) if affinity is None else affinity
@@ -60,7 +63,8 @@ def detect(
     mounts = cgroup_mounts(files)
     memory = own_cgroup(files, mounts, "memory")
 
-    quota = min(quotas(files, own_cgroup(files, mounts, "cpu")), key=lambda quota: quota.processors, default=None)
+    limits = quotas(files, own_cgroup(files, mounts, "cpu"), shares)
+    quota = min(limits, key=lambda quota: quota.processors, default=None)
     cores, cores_source = len(allowed), "affinity"
     if quota is not None and quota.processors < cores:
         cores, cores_source = math.floor(quota.processors), shown(quota.path)
@@ -73,33 +77,59 @@ def detect(
     return Resources(
         cores=max(1, cores),
         quota=None if quota is None else float(quota.processors),
-        memory_bytes=budget,
+        memory_bytes=budget // shares,
         affinity=allowed,
-        working_set_bytes=_working_set(files, memory),
+        working_set_bytes=_used_share(root, budget, _working_set(files, memory), shares),
         cores_source=cores_source,
         memory_source=memory_source,
         warnings=tuple(dict.fromkeys(files.warnings)),
+        shares=shares,
     )
+
+
+def _used_share(root: Path, budget: int, used: int | None, shares: int) -> int | None:
+    """Return what is in use of a share: what this process and its descendants take, or what others leave no room for.
+
+    `budget` and `used` are those of the whole container.
+    """
+    if shares == 1:
+        return used
+    missing = budget // shares - (budget - (used or 0))
+    return max(process_tree_bytes(os.getpid(), root), missing)
+
+
+def process_tree_bytes(process: int, root: Path = Path("/")) -> int:
+    """Return the memory of a process and its descendants, without mapped files; pages that they share count twice."""
+    files = Files(root)  # of its own: processes that end meanwhile are no warning
+    directory = root / "proc" / str(process)
+    own = sum(map(int, _RSS.findall(files.text(directory / "status") or ""))) << 10
+    children = files.text(directory / "task" / str(process) / "children") or ""
+    return own + sum(process_tree_bytes(int(child), root) for child in children.split() if child.isdecimal())
 
 
 class MemoryUse:
     """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
 
-    def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None) -> None:
+    def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None, shares: int = 1) -> None:
         """Find the limit, which is not looked up again; the arguments are those of `detect`."""
         files = Files(root)
         self._root = root
-        self.limit = detect(root, mem_total=mem_total).memory_bytes
+        self._shares = shares
+        self.limit = detect(root, mem_total=mem_total, shares=shares).memory_bytes
         """In bytes."""
         self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
 
     def bytes(self) -> int | None:
-        """Return the working set; None: not readable."""
+        """Return the working set, of a share that of the parent of this process; None: not readable."""
+        if self._shares > 1:
+            return process_tree_bytes(os.getppid(), self._root)
         return _working_set(Files(self._root), self._cgroup)
 
 
 _DEFAULT_PERIOD_US = 100_000
 """cpu.max without a period (cgroup-v2.rst)."""
+_RSS = re.compile(r"^Rss(?:Anon|Shmem):\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)
+"""Resident memory in /proc/<pid>/status that is not page cache (proc.rst, 1.1)."""
 _CPU_MAX = re.compile(r"\s*(max|[0-9]{1,20})(?:\s+([0-9]{1,20}))?\s*", re.ASCII)
 
 
@@ -110,15 +140,15 @@ class Quota(NamedTuple):
     path: Path
 
 
-def quotas(files: Files, cgroup: Cgroup) -> Iterator[Quota]:
-    """Yield the quota of each level that has one, for a `cgroup` of the cpu controller."""
+def quotas(files: Files, cgroup: Cgroup, shares: int = 1) -> Iterator[Quota]:
+    """Yield one of `shares` of the quota of each level that has one, for a `cgroup` of the cpu controller."""
     for level in cgroup.levels:
         path = level / ("cpu.cfs_quota_us" if cgroup.version == 1 else "cpu.max")
         quota, period = _cfs_quota(files, path) if cgroup.version == 1 else _cpu_max(files, path)
         if quota is None or period is None:
             continue
         if quota > 0 and period > 0:
-            yield Quota(Fraction(quota, period), path)
+            yield Quota(Fraction(quota, period) / shares, path)
         else:
             files.warn(path, f"is ignored, {quota} us in {period} us is no quota")
 

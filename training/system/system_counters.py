@@ -31,9 +31,10 @@ _STEAL: Final = 7
 class SystemCounters:
     """Samples the kernel's counters; a sample reads a dozen small files."""
 
-    def __init__(self, root: Path = Path("/"), *, affinity: frozenset[int] | None = None) -> None:
-        """Take the files from beneath `root`; `affinity` stands in for sched_getaffinity(2)."""
+    def __init__(self, root: Path = Path("/"), *, affinity: frozenset[int] | None = None, shares: int = 1) -> None:
+        """Take the files from beneath `root`; the arguments are those of `resources.detect`."""
         self._root = root
+        self._shares = shares
         allowed = os.sched_getaffinity(0) if affinity is None else affinity
         self._processors = frozenset(str(number) for number in allowed)
         files = Files(root)
@@ -109,7 +110,7 @@ class SystemCounters:
         return sum(table.get("throttled_time", 0) / 1e9 + table.get("throttled_usec", 0) / 1e6 for table in tables)
 
     def _least_quota(self, files: Files) -> float | None:
-        found = [float(quota.processors) for quota in quotas(files, self._cpu)]
+        found = [float(quota.processors) for quota in quotas(files, self._cpu, self._shares)]
         return min(found, default=None)
 
 

@@ -53,7 +53,9 @@ class Attempt:
             spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
             meta: dict[str, JsonValue] = {**rq_job.meta, **({REFUSED: [*refused]} if refused else {})}
             self.events = RedisSink(fence, spool, kept=settings.events_kept, meta=meta)
-            self.heartbeat = AttemptHeartbeat(fence, self.events, stop, recorder.start, timeout=rq_job.timeout)
+            self.heartbeat = AttemptHeartbeat(
+                fence, self.events, stop, recorder.start, timeout=rq_job.timeout, shares=settings.processes
+            )
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
             self._context = JobContext(
                 settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,

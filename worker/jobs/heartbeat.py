@@ -23,17 +23,19 @@ class AttemptHeartbeat(JobControl):
     """Job control of an attempt that has a lease."""
 
     def __init__(
-        self, fence: Fence, events: RedisSink, stop: StopSignal, restore: Callable[[], None], *, timeout: float | None
-    ) -> None:
+        self, fence: Fence, events: RedisSink, stop: StopSignal, restore: Callable[[], None], *, timeout: float | None,
+        shares: int = 1,
+    ) -> None:  # fmt: skip
         """Renew the lease of `fence` and publish `events`.
 
         `restore` writes RQ's records of the job, and is called where Redis has lost them. `timeout` are the seconds
-        that the job may run; None, 0 or less: no limit.
+        that the job may run; None, 0 or less: no limit. The container is divided among `shares` workers.
         """
         self._fence = fence
         self._events = events
         self._stop = stop
         self._restore = restore
+        self._shares = shares
         self._timeout = timeout if timeout is not None and timeout > 0 else None
         self._began = time.monotonic()
         self._next = 0.0
@@ -98,13 +100,13 @@ class AttemptHeartbeat(JobControl):
             time.sleep(0.05)
 
     def _renew_lease(self) -> None:
-        renewal = self._fence.renew_lease(progressed=self._progressed, low_memory=memory_is_low())
+        renewal = self._fence.renew_lease(progressed=self._progressed, low_memory=memory_is_low(self._shares))
         self._cancelled = renewal.cancelled
         if renewal.records_lost:
             self._restore()
 
 
-def memory_is_low() -> bool:
-    """Whether this container has less than `LOW_MEMORY_SHARE` of its memory left."""
-    found = detect()
+def memory_is_low(shares: int = 1) -> bool:
+    """Whether this container, or this share of it, has less than `LOW_MEMORY_SHARE` of its memory left."""
+    found = detect(shares=shares)
     return found.headroom_bytes < LOW_MEMORY_SHARE * found.memory_bytes

@@ -94,6 +94,7 @@ def dataset_local(name: str, settings: Settings) -> DatasetInfo:
 @contextmanager
 def _context(job: TrainJob, settings: Settings) -> Iterator[JobContext]:
     require_training_packages()
+    settings = settings.model_copy(update={"processes": 1})  # it has no share, only the container
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     attempt = next_attempt(settings, job_id)
     paths = open_paths(settings, job_id, attempt)

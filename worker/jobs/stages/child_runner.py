@@ -41,7 +41,8 @@ def run_job_child(
         if on_record is not None:
             on_record(record)
 
-    with Child(module, body, context.paths.attempt, environment, task=task) as child:
+    shares = context.settings.processes
+    with Child(module, body, context.paths.attempt, environment, task=task, shares=shares) as child:
         try:
             return read_to_end(child, check, handle)
         except (Interrupted, Cancelled, KeyboardInterrupt):

@@ -54,9 +54,10 @@ def container_facts(found: Resources) -> dict[str, JsonValue]:
 
 def resources_payload(found: Resources) -> dict[str, JsonValue]:
     """Return the fields of `resource_limits`, an event and a log record of a starting worker."""
+    share = f"; one of {found.shares} equal shares" if found.shares > 1 else ""
     return {
         "cpu_cores": found.cores,
         "quota": found.quota,
         "memory_mb": found.memory_bytes >> 20,
-        "source": f"cpu: {found.cores_source}; memory: {found.memory_source}",
+        "source": f"cpu: {found.cores_source}; memory: {found.memory_source}{share}",
     }

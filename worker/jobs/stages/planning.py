@@ -33,7 +33,7 @@ PREDICTION = TypeAdapter(Prediction)
 
 def detect_resources(context: JobContext) -> Resources:
     """Detect the limits of the container and emit them."""
-    found = detect()
+    found = detect(shares=context.settings.processes)
     context.emit("resource_limits", resources_payload(found))
     for warning in found.warnings:
         context.warn(warning)

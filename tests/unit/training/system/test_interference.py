@@ -110,6 +110,15 @@ def test_a_quota_that_others_use_up_is_noise(kernel: Kernel) -> None:
     assert theirs.describe() == "a CPU quota that others used up held us back for 0.50 s a second"
 
 
+def test_a_share_of_a_quota_that_is_used_up_is_no_noise(kernel: Kernel) -> None:
+    """Half of two processors, all of which this process used; the whole of them would be spare."""
+    kernel.quota("200000")
+    kernel.count()
+    shared = SystemCounters(kernel.root, affinity=frozenset({0, 1}), shares=2)
+    assert not over_a_second(kernel, shared, busy=500, own=1000, throttled=500).noisy
+    assert over_a_second(kernel, None, busy=500, own=1000, throttled=500).noisy
+
+
 @pytest.mark.parametrize("before", ["max", "200000"])
 def test_a_quota_that_is_lowered_is_noise(kernel: Kernel, before: str) -> None:
     """The container is no longer the one that was measured."""

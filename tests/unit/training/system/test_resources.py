@@ -16,7 +16,7 @@ from groups import remove_cgroup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from training.system.resources import Resources, detect
+from training.system.resources import Resources, detect, process_tree_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -463,7 +463,38 @@ def test_no_content_of_a_file_raises(contents: dict[str, bytes], mounted: str) -
     "".join((found.cores_source, found.memory_source, *found.warnings)).encode()
 
 
+def test_quota_and_memory_are_divided_into_shares(tree: Tree) -> None:
+    """The processors of a share are those that the process may use."""
+    tree.v2().own("0::/app").write(f"{CGROUP}/app/cpu.max", "500000 100000\n")
+    tree.write(f"{CGROUP}/app/memory.max", f"{4 * GIB}\n")
+    found = detect(tree.root, affinity=frozenset(range(4)), mem_total=64 * GIB, shares=2)
+    assert (found.cores, found.quota, found.memory_bytes, found.shares) == (2, 2.5, 2 * GIB, 2)
+    assert detect(tree.root, affinity=frozenset({0, 1}), mem_total=64 * GIB, shares=2).cores_source == "affinity"
+
+
+@pytest.mark.parametrize(
+    ("others", "headroom"), [(0, GIB - 30 * MIB), (512 * MIB, GIB - 30 * MIB), (GIB + 100 * MIB, GIB - 130 * MIB)]
+)
+def test_the_headroom_of_a_share(tree: Tree, others: int, headroom: int) -> None:
+    """What its processes left of it, or less where others took more than theirs."""
+    tree.v2().own("0::/app").write(f"{CGROUP}/app/memory.max", f"{2 * GIB}\n")
+    tree.write(f"{CGROUP}/app/memory.current", f"{others + 30 * MIB}\n")
+    tree.write(f"{CGROUP}/app/memory.stat", "inactive_file 0\nactive_file 0\n")
+    own = os.getpid()
+    tree.write(f"/proc/{own}/task/{own}/children", "70 71 ")
+    for process, used in ((own, 10), (70, 20)):  # 71 has just ended
+        status = f"VmRSS:\t9999999 kB\nRssAnon:\t{(used - 1) << 10} kB\nRssFile:\t999999 kB\nRssShmem:\t{1 << 10} kB\n"
+        tree.write(f"/proc/{process}/status", status)
+    assert detect(tree.root, affinity=EIGHT, mem_total=64 * GIB, shares=2).headroom_bytes == headroom
+
+
 # The real machine.
+
+
+def test_the_memory_of_this_process_is_counted() -> None:
+    before = process_tree_bytes(os.getpid())
+    block = bytearray(b"x" * (64 * MIB))
+    assert process_tree_bytes(os.getpid()) >= before + len(block) // 2
 
 
 def test_detection_on_this_machine() -> None:
