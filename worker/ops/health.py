@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from training.errors import PreflightError
+from training.system.locks import is_locked
 from worker.config.settings import DEFAULT_PORT, Settings
 from worker.queue.worker_lock import DIRECTORY
 
@@ -23,17 +24,21 @@ class Unhealthy(PreflightError):
 
 
 def check_health(settings: Settings) -> str:
-    """Return which worker of this host, or else which web service, is alive; raises `Unhealthy`."""
+    """Return which workers of this host, or else which web service, are alive; raises `Unhealthy`.
+
+    Each worker whose process exists must have a heartbeat: one that was killed is replaced, one that hangs is not.
+    """
     heartbeats = _heartbeats(settings.state_dir / DIRECTORY)
     if heartbeats:
-        name, at = max(heartbeats.items(), key=lambda heartbeat: heartbeat[1])
+        name, at = heartbeats[0]
         silent = max(0.0, time.time() - at)
         if silent > HEARTBEAT_TIMEOUT:
             raise Unhealthy(
                 f"the last heartbeat of worker {name} was {silent:.0f} s ago, but must be at most "
                 f"{HEARTBEAT_TIMEOUT:.0f} s ago; restart it"
             )
-        return f"worker {name} is alive (heartbeat {silent:.1f} s ago)"
+        alive = f"worker {name} is" if len(heartbeats) == 1 else f"{len(heartbeats)} workers are"
+        return f"{alive} alive (heartbeat {silent:.1f} s ago)"
     port = settings.port or DEFAULT_PORT
     status = _http_status(port)
     if status is None:
@@ -46,13 +51,19 @@ def check_health(settings: Settings) -> str:
     return f"the web service on port {port} answers"
 
 
-def _heartbeats(directory: Path) -> dict[str, float]:
-    """Return the name and last heartbeat of each worker of this host; other hosts may share the volume."""
+def _heartbeats(directory: Path) -> list[tuple[str, float]]:
+    """Return the names and last heartbeats of the live workers of this host, the oldest first.
+
+    Where none is known to live, those of the newest one. Other hosts may share the volume.
+    """
     found: dict[str, float] = {}
+    live: set[str] = set()
     for path in directory.glob(f"{socket.gethostname()}.*"):
         with suppress(OSError):  # the worker has just ended
             found[path.name] = path.stat().st_mtime
-    return found
+            live |= {path.name} if is_locked(path) else set()
+    ordered = sorted(found.items(), key=lambda heartbeat: heartbeat[1])
+    return [heartbeat for heartbeat in ordered if heartbeat[0] in live] or ordered[-1:]
 
 
 def _http_status(port: int) -> int | None:

@@ -45,24 +45,39 @@ def web(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_a_worker_with_heartbeats_is_healthy(tmp_path: Path, free_port: int) -> None:
     """However old its lock is."""
     with WorkerLock(tmp_path, f"{HOST}.1.abc") as presence:
-        long_ago = time.time() - 2 * HEARTBEAT_TIMEOUT
-        os.utime(tmp_path / DIRECTORY / f"{HOST}.1.abc", (long_ago, long_ago))
+        silence(tmp_path / DIRECTORY / f"{HOST}.1.abc")
         presence.touch()
         assert f"worker {HOST}.1.abc is alive" in check_health(load(state_dir=tmp_path, port=free_port))
 
 
 @pytest.mark.parametrize("web", [200], indirect=True)
 def test_a_worker_without_heartbeats_is_unhealthy(tmp_path: Path, web: int) -> None:
-    """A web service beside it does not help; a dead predecessor does no harm."""
-    with WorkerLock(tmp_path, f"{HOST}.1.abc"):
-        long_ago = time.time() - 2 * HEARTBEAT_TIMEOUT
-        os.utime(tmp_path / DIRECTORY / f"{HOST}.1.abc", (long_ago, long_ago))
+    """Neither a web service nor a second worker beside it helps."""
+    with WorkerLock(tmp_path, f"{HOST}.1.abc"), WorkerLock(tmp_path, f"{HOST}.2.def"):
+        assert check_health(load(state_dir=tmp_path, port=web)).startswith("2 workers are alive (heartbeat 0.")
+        silence(tmp_path / DIRECTORY / f"{HOST}.1.abc")
         with pytest.raises(
             Unhealthy, match=rf"heartbeat of worker {HOST}.1.abc was 60 s ago, but must be at most 30 s ago; restart"
         ):
             check_health(load(state_dir=tmp_path, port=web))
-        with WorkerLock(tmp_path, f"{HOST}.2.def"):
-            assert f"{HOST}.2.def" in check_health(load(state_dir=tmp_path, port=web))
+
+
+def test_a_dead_predecessor_does_no_harm(tmp_path: Path, free_port: int) -> None:
+    """Its file stays until a worker starts."""
+    lock = tmp_path / DIRECTORY / f"{HOST}.1.abc"
+    lock.parent.mkdir()
+    lock.touch()
+    silence(lock)
+    with pytest.raises(Unhealthy, match=f"heartbeat of worker {HOST}.1.abc was 60 s ago"):
+        check_health(load(state_dir=tmp_path, port=free_port))
+    with WorkerLock(tmp_path, f"{HOST}.2.def"):
+        assert f"worker {HOST}.2.def is alive" in check_health(load(state_dir=tmp_path, port=free_port))
+
+
+def silence(lock: Path) -> None:
+    """Let the last heartbeat of a worker be 60 s ago."""
+    long_ago = time.time() - 2 * HEARTBEAT_TIMEOUT
+    os.utime(lock, (long_ago, long_ago))
 
 
 def test_workers_of_other_hosts_are_ignored(tmp_path: Path, free_port: int) -> None:
