@@ -3,10 +3,12 @@
 import logging
 import signal
 import sys
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
 import structlog
+from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
@@ -19,6 +21,7 @@ from worker.exporters.base import exports, require_usable
 from worker.jobs.paths import require_writable
 from worker.jobs.stages.payloads import resources_payload
 from worker.ops.logging import configure
+from worker.ops.processes import run_processes, share_processors
 from worker.queue.work_horse import STOP_SIGNALS
 from worker.queue.worker import PreflightWorker
 from worker.queue.worker_lock import WorkerLock
@@ -30,29 +33,43 @@ DIRECTORY_VARIABLES: Final = {
 
 
 def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = True) -> None:
-    """Run jobs until a signal; with `burst`, until the queue is empty; `with_scheduler`: enqueue scheduled jobs, too.
+    """Run jobs in one or several processes until a signal.
+
+    With `burst`, until the queue is empty; `with_scheduler`: enqueue scheduled jobs, too.
 
     Raises:
         MissingPackage: the training packages, or those of an export URL, are not installed.
         ArtifactError: a directory is not writable.
-        InvalidConfig: an export URL is invalid.
+        InvalidConfig: an export URL is invalid, or the container is too small for so many processes.
         RedisUnreachable: Redis did not answer, or denies access.
         ClockSkew: this host's clock and Redis's are hours apart.
     """
     configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
-    log = structlog.get_logger("preflight")
     require_training_packages()
     for directory, variable in DIRECTORY_VARIABLES.items():
         require_writable(getattr(settings, directory), variable)
     for export in exports(settings):
         require_usable(export)
+    processors = share_processors(detect(), settings.processes)
     connection = connect(settings)
+    run = partial(_run_worker, settings, connection, burst=burst, with_scheduler=with_scheduler)
+    if settings.processes == 1:
+        run()
+        return
+    connection.close()  # each process opens its own
+    run_processes(processors, run)
+
+
+def _run_worker(settings: Settings, connection: Redis, *, burst: bool, with_scheduler: bool) -> None:
+    log = structlog.get_logger("preflight")
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
     worker = retry_until_available(
         lambda: PreflightWorker(queue, connection, settings, with_scheduler=with_scheduler),
         "name the connection",
         lambda: None,
     )
+    if settings.processes > 1:
+        structlog.contextvars.bind_contextvars(worker=worker.name)  # tells the processes apart in the log
     _log_start(settings, worker.name)
     try:
         with WorkerLock(settings.state_dir, worker.name) as lock:
@@ -75,7 +92,7 @@ def _log_start(settings: Settings, worker_name: str) -> None:
         redis=settings.safe_redis_url, data_dir=str(settings.data_dir), artifact_dir=str(settings.artifact_dir),
         cache_dir=str(settings.cache_dir), state_dir=str(settings.state_dir), **settings.platform(),
     )  # fmt: skip
-    log.info("resource_limits", **resources_payload(detect()))
+    log.info("resource_limits", **resources_payload(detect(shares=settings.processes)))
     if slow := explain_missing_bytecode():
         log.warning("bytecode_missing", detail=slow)
     # RQ's log of successes repeats our events; its second logger has a level of its own.

@@ -9,11 +9,15 @@ from worker.cli.context import load_settings
 
 @click.command()
 @click.option("--burst", is_flag=True, help="Exit when the queue is empty.")
+@click.option("--processes", type=click.IntRange(1, 1024), metavar="N",
+              help="Run N workers, each with an equal share of the cores and the memory.")  # fmt: skip
 @click.option("--with-scheduler/--without-scheduler", default=True, show_default=True,
               help="Enqueue scheduled jobs of the queue, unless another worker does.")  # fmt: skip
-def worker(burst: bool, with_scheduler: bool) -> None:
+def worker(burst: bool, processes: int | None, with_scheduler: bool) -> None:
     """Run jobs from the queue."""
     settings = load_settings()  # report a mistake before the slow imports
+    if processes is not None:
+        settings = settings.model_copy(update={"processes": processes})
     from worker.queue.service import serve
 
     serve(settings, burst=burst, with_scheduler=with_scheduler)
