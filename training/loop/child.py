@@ -26,6 +26,7 @@ from training.process.child_main import serve_request
 from training.process.journal import JournalWriter
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space
+from training.system.resources import Share
 
 if TYPE_CHECKING:
     from training.data.dataset_store import PreparedDataset
@@ -67,8 +68,8 @@ class TrainingRequest:
     """Whether to time each phase of a step."""
     trace: bool = False
     """Whether to leave a trace of a few steps beside the model."""
-    shares: int = 1
-    """Workers among which the container is divided."""
+    share: Share | None = None
+    """Of the container; None: all of it."""
 
 
 REQUEST = TypeAdapter(TrainingRequest)
@@ -102,7 +103,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         state = checkpointer.resume(request.resume)
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
-            fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction, request.shares)
+            fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction, request.share)
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,

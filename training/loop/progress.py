@@ -9,7 +9,7 @@ from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.window import Window
 from training.process.journal import RecordWriter
 from training.system.reference_workload import time_reference_workload
-from training.system.resources import MemoryUse
+from training.system.resources import MemoryUse, Share
 from training.system.system_counters import SystemCounters
 
 
@@ -17,14 +17,15 @@ class ProgressObserver:
     """Records `progress` and has prediction monitor and plan tuner see each window."""
 
     def __init__(
-        self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None, shares: int
-    ) -> None:
+        self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None,
+        share: Share | None,
+    ) -> None:  # fmt: skip
         self._step = step
         self._state = state
         self._report = report
-        counters = SystemCounters(shares=shares)
+        counters = SystemCounters(shares=share.of if share else 1)
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
-        self._memory = MemoryUse(shares=shares)
+        self._memory = MemoryUse(share=share)
         self._used: int | None = None
         self._tuner = PlanTuner(step, report, prediction, counters)
 

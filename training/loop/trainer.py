@@ -19,6 +19,7 @@ from training.loop.train_state import EpochDone, TrainState
 from training.loop.train_step import TrainStep
 from training.loop.window import Window, require_finite
 from training.process.journal import RecordWriter
+from training.system.resources import Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class FitResult:
 
 def fit(
     step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
-    checkpointer: Checkpointer, prediction: Prediction | None = None, shares: int = 1,
+    checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
 ) -> FitResult:  # fmt: skip
     """Train `step` on `store` from the position of `state`, and score the best weights once on the test set.
 
@@ -57,7 +58,7 @@ def fit(
     spec, info = step.spec, store.info
     batches = Batches(store, spec, step.plan)
     started = time.perf_counter()
-    observer = ProgressObserver(step, state, report, prediction, shares)
+    observer = ProgressObserver(step, state, report, prediction, share)
     while not state.is_finished(spec):
         observer.begin_epoch()
         _train_epoch(step, batches, should_stop, checkpointer, Window(step, state, started), observer)

@@ -43,9 +43,23 @@ class Resources:
     """Workers among which the container is divided; quota, memory and what is in use are those of one share."""
 
     @property
+    def share(self) -> "Share | None":
+        """The share that these resources are; None: they are the whole container."""
+        return Share(of=self.shares, memory_bytes=self.memory_bytes) if self.shares > 1 else None
+
+    @property
     def headroom_bytes(self) -> int:
         """Bytes of the budget not in use, at least 0; the whole budget where the working set is unknown."""
         return max(0, self.memory_bytes - (self.working_set_bytes or 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a child process is told of the share that its worker has of a container."""
+
+    of: int
+    """Equal shares."""
+    memory_bytes: int
 
 
 def detect(
@@ -110,18 +124,18 @@ def process_tree_bytes(process: int, root: Path = Path("/")) -> int:
 class MemoryUse:
     """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
 
-    def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None, shares: int = 1) -> None:
-        """Find the limit, which is not looked up again; the arguments are those of `detect`."""
+    def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None, share: Share | None = None) -> None:
+        """Find the limit, which is not looked up again, unless it is that of a `share`; else as `detect`."""
         files = Files(root)
         self._root = root
-        self._shares = shares
-        self.limit = detect(root, mem_total=mem_total, shares=shares).memory_bytes
+        self._share = share
+        self.limit = detect(root, mem_total=mem_total).memory_bytes if share is None else share.memory_bytes
         """In bytes."""
         self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
 
     def bytes(self) -> int | None:
         """Return the working set, of a share that of the parent of this process; None: not readable."""
-        if self._shares > 1:
+        if self._share is not None:
             return process_tree_bytes(os.getppid(), self._root)
         return _working_set(Files(self._root), self._cgroup)
 

@@ -98,7 +98,7 @@ class TrainingRun:
             checkpoints=context.paths.attempt, checkpoint_seconds=context.settings.checkpoint_seconds,
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
             prediction=self.choice.prediction if plan == self.choice.plan else None,
-            profile=self.job.profile, trace=self.job.trace, shares=self.resources.shares,
+            profile=self.job.profile, trace=self.job.trace, share=self.resources.share,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         environment = environment_for(plan, child_environment())

@@ -16,7 +16,7 @@ from groups import remove_cgroup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from training.system.resources import Resources, detect, process_tree_bytes
+from training.system.resources import MemoryUse, Resources, Share, detect, process_tree_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -491,10 +491,12 @@ def test_the_headroom_of_a_share(tree: Tree, others: int, headroom: int) -> None
 # The real machine.
 
 
-def test_the_memory_of_this_process_is_counted() -> None:
+def test_the_memory_of_a_share_is_that_of_its_processes() -> None:
     before = process_tree_bytes(os.getpid())
     block = bytearray(b"x" * (64 * MIB))
     assert process_tree_bytes(os.getpid()) >= before + len(block) // 2
+    use = MemoryUse(share=Share(of=2, memory_bytes=GIB))
+    assert (use.limit, use.bytes()) == (GIB, process_tree_bytes(os.getppid()))
 
 
 def test_detection_on_this_machine() -> None:
