@@ -64,12 +64,15 @@ def group() -> Iterator[Path]:
         yield directory
 
 
-def supervise(group: Path, directory: Path, *acts: str, before: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run a supervisor in `group` with a child for each act, after the shell command `before`."""
+def supervise(
+    group: Path, directory: Path, *acts: str, before: str = "", shares: int = 1
+) -> "subprocess.CompletedProcess[str]":
+    """Run a supervisor in one of `shares` of `group`, with a child for each act, after the shell command `before`."""
+    program = A_SUPERVISOR.replace("ChildCgroup()", f"ChildCgroup(shares={shares})")
     (directory / "a_child.py").write_text(A_CHILD)
     return subprocess.run(
         ["sh", "-c", f'echo $$ > "$0" && {before or ":"} && exec "$@"', str(group / "cgroup.procs"),  # noqa: S607
-         sys.executable, "-c", A_SUPERVISOR, str(directory), *acts],
+         sys.executable, "-c", program, str(directory), *acts],
         stdout=subprocess.PIPE, text=True, check=False, timeout=120,
     )  # fmt: skip
 
@@ -97,15 +100,18 @@ def test_a_child_without_memory_is_killed_alone(group: Path, tmp_path: Path, act
 
 
 @pytest.mark.parametrize(
-    ("own", "left"),
-    [(500 * MIB, 450 * MIB), (2048 * MIB, (2048 - 64) * MIB), (None, None)],
-    ids=["small", "large", "none"],
+    ("own", "shares", "left"),
+    [(500 * MIB, 1, 450 * MIB), (2048 * MIB, 1, (2048 - 64) * MIB), (None, 1, None), (1000 * MIB, 2, 450 * MIB)],
+    ids=["small", "large", "none", "share"],
 )
-def test_a_child_has_its_own_cgroup(group: Path, tmp_path: Path, own: int | None, left: int | None) -> None:
+def test_a_child_has_its_own_cgroup(
+    group: Path, tmp_path: Path, own: int | None, shares: int, left: int | None
+) -> None:
     """Below the supervisor's, which keeps a tenth of its limit, 64 MiB at most; it is removed afterwards."""
     if own is not None:
         limit(group, own)
-    (report,) = (json.loads(line) for line in supervise(group, tmp_path, "report cgroup").stdout.splitlines())
+    ended = supervise(group, tmp_path, "report cgroup", shares=shares)
+    (report,) = (json.loads(line) for line in ended.stdout.splitlines())
     cgroup = Path(report["procs"]).parent
     assert cgroup.parent == group
     assert f"/{group.name}/{cgroup.name}\n" in report["records"][0]["cgroup"]
