@@ -75,7 +75,7 @@ class Dependents:
         cursor, limits, refused, now = b"0", [], dict[bytes, None](), time.time()
         while True:
             cursor, page_limits, page_refused = run_script(
-                self._connection, "rq/release_dependents", RELEASED, keys=[_dependents_key(raw_id)],
+                self._connection, "scheduling/release_dependents", RELEASED, keys=[_dependents_key(raw_id)],
                 args=[raw_id, status, cursor, PAGE, now, as_date(now), *self._queues],
             )  # fmt: skip
             limits += page_limits
@@ -86,7 +86,7 @@ class Dependents:
 
 def foreign_queues(connection: Redis, queue: Queue, rq_id: str, settings: Settings) -> list[bytes]:
     """Return the queues of a job's dependents that get no jobs from this worker; raises `RedisError`."""
-    found = run_script(connection, "rq/dependent_queues", QUEUES, keys=[keys.rq_dependents(rq_id)], args=[PAGE])
+    found = run_script(connection, "scheduling/dependent_queues", QUEUES, keys=[keys.rq_dependents(rq_id)], args=[PAGE])
     own = _own_queues(queue, settings)
     return [name for name in found if name.decode(errors="replace") not in own]
 

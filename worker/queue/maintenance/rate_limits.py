@@ -21,7 +21,7 @@ def fill_rate_limit(connection: Redis, name: bytes | str) -> None:
     raw = name if isinstance(name, bytes) else name.encode(errors="surrogateescape")
     key, now = keys.rq_rate_limit("").encode() + raw, time.time()
     run_script(
-        connection, "rq/fill_rate_limit", COUNT,
+        connection, "scheduling/fill_rate_limit", COUNT,
         keys=[key + b":allowed", key + b":rate_limited", key, keys.RQ_RATE_LIMITS], args=[raw, now, as_date(now), MOST],
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def enqueue_repeat(connection: Redis, queue: Queue, job: UntrustedJob, fence: Fe
     fields = next_run(job, following, "queued" if at == "" else "scheduled", as_date(now))
     owner = fence.owner if fence.attempt else ""
     answer = run_script(
-        connection, "rq/repeat", TEXT,
+        connection, "scheduling/repeat", TEXT,
         keys=[keys.fence(fence.job_id), keys.rq_job(following), queue.key, queue.scheduled_job_registry.key],
         args=[owner, fence.attempt, following, at, *(part for pair in fields.items() for part in pair)],
     )  # fmt: skip

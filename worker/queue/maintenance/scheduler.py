@@ -50,7 +50,7 @@ class Scheduler:
         """Enqueue what is due; raises `redis.exceptions.RedisError`, and may be repeated."""
         now, queue = time.time(), self._queue
         held, enqueued, *limits = run_script(
-            self._connection, "rq/enqueue_due", ANSWER,
+            self._connection, "scheduling/enqueue_due", ANSWER,
             keys=[
                 keys.rq_scheduler_lock(queue.name), queue.key, queue.scheduled_job_registry.key,
                 keys.rq_ready(queue.name),
@@ -72,6 +72,6 @@ class Scheduler:
         """Release the lock, so that another scheduler takes over at once; raises `redis.exceptions.RedisError`."""
         if self._holds_lock:
             run_script(
-                self._connection, "rq/release_lock", ANSWER, keys=[keys.rq_scheduler_lock(self._queue.name)],
+                self._connection, "scheduling/release_lock", ANSWER, keys=[keys.rq_scheduler_lock(self._queue.name)],
                 args=[self._worker],
             )  # fmt: skip
