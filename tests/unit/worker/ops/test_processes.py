@@ -1,5 +1,7 @@
 """Worker processes: shares of a container, and what becomes of all when one ends."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Collection
@@ -91,3 +93,38 @@ def test_how_all_end_when_one_does(tmp_path: Path, first: str, second: str, code
     program = PROGRAM.format(first=first, second=second)
     done = subprocess.run([sys.executable, "-P", "-c", program, str(tmp_path / "mark")], timeout=60)
     assert done.returncode == code
+
+
+SIGNALLED = """
+import os, signal, sys
+from worker.ops.processes import run_processes
+
+told = []
+
+def on_signal(number, frame):
+    told.append(number)
+    print(*told, flush=True)
+    if len(told) == 2:
+        sys.exit(4)
+
+def run():
+    signal.signal(signal.SIGTERM, on_signal)
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+
+run_processes([frozenset(os.sched_getaffinity(0))], run)
+"""
+
+
+def test_signals_are_forwarded_once_each() -> None:
+    """Ctrl-C as a SIGTERM, although it reaches the whole process group; the second signal, too."""
+    command = [sys.executable, "-P", "-c", SIGNALLED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stdout.readline() == "15\n"
+        parent.terminate()
+        assert parent.stdout.readline() == "15 15\n"
+        assert parent.wait(60) == 4
