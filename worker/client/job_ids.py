@@ -1,6 +1,7 @@
 """Job ids: the job's own, and RQ's where that is another; one leads to the other once a worker has taken the job."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Final
 
@@ -46,11 +47,12 @@ def resolve(redis: Redis, given_id: str) -> str:
 
 
 def find_waiting(redis: Redis, queue: Queue, job_id: str) -> str | None:
-    """Return RQ's id of a job that waits in the queue, by the id in its payload; reads a bounded number of payloads."""
-    waiting = [
-        rq_id for key in (queue.intermediate_queue_key, queue.key) for entry in _entries(redis, key)
-        if is_job_id(rq_id := text(entry))
-    ]  # fmt: skip
+    """Return RQ's id of a job that waits, by the id in its payload; reads a bounded number of payloads."""
+    reads = (
+        partial(redis.lrange, queue.intermediate_queue_key), partial(redis.lrange, queue.key),
+        partial(redis.zrange, queue.scheduled_job_registry.key), partial(redis.zrange, queue.deferred_job_registry.key),
+    )  # fmt: skip
+    waiting = [rq_id for read in reads for entry in _entries(read) if is_job_id(rq_id := text(entry))]
     sizes = redis.pipeline(transaction=False)
     for rq_id in waiting:
         sizes.hstrlen(keys.rq_job(rq_id), "data")
@@ -71,10 +73,10 @@ def _job_id(rq_id: str, alias: object) -> str:
     return text(alias) if isinstance(alias, bytes) and is_job_id(text(alias)) else rq_id
 
 
-def _entries(redis: Redis, key: str) -> Sequence[object]:
-    """Return the first entries of a list; none where the key has another type, or this user may not read it."""
+def _entries(read: Callable[[int, int], Sequence[object]]) -> Sequence[object]:
+    """Return the first entries of a key; none where it has another type, or this user may not read it."""
     try:
-        return redis.lrange(key, 0, MAX_SEARCHED - 1)
+        return read(0, MAX_SEARCHED - 1)
     except ResponseError as error:
         if not (is_wrong_type(error) or isinstance(error, NoPermissionError)):
             raise

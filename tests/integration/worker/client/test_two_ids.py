@@ -1,5 +1,6 @@
 """Jobs that RQ has under another id than their own: a producer in RQ, a real worker, and every reader by either id."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,17 @@ def test_a_waiting_job(client: Client, queue: Queue) -> None:
         assert list(client.events(job_id, timeout=0.2)) == []
     assert client.status("another").status == "unknown"
     assert run("watch", "another").exit_code == 2
+
+
+def test_a_job_that_waits_for_its_time_or_another(client: Client, queue: Queue) -> None:
+    """Found, and cancelled, by the id in its payload, too."""
+    mine, other = ({"type": "preflight.train.v1", "dataset": "digits", "job_id": name} for name in (OWN, "other"))
+    queue.enqueue_in(timedelta(hours=1), FUNCTION, args=(mine,), job_id=RQS)
+    assert (client.status(OWN).rq_status, client.cancel(OWN)) == ("scheduled", True)
+    assert queue.scheduled_job_registry.count == 0
+    queue.enqueue(FUNCTION, args=(other,), job_id="deferred", depends_on=queue.enqueue(FUNCTION, job_id="first"))
+    assert (client.status("other").rq_status, client.cancel("other")) == ("deferred", True)
+    assert queue.deferred_job_registry.count == 0
 
 
 @pytest.mark.parametrize("payload", ["", "x", "[]", '["f", null, [{}], {}]', '["f", null, [{"job_id": "."}], {}]'])
