@@ -24,7 +24,7 @@ STATUS_BY_RQ_STATUS: Final[Mapping[str, Status]] = {
 }  # fmt: skip
 STATUSES: Final[Mapping[str, Status]] = {status: status for status in get_args(Status)}
 STATE_FIELDS: Final = tuple(JobState.model_fields)
-RQ_FIELDS: Final = ("status", "enqueued_at")
+RQ_FIELDS: Final = ("status", "enqueued_at", "created_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class JobRecord:
 
     @property
     def enqueued_at(self) -> float | None:
-        """Seconds since the epoch; None where RQ does not say."""
+        """Seconds since the epoch; when it was made, where it was not queued yet. None where RQ does not say."""
         try:
-            return datetime.fromisoformat(self.rq["enqueued_at"]).timestamp()
+            return datetime.fromisoformat(self.rq.get("enqueued_at") or self.rq["created_at"]).timestamp()
         except (KeyError, ValueError, OverflowError):
             return None
 

@@ -58,7 +58,7 @@ class JobState(Wire):
     started_at: Seconds | None = None
     """Start of the newest attempt, seconds since the epoch."""
     updated_at: Seconds | None = None
-    """Time of the last event; of a queued job, when it was enqueued."""
+    """Time of the last event; of a queued job, when it was enqueued, else made."""
     worker: Label | None = None
     dataset: Label | None = None
     model: Label | None = None
