@@ -166,8 +166,10 @@ def _monitor_in_whole_seconds() -> None:
     """Keep RQ's own interval: Redis accepts only whole seconds as a time to live."""
     begin = PreflightWorker.__init__
 
-    def begin_so(self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings) -> None:
-        begin(self, queue, connection, settings)
+    def begin_so(
+        self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool
+    ) -> None:
+        begin(self, queue, connection, settings, with_scheduler=with_scheduler)
         self.job_monitoring_interval = 2
 
     setattr(PreflightWorker, "__init__", begin_so)  # noqa: B010 - mypy refuses the plain assignment

@@ -40,7 +40,8 @@ SCALED: Final[Mapping[str, float]] = {
     "LEASE_MS": 600, "LEASE_TIMEOUT": 0.6, "CLAIM_TIMEOUT": 0.25, "CHECK_INTERVAL": 0.1, "MAX_CHECK_GAP": 0.3,
     "MONITOR_INTERVAL": 0.1, "BLMOVE_TIMEOUT": 0.05, "HARD_TIMEOUT": 1, "BASE_PAUSE_SECONDS": 0.005,
     "MAX_PAUSE_SECONDS": 0.1, "HEARTBEAT_INTERVAL": 0.05, "FLUSH_TIMEOUT": 0.05, "BUSY_PAUSE": 0.05,
-    "REQUEUE_TIMEOUT": 0.1, "RETRY_INTERVAL": 0.05,
+    "REQUEUE_TIMEOUT": 0.1, "RETRY_INTERVAL": 0.05, "SCHEDULE_INTERVAL": 0.05, "LOCK_SECONDS": 0.5,
+    "RELEASE_INTERVAL": 0.25, "SUSPENSION_INTERVAL": 0.05,
 }  # fmt: skip
 """Constants of `worker` and what they are here: a twentieth of themselves, so that a takeover takes half a second."""
 

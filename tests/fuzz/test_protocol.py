@@ -33,7 +33,9 @@ faults = some.sampled_from([fault for fault in Fault if fault is not Fault.NONE]
 options = some.builds(
     Options, result_ttl=some.sampled_from((None, None, 0, -1, 1, 500)),
     failure_ttl=some.sampled_from((None, None, 0, -1, 500)), ttl=some.sampled_from((None, None, None, 1, 500)),
-    retries=some.sampled_from((0, 0, 1, 3)), at_front=some.booleans(),
+    retries=some.sampled_from((0, 0, 1, 3)), interval=some.sampled_from((0, 0, 1)), at_front=some.booleans(),
+    delay=some.sampled_from((0, 0, 0, 1)), repeats=some.sampled_from((0, 0, 0, 1)),
+    depends=some.sampled_from((False, False, True)),
 )  # fmt: skip
 
 
@@ -81,6 +83,7 @@ class Storm(RuleBasedStateMachine):
     start_worker = step("start_worker", rule())
     enqueue_by_rq = step("enqueue_by_rq", rule(behaviour=behaviours, options=options))
     enqueue_again = step("enqueue_again", rule(number=numbers))
+    suspend = step("suspend", rule(suspended=some.booleans()))
     cancel = step("cancel", rule(number=numbers))
     stop = step("stop", rule(number=numbers))
     command = step("command", rule(command=some.sampled_from(COMMANDS)))

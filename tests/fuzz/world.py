@@ -9,12 +9,14 @@
   attempt: one that dies between publishing and recording its failure is followed by another;
 - RQ holds at most one result per submission;
 - the model on disk is that of the result;
-- it is in none of: queue, intermediate queue, started registry, executions.
+- it is in none of: queue, intermediate queue, started registry, executions, scheduled registry;
+- where it repeats, its next run has ended, too; where it depends on another job, it has ended unless that one was
+  cancelled, for which RQ lets it wait for ever.
 
 **The weaker rule** holds for jobs that an emptied or restored Redis may have lost, and for those with a corrupted key:
 they may end in any way, more than once or never, but must not stay in queue, intermediate queue or started registry.
-Where one of these three was corrupted, it holds for all jobs. A job enqueued with `ensure=True` and lost by an emptied
-Redis must still end.
+Where one of these three was corrupted, it holds for all jobs; where a clock was wrong, for those that wait for a time.
+A job enqueued with `ensure=True` and lost by an emptied Redis must still end.
 
 **At any time**: no worker exits unless it was terminated or killed. **After the storm**: the next plain job finishes,
 and every key of an ended job has a time to live.
@@ -27,6 +29,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,9 +41,11 @@ from forked_worker import ForkedWorker
 from garbage import RAW, all_keys, corrupt
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
-from rq import Queue, Retry
+from rq import Queue, Repeat, Retry
 from rq.command import send_stop_job_command
+from rq.job import Dependency
 from rq.serializers import JSONSerializer
+from rq.suspension import resume, suspend
 from stages import BEHAVIOURS, Behaviour
 
 from training.artifacts.model_dir import MODEL
@@ -56,6 +62,7 @@ PLAIN_WITHIN: Final = 10.0
 STOPS_WITHIN: Final = 10.0
 RETRIED: Final = ("artifact_error", "child_failed")
 """Reasons of failures that RQ's retries are spent on."""
+ENDED: Final = ("finished", "failed", "cancelled")
 OVER: Final = ("finished", "failed", "canceled", "stopped", "")
 MOST_WORKERS: Final = 3
 OF_JOBS: Final = (b"preflight:{", b"rq:job:", b"rq:results:", b"rq:execution")
@@ -77,6 +84,10 @@ class Submitted:
     """Whether one of its keys was overwritten."""
     endless: bool = False
     """Whether its producer asked for a result without a time to live."""
+    repeats: bool = False
+    """Whether it runs again when it has finished."""
+    parent: "Submitted | None" = None
+    """The job that it depends on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,13 @@ class Options:
     ttl: int | None = None
     retries: int = 0
     interval: int = 0
+    """Seconds before a retry."""
     at_front: bool = False
+    delay: int = 0
+    """Seconds before it is queued."""
+    repeats: int = 0
+    depends: bool = False
+    """Whether it depends on the newest job, and runs after its failure, too."""
 
 
 class World:
@@ -113,6 +130,7 @@ class World:
         self.history: list[str] = []
         self.disturbed = False
         """Whether anything was killed, stopped or cut off."""
+        self._clock_was_wrong = False
         self._snapshot: list[tuple[bytes, int, bytes]] = []
         self._began = time.monotonic()
 
@@ -147,11 +165,15 @@ class World:
     def _enqueue_by_rq(self, job: Submitted, options: Options) -> None:
         known = job.id in self.jobs
         retry = Retry(max=options.retries, interval=options.interval) if options.retries else None
+        repeat = Repeat(times=options.repeats) if options.repeats else None
+        parent = self._some(-1) if options.depends and not options.delay else None
+        depends_on = None if parent is None else Dependency([parent.id], allow_failure=True)
+        delayed = partial(self.queue.enqueue_in, timedelta(seconds=options.delay))
         try:
-            self.queue.enqueue(
+            (delayed if options.delay else self.queue.enqueue)(
                 FUNCTION, args=(self._request(job).model_dump(mode="json", exclude_unset=True),), job_id=job.id,
                 result_ttl=options.result_ttl, failure_ttl=options.failure_ttl, ttl=options.ttl, retry=retry,
-                at_front=options.at_front,
+                at_front=options.at_front, repeat=repeat, depends_on=depends_on,
             )  # fmt: skip
         except Exception:  # RQ raises what its parts do
             job.lost = job.lost or known  # it may have written half of it
@@ -159,6 +181,8 @@ class World:
         job.submissions += known
         job.endless |= options.result_ttl == -1 or options.failure_ttl == -1
         job.lost |= options.ttl is not None  # it may expire before a worker takes it
+        job.lost |= self._clock_was_wrong and bool(options.delay or options.interval)
+        job.repeats, job.parent = bool(options.repeats), parent
         self.jobs[job.id] = job
 
     def _new(self, behaviour: Behaviour, *, ensure: bool) -> Submitted:
@@ -178,6 +202,11 @@ class World:
             self.note(f"client cancels {job.id}")
             with suppress(RedisError, ResponseError):
                 self.client.cancel(job.id)
+
+    def suspend(self, *, suspended: bool) -> None:
+        self.note(f"workers are {'suspended' if suspended else 'resumed'}")
+        with suppress(RedisError):  # it is full
+            (suspend if suspended else resume)(self.connection)
 
     def stop(self, number: int) -> None:
         """Send RQ's stop command."""
@@ -258,6 +287,9 @@ class World:
         """Set the system clock of all workers wrong."""
         self.note(f"clocks are wrong by {seconds} s")
         self.shared[stages.CLOCK] = seconds
+        self._clock_was_wrong = True
+        for job in self.jobs.values():
+            job.lost = True  # one that waits for a time may do so for a day
 
     # --- Redis
 
@@ -320,7 +352,10 @@ class World:
         of_job = (keys.events, keys.lifecycle, keys.state, keys.fence, keys.lease, keys.cancel, keys.result, keys.plan)
         names = [name(job) for job in list(self.jobs)[-2:] for name in of_job]
         names += [f"rq:{part}:{job}" for job in list(self.jobs)[-2:] for part in ("job", "executions", "results")]
+        names += [keys.rq_dependents(job) for job in list(self.jobs)[-2:]]
+        of_queue = [name(self.queue.name) for name in (keys.ended, keys.rq_ready, keys.rq_scheduler_lock)]
         shared = [self.queue.key, self.queue.intermediate_queue_key, *self._registries(), keys.QUARANTINE, keys.TOTALS]
+        shared += of_queue
         return [name.encode() for name in (*names, *shared)]
 
     def _registries(self) -> list[str]:
@@ -334,9 +369,12 @@ class World:
     def _blame(self, key: str) -> None:
         """Note whose key was corrupted."""
         queue = self.queue
-        everybody = key in (queue.key, queue.intermediate_queue_key, queue.started_job_registry.key)
+        everybody = key in (
+            queue.key, queue.intermediate_queue_key, queue.started_job_registry.key, queue.scheduled_job_registry.key,
+            keys.ended(queue.name), keys.rq_ready(queue.name),
+        )  # fmt: skip
         for job in self.jobs.values():
-            if everybody or f"{{{job.id}}}" in key or job.id in key.split(":"):
+            if everybody or job.id in {part.partition("-repeat-")[0] for part in PARTS.split(key)}:
                 job.corrupted = True
 
     # --- judgement
@@ -353,6 +391,7 @@ class World:
         """End the storm, let healthy workers finish, and return the problems."""
         self.note("--- the storm is over")
         self.fill(full=False)
+        self.suspend(suspended=False)
         self.shared[stages.CLOCK] = 0
         self.shared[stages.DRAINING] = 1
         for worker in self.workers:
@@ -412,11 +451,12 @@ class World:
     def _problems(self) -> list[str]:
         """Return violations of the rules above once all work is done."""
         try:
-            busy = [
-                f"{name} holds {found}" for name, found in (("the queue", self._entries(self.queue.key)),
-                ("the intermediate queue", self._entries(self.queue.intermediate_queue_key)),
-                ("the started registry", self._entries(self.queue.started_job_registry.key))) if found
-            ]  # fmt: skip
+            places = {"queue": self.queue.key, "intermediate queue": self.queue.intermediate_queue_key,
+                      "started registry": self.queue.started_job_registry.key}  # fmt: skip
+            if not self._clock_was_wrong:
+                places["scheduled registry"] = self.queue.scheduled_job_registry.key
+            entries = {name: self._entries(key) for name, key in places.items()}
+            busy = [f"the {name} holds {found}" for name, found in entries.items() if found]
             if busy:
                 return busy
             found = [f"{job.id}: {problem}" for job in self.jobs.values() for problem in self._job_problems(job)]
@@ -446,6 +486,8 @@ class World:
         problems = []
         rq_status = text(self.connection.hget(f"rq:job:{job.id}", "status") or b"")
         status = self.client.status(job.id).status
+        if rq_status == "deferred" and job.parent is not None and self._holds_back(job.parent):
+            return []
         if last is None or last.type not in ("training_done", "job_failed", "job_cancelled"):
             return [f"has not ended: {kinds}; {status}, for RQ {rq_status}"]
         if rq_status not in OVER:
@@ -469,7 +511,17 @@ class World:
             problems.append("failed without a reason")
         if self.connection.exists(f"rq:executions:{job.id}"):
             problems.append(f"leaves executions {self.connection.zrange(f'rq:executions:{job.id}', 0, -1)}")
+        following = self.client.status(f"{job.id}-repeat-2").status
+        if job.repeats and kinds[-1] == "training_done" and job.submissions == 1 and following not in ENDED:
+            problems.append(f"is to be repeated, but its next run is {following}")
         return problems + self._model_problems(job, status)
+
+    def _holds_back(self, parent: Submitted) -> bool:
+        """Whether the jobs that depend on `parent` may wait for ever."""
+        told = self._told(parent)
+        rq_status = text(self.connection.hget(f"rq:job:{parent.id}", "status") or b"")
+        cancelled = rq_status in ("canceled", "stopped") or (bool(told) and told[-1].type == "job_cancelled")
+        return parent.lost or parent.corrupted or cancelled or rq_status == "deferred"
 
     def _model_problems(self, job: Submitted, status: str) -> list[str]:
         result = self.client.result(job.id) if status == "finished" else None

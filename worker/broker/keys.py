@@ -82,6 +82,11 @@ def rq_dependents(rq_id: str) -> str:
     return f"rq:job:{rq_id}:dependents"
 
 
+def rq_dependencies(rq_id: str) -> str:
+    """RQ's set of the jobs on which a job depends."""
+    return f"rq:job::{rq_id}:dependencies"
+
+
 def rq_ready(queue: str) -> str:
     """RQ's sorted set of jobs whose dependencies have ended, for the moment before they are queued; since 3.0."""
     return f"rq:ready:{queue}"

@@ -10,6 +10,7 @@ from rq.exceptions import NoSuchJobError
 from rq.job import JobStatus
 
 from training.errors import InvalidConfig, PreflightError
+from worker.broker import keys
 from worker.broker.retry import PERMANENT_ERRORS
 from worker.broker.rq_records import RqRecords, failed
 from worker.broker.shared_keys import RedisRetry
@@ -65,6 +66,8 @@ class Intake:
             return None
         except NoSuchJobError:
             self._log.warning("job_not_found", rq_id=ascii(raw_id)[:80], detail="its hash expired or was deleted")
+            for key in (keys.rq_dependents, keys.rq_dependencies):  # RQ keeps them for ever
+                self._connection.expire(key(raw_id.decode("ascii")), self._settings.state_ttl)
         except InvalidConfig as error:
             self._refuse(job, error)
         self._connection.lrem(self._queue.intermediate_queue_key, 0, raw_id.decode("ascii"))

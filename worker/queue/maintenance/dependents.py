@@ -20,7 +20,7 @@ from worker.config.settings import Settings
 from worker.queue.maintenance.rate_limits import fill_rate_limit
 from worker.queue.payload import excerpt
 
-INTERVAL: Final = 5.0
+RELEASE_INTERVAL: Final = 5.0
 """Seconds between two looks for dependents that a killed worker left."""
 PAGE: Final = 250
 """Dependents in one step, which takes a few milliseconds."""
@@ -49,7 +49,7 @@ class Dependents:
         _, pending = PENDING.validate_python(self._connection.hscan(self._ended, count=PAGE))
         for rq_id in pending:
             self.release(rq_id)
-        self._next_step = time.monotonic() + INTERVAL
+        self._next_step = time.monotonic() + RELEASE_INTERVAL
 
     def release(self, rq_id: bytes | str) -> None:
         """Release the dependents of a job, if it has ended and that has not been done.

@@ -18,7 +18,7 @@ from worker.broker.lua import run_script
 from worker.broker.rq_records import as_date
 from worker.queue.maintenance.rate_limits import fill_rate_limit, rate_limits
 
-INTERVAL: Final = 1.0
+SCHEDULE_INTERVAL: Final = 1.0
 """Seconds between two looks at the schedule; as RQ's."""
 LOCK_SECONDS: Final = 10
 """Seconds after which another worker takes over from a scheduler that died; RQ's own locks last 61 s."""
@@ -55,7 +55,7 @@ class Scheduler:
                 keys.rq_scheduler_lock(queue.name), queue.key, queue.scheduled_job_registry.key,
                 keys.rq_ready(queue.name),
             ],
-            args=[self._worker, 1000 * LOCK_SECONDS, now, as_date(now), PAGE],
+            args=[self._worker, int(1000 * LOCK_SECONDS), now, as_date(now), PAGE],
         )  # fmt: skip
         if held and not self._holds_lock:
             structlog.get_logger("preflight").info("scheduling", queue=queue.name, worker=self._worker)
@@ -66,7 +66,7 @@ class Scheduler:
             for limit in rate_limits(self._connection):
                 fill_rate_limit(self._connection, limit)
             self._next_rate_limits = time.monotonic() + RATE_LIMIT_INTERVAL
-        self._next_step = time.monotonic() + (0 if enqueued == PAGE else INTERVAL)
+        self._next_step = time.monotonic() + (0 if enqueued == PAGE else SCHEDULE_INTERVAL)
 
     def stop(self) -> None:
         """Release the lock, so that another scheduler takes over at once; raises `redis.exceptions.RedisError`."""

@@ -32,6 +32,7 @@ end
 if moved and is(KEYS[4] .. ':dependents', 'set') then
   redis.pcall('HSET', KEYS[6], ARGV[1], 'failed')
 end
+expire_dependencies(ARGV[1], ARGV[4])
 if moved and ARGV[6] ~= '' then
   append_event(redis.pcall, cjson.decode(ARGV[6]), ARGV[5], unpack(KEYS, 7, 10))
   for number = 7, 9 do

@@ -17,6 +17,7 @@ if status then
   redis.call('HSET', KEYS[2], 'status', 'canceled')
   redis.call('EXPIRE', KEYS[2], ARGV[2])
 end
+expire_dependencies(ARGV[1], ARGV[2])
 if is(KEYS[3], 'zset') or is(KEYS[3], 'none') then
   redis.call('ZADD', KEYS[3], ARGV[3], ARGV[1])
 end

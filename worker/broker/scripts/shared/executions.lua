@@ -6,6 +6,11 @@ local function of_type(key, kind)
   end
   return key
 end
+-- Let RQ's sets of a job's dependencies and dependents expire; RQ keeps them for ever.
+local function expire_dependencies(id, ttl)
+  redis.call('EXPIRE', 'rq:job:' .. id .. ':dependents', ttl)
+  redis.call('EXPIRE', 'rq:job::' .. id .. ':dependencies', ttl)
+end
 local function add_execution(started, id, execution, worker, now, ttl)
   local record = of_type('rq:execution:' .. id .. ':' .. execution, 'hash')
   redis.call('HSET', record, 'id', execution, 'job_id', id, 'worker_name', worker, 'last_heartbeat', now)
