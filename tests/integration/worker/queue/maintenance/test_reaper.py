@@ -113,7 +113,7 @@ class Watch:
     def running(self, job_id: str = "j", rq_id: str | None = None) -> tuple[PreflightWorker, Fence]:
         """Have a worker run a job."""
         worker, fence = self.begun(job_id, rq_id)
-        assert fence.claim("j").status == "claimed"
+        assert fence.claim(rq_id or job_id).status == "claimed"
         self.raw.hset(f"rq:job:{rq_id or job_id}", "status", "started")
         self.raw.lrem(self.queue.intermediate_queue_key, 0, rq_id or job_id)
         return worker, fence
