@@ -153,7 +153,8 @@ def test_a_running_job_is_cancelled(
 ) -> None:
     enqueue(queue, epochs=LONG)
     start_worker()
-    assert wait_for(client, RQS, "running").job_id == OWN
+    wait_for(client, RQS, "running")
+    wait_until(lambda: client.status(RQS).job_id == OWN)  # from its first event on
     assert client.ids(active=True) == [OWN]
     with serving(settings, tmp_path) as service:
         workers = service.ask("GET", "/v1/overview")["workers"]
