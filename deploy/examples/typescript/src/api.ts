@@ -698,6 +698,10 @@ export interface components {
             /** Report */
             report?: string | null;
             result?: components["schemas"]["TrainResult"] | null;
+            /** Rq Id */
+            rq_id?: string | null;
+            /** Rq Status */
+            rq_status?: string | null;
             /** Samples Per S */
             samples_per_s?: number | null;
             /** Started At */
@@ -899,6 +903,10 @@ export interface components {
             reason?: string | null;
             /** Report */
             report?: string | null;
+            /** Rq Id */
+            rq_id?: string | null;
+            /** Rq Status */
+            rq_status?: string | null;
             /** Samples Per S */
             samples_per_s?: number | null;
             /** Started At */
@@ -1025,6 +1033,11 @@ export interface components {
             queue: string;
             /** Running */
             running: number;
+            /**
+             * Suspended
+             * @default false
+             */
+            suspended?: boolean;
             /** Workers */
             workers: components["schemas"]["WorkerInfo"][];
         };
