@@ -41,6 +41,8 @@ PROVEN = {
     "make demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "makes .venv and then runs `preflight demo`"),
     "make test": ("tests/acceptance/test_documented_commands.py", "test_a_documented_command_works", "runs all tests"),
     "preflight demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "trains MNIST"),
+    "preflight worker --processes 2":
+        ("tests/integration/worker/queue/test_worker_processes.py", "test_two_processes_run_two_jobs_at_the_same_time", "runs until a signal"),
     "preflight serve":
         ("tests/integration/worker/web/test_server.py", "test_a_job_from_http_to_its_result", "on a free port"),
     "preflight upload JOB": EXPORTED,
