@@ -32,6 +32,7 @@ SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
 TRAINED_TEST = "tests/integration/training/artifacts/test_trained.py"
 CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
+PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
 EXPORTED = (
     "tests/integration/worker/exporters/test_exports.py",
     "test_a_model_is_exported_by_a_later_attempt",
@@ -42,7 +43,7 @@ PROVEN = {
     "make test": ("tests/acceptance/test_documented_commands.py", "test_a_documented_command_works", "runs all tests"),
     "preflight demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "trains MNIST"),
     "preflight worker --processes 2":
-        ("tests/integration/worker/queue/test_worker_processes.py", "test_two_processes_run_two_jobs_at_the_same_time", "runs until a signal"),
+        (PROCESSES_TEST, "test_two_processes_run_two_jobs_at_the_same_time", "runs until a signal"),
     "preflight serve":
         ("tests/integration/worker/web/test_server.py", "test_a_job_from_http_to_its_result", "on a free port"),
     "preflight upload JOB": EXPORTED,
