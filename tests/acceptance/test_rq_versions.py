@@ -29,6 +29,12 @@ FEATURES = (
       for name in ("dependents", "rate_limits", "repeats", "scheduler")),
 )  # fmt: skip
 """Of docs/rq.md; they take a minute, and run once on each RQ and on each server."""
+ROWS = (
+    "tests/integration/worker/client/test_two_ids.py",
+    "tests/integration/worker/queue/maintenance/test_registry_cleaner.py",
+    *(f"tests/integration/worker/queue/test_{name}.py" for name in ("quarantine", "suspension", "worker_processes")),
+)
+"""The other tests that rows of docs/rq.md name; on the oldest RQ, as all tests run on the newest."""
 PRODUCER = """
 import sys
 from redis import Redis
@@ -82,6 +88,11 @@ def test_another_rq_or_server_works(rq: str, server: str, installed: Installed, 
     environment = on(installed(f"rq=={rq}"), tmp_path)
     assert run(environment, "-c", "import rq; print(rq.VERSION)") == rq
     run(environment, "-m", "pytest", "-q", *TESTS, *(() if rq != PINNED and server == "Valkey" else FEATURES))
+
+
+@pytest.mark.timeout(600)
+def test_the_other_rows_hold_on_the_oldest_rq(installed: Installed) -> None:
+    run(on(installed(f"rq=={OLDEST}")), "-m", "pytest", "-q", *ROWS)
 
 
 @pytest.mark.parametrize(("producer", "worker"), [(OLDEST, PINNED), (NEWEST, PINNED), (PINNED, OLDEST)])

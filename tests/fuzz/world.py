@@ -536,7 +536,10 @@ class World:
     def _endless(self) -> list[str]:
         """Return keys of ended jobs without a time to live."""
         ours = {job.id for job in self.jobs.values() if not (job.endless or job.corrupted)}
-        of_jobs = [key.decode(errors="replace") for key in all_keys(self.connection) if key.startswith(OF_JOBS)]
+        # RQ adds dependents to a job that is over: the next round of the registry cleaner lets them expire.
+        cleaned = {keys.rq_dependents(job.parent.id).encode() for job in self.jobs.values() if job.parent is not None}
+        found = [key for key in all_keys(self.connection) if key.startswith(OF_JOBS) and key not in cleaned]
+        of_jobs = [key.decode(errors="replace") for key in found]
         return [
             f"{name} has no time to live"
             for name in of_jobs

@@ -4,6 +4,7 @@
 -- Returns the entries of jobs without a time to live, which have scores of -1 or inf.
 local registry, now, ttl = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local kept = {}
+local over = {finished = true, failed = true, canceled = true, stopped = true}
 for number = 3, #ARGV do
   local entry, job = ARGV[number], 3 * number - 7
   local left = redis.call('TTL', KEYS[job])
@@ -15,6 +16,11 @@ for number = 3, #ARGV do
   end
   if left ~= -1 and redis.call('TTL', KEYS[job + 1]) == -1 then
     redis.call('EXPIRE', KEYS[job + 1], left > 0 and left or ttl)
+  end
+  local status = redis.pcall('HGET', KEYS[job], 'status')
+  local dependents = KEYS[job] .. ':dependents' -- RQ adds some after the job's end, and keeps them for ever
+  if (left == -2 or over[status]) and redis.call('TTL', dependents) == -1 then
+    redis.call('EXPIRE', dependents, ttl)
   end
   if redis.call('TTL', KEYS[job + 2]) == -1 then
     redis.call('EXPIRE', KEYS[job + 2], ttl)

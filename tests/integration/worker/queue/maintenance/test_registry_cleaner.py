@@ -223,6 +223,16 @@ def test_a_step_is_repeated_after_an_error_of_redis(raw: Redis, queue: Queue, mo
     assert entries(raw, "finished") == []
 
 
+def test_dependents_of_ended_jobs_expire(raw: Redis, run_round: Callable[[], int]) -> None:
+    """RQ adds them after the job's end, too; those of a job that waits stay."""
+    for registry in ("failed", "canceled", "scheduled"):
+        enter(raw, registry, registry, time.time() + 60)
+        raw.sadd(f"rq:job:{registry}:dependents", "other")
+    run_round()
+    times = {registry: raw.ttl(f"rq:job:{registry}:dependents") for registry in ("failed", "canceled", "scheduled")}
+    assert (times["scheduled"], min(times["failed"], times["canceled"]) > 0) == (-1, True)
+
+
 def test_a_worker_cleans_registries_at_its_start(raw: Redis, run_worker: RunWorker) -> None:
     enter(raw, "finished", "gone", 1e10, hash_ttl=0)
     enter(raw, "failed", "over", 1)
