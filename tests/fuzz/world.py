@@ -516,6 +516,11 @@ class World:
             problems.append(f"is to be repeated, but its next run is {following}")
         return problems + self._model_problems(job, status)
 
+    def _is_deferred(self, job: Submitted) -> bool:
+        return self.connection.type(f"rq:job:{job.id}") == b"hash" and (
+            self.connection.hget(f"rq:job:{job.id}", "status") == b"deferred"
+        )
+
     def _holds_back(self, parent: Submitted) -> bool:
         """Whether the jobs that depend on `parent` may wait for ever."""
         told = self._told(parent)
@@ -535,7 +540,7 @@ class World:
 
     def _endless(self) -> list[str]:
         """Return keys of ended jobs without a time to live."""
-        ours = {job.id for job in self.jobs.values() if not (job.endless or job.corrupted)}
+        ours = {job.id for job in self.jobs.values() if not (job.endless or job.corrupted or self._is_deferred(job))}
         # RQ adds dependents to a job that is over: the next round of the registry cleaner lets them expire.
         cleaned = {keys.rq_dependents(job.parent.id).encode() for job in self.jobs.values() if job.parent is not None}
         found = [key for key in all_keys(self.connection) if key.startswith(OF_JOBS) and key not in cleaned]
