@@ -6,7 +6,7 @@ It decides nothing. Where the search stands is known by its parent alone, so tha
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import JsonValue
 
@@ -62,5 +62,10 @@ def carry_out(order: Request, bench: "Benchmarker") -> dict[str, JsonValue]:
             return {}
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(BENCH, measure)
+
+
+if __name__ == "__main__":
+    main()

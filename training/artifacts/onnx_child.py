@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -120,5 +120,10 @@ def largest_difference(model: "nn.Module", path: Path, images: "Tensor", threads
     return largest
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(REQUEST, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ A separate process, because a user's data set may import anything, torch include
 
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -36,5 +37,10 @@ def run(request: PrepareRequest, journal: JournalWriter, should_stop: StopFlag) 
     journal.write("done", {"path": str(info.path), "seconds": time.perf_counter() - began}, durable=True)
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(REQUEST, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -191,5 +191,10 @@ def _save(
     return save(request.artifact, to_safetensors(step.best), facts, beside)
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(REQUEST, train)
+
+
+if __name__ == "__main__":
+    main()

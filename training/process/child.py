@@ -1,19 +1,16 @@
 """Child processes: how they are started, stopped and read.
 
-Each child is a fresh interpreter (`python -m <module> <request file>`), so that no fork follows OpenMP work and
-the out-of-memory killer ends the child and not the service. It answers through its journal alone. Guarantees: a child
-dies with its parent; leaving the `Child` context ends its whole process group; every record that the child wrote
-whole is read, however it ended.
+Each child is a process of its own, a fresh interpreter or a fork of one that has only imported, so that no fork follows
+OpenMP work and the out-of-memory killer ends the child and not the service. It answers through its journal alone.
+Guarantees: a child dies with its parent; leaving the `Child` context ends its whole process group; every record that
+the child wrote whole is read, however it ended.
 
 A pipe notifies the parent of each record, and of the end of the child, so that nobody polls.
 """
 
-import errno
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -21,14 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from training.errors import ChildFailed
 from training.process.exit_status import ExitStatus
+from training.process.fork_server import ForkServer
 from training.process.journal import JournalReader, Record
 from training.process.oom import ChildCgroup
 from training.process.request import CHILD_REQUEST, ChildRequest
+from training.process.start import Launch, start
 
-FORK_LIMIT_ERRORS: Final = (errno.EAGAIN, errno.ENOMEM)
-"""Errors of fork(2) at a limit on processes or memory."""
 KILL_TIMEOUT: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 MAX_STDERR_BYTES: Final = 2_000
@@ -41,12 +37,12 @@ class Child:
     def __init__(
         self, module: str, body: bytes, directory: Path, environment: Mapping[str, str],
         cgroup: ChildCgroup | None = None, *, task: str | None = None, name: str | None = None, listens: bool = False,
-        shares: int = 1,
+        shares: int = 1, server: ForkServer | None = None,
     ) -> None:  # fmt: skip
-        """Start `python -m module`.
+        """Start `python -m module`, or have `server` fork it.
 
         Args:
-            module: that calls `serve_request`.
+            module: with a function `main` that calls `serve_request`.
             body: the request, as JSON.
             directory: existing, for its files.
             environment: of the process.
@@ -55,6 +51,7 @@ class Child:
             name: prefix of its files, by default made from the module.
             listens: whether it reads standard input, see `send`.
             shares: workers among which the memory of the container is divided.
+            server: that forks the child, unless it cannot; None: a fresh interpreter is started.
 
         Raises:
             OSError: the directory cannot be written.
@@ -65,46 +62,43 @@ class Child:
         self._name = name or file_name(module)
         self._exit_status: ExitStatus | None = None
         with ExitStack() as stack:
-            self._cgroup = stack.enter_context(ChildCgroup(shares=shares)) if cgroup is None else cgroup
+            shared = server.shared_bytes() if server is not None else 0
+            self._cgroup = stack.enter_context(ChildCgroup(shares=shares, shared=shared)) if cgroup is None else cgroup
             self._kills_before = self._cgroup.oom_kills()
-            self._notified, notify_fd = os.pipe()
+            self._notified, notify = os.pipe()
             stack.callback(os.close, self._notified)
-            with os.fdopen(notify_fd, "wb"):  # closed here once the child has it, so that its end ends the pipe
-                self._start(body, directory, environment, notify_fd, listens=listens)
+            with os.fdopen(notify, "wb"):  # closed here once the child has it, so that its end ends the pipe
+                os.set_blocking(notify, False)  # a full pipe must not block the child
+                self._start(self._write_request(body, directory), environment, notify, listens=listens, server=server)
             self._resources = stack.pop_all()
 
-    def _start(
-        self, body: bytes, directory: Path, environment: Mapping[str, str], notify_fd: int, *, listens: bool
-    ) -> None:
-        os.set_blocking(notify_fd, False)  # a full pipe must not block the child
+    def _write_request(self, body: bytes, directory: Path) -> Path:
         run = f"{self._name}-{os.getpid()}-{time.time_ns()}"
         request = ChildRequest(
-            run=run, journal=directory / f"{self._name}.jsonl", parent=os.getpid(), body=body.decode(),
-            procs=self._cgroup.procs, notify_fd=notify_fd,
+            run=run, journal=directory / f"{self._name}.jsonl", body=body.decode(), procs=self._cgroup.procs
         )  # fmt: skip
-        request_path = directory / f"{self._name}.request.json"
-        request_path.write_bytes(CHILD_REQUEST.dump_json(request))
+        path = directory / f"{self._name}.request.json"
+        path.write_bytes(CHILD_REQUEST.dump_json(request))
         self._stderr = directory / f"{self._name}.stderr"
         self._reader = JournalReader(request.journal, run)
-        with self._stderr.open("wb") as stderr:
-            try:
-                self._process = subprocess.Popen(
-                    # -P: the working directory is no source of modules.
-                    [sys.executable, "-P", "-m", self.module, str(request_path)],
-                    env=dict(environment),
-                    stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
-                    stdout=stderr,
-                    stderr=stderr,
-                    pass_fds=(notify_fd,),
-                    start_new_session=True,  # the parent handles Ctrl-C
-                )
-            except OSError as error:
-                if error.errno not in FORK_LIMIT_ERRORS:
-                    raise
-                raise ChildFailed(
-                    f"no process could be started for {self.task} ({error.strerror}); "
-                    "raise the container's limit on processes or memory"
-                ) from error
+        return path
+
+    def _start(
+        self, request: Path, environment: Mapping[str, str], notify: int, *, listens: bool, server: ForkServer | None
+    ) -> None:
+        stdin, write_end = os.pipe() if listens else (os.open(os.devnull, os.O_RDONLY), None)
+        self._stdin = os.fdopen(write_end, "wb") if write_end is not None else None
+        with os.fdopen(stdin, "rb"), self._stderr.open("wb") as output:
+            launch = Launch(
+                module=self.module, task=self.task, request=request, environment=environment, stdin=stdin,
+                output=output.fileno(), notify=notify,
+            )  # fmt: skip
+            self._process = start(launch, server)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while a fork server has not told it."""
+        return self._process.pid
 
     def running(self) -> bool:
         """Whether the process has not ended yet."""
@@ -116,25 +110,29 @@ class Child:
 
     def wait(self, seconds: float) -> bool:
         """Wait for a record or the end, at most `seconds`; returns whether there was one."""
-        if not readable(self._notified, seconds):
-            return False
-        if not os.read(self._notified, 1 << 16):  # end of file: the child closed it
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
-        return True
+        deadline = time.monotonic() + seconds
+        while True:
+            ready = readable(max(0.0, deadline - time.monotonic()), self._notified, self._process.answers)
+            if self._notified in ready:
+                if not os.read(self._notified, 1 << 16):  # end of file: the child closed it
+                    self._process.wait(seconds)
+                return True
+            ended = self._process.poll() is not None
+            if ended or not ready:
+                return ended
 
     def send(self, line: bytes) -> None:
         """Send one line to a child that listens; no error where it has ended."""
-        if self._process.stdin is not None:
+        if self._stdin is not None:
             with suppress(BrokenPipeError):
-                self._process.stdin.write(line + b"\n")
-                self._process.stdin.flush()
+                self._stdin.write(line + b"\n")
+                self._stdin.flush()
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM, and end of file to one that listens: the child ends after its current step."""
-        if self._process.stdin is not None:
+        if self._stdin is not None:
             with suppress(BrokenPipeError):
-                self._process.stdin.close()
+                self._stdin.close()
         if self.running():
             self._process.terminate()
 
@@ -143,18 +141,14 @@ class Child:
         self.ask_to_stop()
         try:
             self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            pass
         finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.kill()
         return self.exit_status()
 
     def exit_status(self) -> ExitStatus:
         """Wait for the end and return how it came."""
         if self._exit_status is None:
-            returncode = self._process.wait()
+            returncode = self._await_end()
             killed = self._cgroup.oom_kills() > self._kills_before
             self._exit_status = ExitStatus(
                 returncode,
@@ -165,6 +159,11 @@ class Child:
                 peak_bytes=self._cgroup.peak_bytes(),
             )
         return self._exit_status
+
+    def _await_end(self) -> int:
+        while (returncode := self._process.poll()) is None:
+            self._process.wait(KILL_TIMEOUT)
+        return returncode
 
     def _stderr_tail(self) -> str:
         try:
@@ -184,11 +183,13 @@ class Child:
             self.end(0 if error else KILL_TIMEOUT)
 
 
-def readable(descriptor: int, seconds: float) -> bool:
-    """Wait at most `seconds` until a file descriptor has data or is at its end; returns whether it is."""
+def readable(seconds: float, *descriptors: int | None) -> list[int]:
+    """Wait at most `seconds` until a file descriptor has data or is at its end; returns those that are."""
     poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(1000 * seconds))
+    for descriptor in descriptors:
+        if descriptor is not None:
+            poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
 
 
 def file_name(module: str) -> str:

@@ -47,12 +47,16 @@ class ChildCgroup:
     Where none can be made, `procs` is None, and kills are counted in the cgroup of this process.
     """
 
-    def __init__(self, root: Path = Path("/"), *, shares: int = 1) -> None:
-        """Read the cgroup files beneath `root`; the limit is divided among `shares` workers."""
+    def __init__(self, root: Path = Path("/"), *, shares: int = 1, shared: int = 0) -> None:
+        """Read the cgroup files beneath `root`; the limit is divided among `shares` workers.
+
+        `shared` are bytes that the child shares with its fork server, which are charged to the cgroup of that.
+        """
         self._files = Files(root)
         self._cgroup = _memory_cgroup(self._files)
         self._limit = _limit(self._files, self._cgroup)
         self._shares = shares
+        self._shared = shared
         self._directory: Path | None = None
 
     def __enter__(self) -> Self:
@@ -77,7 +81,7 @@ class ChildCgroup:
             with limit.open("r+") as file:
                 share = self._share()
                 if share is not None:
-                    less = share - reserve(share)
+                    less = share - reserve(share) - self._shared
                     file.write(str(less))
                     self._limit = less
         except OSError:

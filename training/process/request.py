@@ -12,14 +12,10 @@ class ChildRequest:
 
     run: str
     journal: Path
-    parent: int
-    """Process id."""
     body: str
     """Request of the task, as JSON."""
     procs: Path | None = None
     """`cgroup.procs` of the cgroup that the child joins."""
-    notify_fd: int | None = None
-    """Pipe that gets a byte after each record."""
 
 
 CHILD_REQUEST = TypeAdapter(ChildRequest)

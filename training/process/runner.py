@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from training.errors import ChildFailed, error_from_reason
 from training.process.child import Child
+from training.process.fork_server import ForkServer
 from training.process.journal import Record
 
 TICK_SECONDS: Final = 0.2
@@ -17,6 +18,7 @@ TICK_SECONDS: Final = 0.2
 def run_child(
     module: str, body: bytes, directory: Path, environment: Mapping[str, str], *, task: str,
     check: Callable[[], None] = lambda: None, on_record: Callable[[Record], None] | None = None,
+    server: ForkServer | None = None,
 ) -> dict[str, JsonValue]:  # fmt: skip
     """Run a child of `task` to its end and return the payload of its `done` record.
 
@@ -24,7 +26,7 @@ def run_child(
         OSError: `directory` cannot be written.
         PreflightError: as `iter_records`.
     """
-    with Child(module, body, directory, environment, task=task) as child:
+    with Child(module, body, directory, environment, task=task, server=server) as child:
         return read_to_end(child, check, on_record)
 
 

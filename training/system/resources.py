@@ -113,10 +113,14 @@ def _used_share(root: Path, budget: int, used: int | None, shares: int) -> int |
 
 
 def process_tree_bytes(process: int, root: Path = Path("/")) -> int:
-    """Return the memory of a process and its descendants, without mapped files; pages that they share count twice."""
+    """Return the memory of a process and its descendants, without mapped files.
+
+    Pages that they share count once, but twice where the kernel does not tell each process's part (before 5.9).
+    """
     files = Files(root)  # of its own: processes that end meanwhile are no warning
     directory = root / "proc" / str(process)
-    own = sum(map(int, _RSS.findall(files.text(directory / "status") or ""))) << 10
+    parts = _PSS.findall(files.text(directory / "smaps_rollup") or "")
+    own = sum(map(int, parts or _RSS.findall(files.text(directory / "status") or ""))) << 10
     children = files.text(directory / "task" / str(process) / "children") or ""
     return own + sum(process_tree_bytes(int(child), root) for child in children.split() if child.isdecimal())
 
@@ -144,6 +148,8 @@ _DEFAULT_PERIOD_US = 100_000
 """cpu.max without a period (cgroup-v2.rst)."""
 _RSS = re.compile(r"^Rss(?:Anon|Shmem):\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)
 """Resident memory in /proc/<pid>/status that is not page cache (proc.rst, 1.1)."""
+_PSS = re.compile(r"^Pss_(?:Anon|Shmem):\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)
+"""The same in smaps_rollup, with pages divided among the processes that share them."""
 _CPU_MAX = re.compile(r"\s*(max|[0-9]{1,20})(?:\s+([0-9]{1,20}))?\s*", re.ASCII)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from training.errors import InvalidConfig, MissingPackage
 from training.process.child_main import serve_request
@@ -51,5 +51,10 @@ def connect(uri: str) -> "MlflowClient":
         ) from error
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(REQUEST, run)
+
+
+if __name__ == "__main__":
+    main()

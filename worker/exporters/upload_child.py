@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from training.errors import InvalidConfig, MissingPackage
 from training.process.child_main import serve_request
@@ -58,5 +58,10 @@ def open_store(url: str, scheme: str, artifact_dir: Path) -> tuple[FileSystem, s
     return store, str(path).rstrip("/")
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(REQUEST, run)
+
+
+if __name__ == "__main__":
+    main()

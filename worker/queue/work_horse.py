@@ -117,7 +117,7 @@ class WorkHorse:
     def _await(self, pid: int, ended: int) -> int | Literal["timeout"]:
         """Wait for the end of the process, with which the pipe `ended` ends."""
         began = time.monotonic()
-        while not readable(ended, MONITOR_INTERVAL):
+        while not readable(MONITOR_INTERVAL, ended):
             in_touch = self._heartbeat()
             late = 0 < self._timeout < time.monotonic() - began - HARD_TIMEOUT
             if late and in_touch:  # without Redis it may be waiting to publish its result

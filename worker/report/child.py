@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import Final
+from typing import Final, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,5 +47,10 @@ def _run_page(request: ReportRequest) -> str:
     return render(request, manifest, record)
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
     serve_request(REQUEST, run)
+
+
+if __name__ == "__main__":
+    main()

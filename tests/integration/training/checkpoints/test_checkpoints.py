@@ -83,7 +83,8 @@ def test_killed_twice_it_ends_with_the_same_model(job: Job, tmp_path: Path) -> N
                     assert position(record) >= reached > 0
                 if record.kind == "checkpoint" and position(record) > reached + STEPS:
                     reached = position(record)
-                    os.kill(child._process.pid, signal.SIGKILL)
+                    assert child.pid is not None
+                    os.kill(child.pid, signal.SIGKILL)
     records = job.finish(job.request(3))
     assert [record.kind for record in records[:2]] == ["start", "resumed"]
     assert position(records[1]) >= reached > 2 * STEPS

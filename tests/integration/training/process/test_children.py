@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,7 @@ from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.models.factory import build
 from training.process.child import Child
+from training.process.fork_server import ForkServer
 from training.process.journal import JournalReader, Record
 from training.process.request import CHILD_REQUEST, ChildRequest
 from training.process.runner import iter_records, raise_failure
@@ -64,7 +65,12 @@ def training(store: DatasetInfo, directory: Path, spec: TrainSpec) -> Child:
 
 
 def pid(child: Child) -> int:
-    return child._process.pid
+    """Return the process id, which a fork server tells after a moment."""
+    while child.pid is None:
+        child.wait(0.01)
+        assert child.running()
+    assert child.pid is not None
+    return child.pid
 
 
 def gone(process: int) -> bool:
@@ -179,23 +185,35 @@ from training.process.child_main import serve_request
 def body(request, journal, should_stop):
 """
 TAIL = """
-serve_request(TypeAdapter(dict[str, JsonValue]), body)
+def main():
+    serve_request(TypeAdapter(dict[str, JsonValue]), body)
+
+if __name__ == "__main__":
+    main()
 """
 
 Start = Callable[[str], Child]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Start:
-    """Return a function that starts a child with these statements as its task."""
+@pytest.fixture(params=["fresh", "forked"])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
+    """Yield a function that starts a child with these statements as its task, in each of the two ways."""
     directory = tmp_path / "child"
     directory.mkdir()
+    environment = importing(tmp_path)
+    server = ForkServer(environment, ("training.process.child_main",)) if request.param == "forked" else None
 
     def started(statements: str) -> Child:
         write_module(tmp_path, statements)
-        return Child("a_child", b'{"is": "asked"}', directory, importing(tmp_path))
+        return Child("a_child", b'{"is": "asked"}', directory, environment, server=server)
 
-    return started
+    if server is None:
+        yield started
+        return
+    server.start()
+    yield started
+    assert server.running()  # it has forked all of them
+    server.stop()
 
 
 def write_module(directory: Path, statements: str) -> None:
@@ -438,10 +456,10 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 def test_a_child_of_a_dead_parent_does_nothing(tmp_path: Path) -> None:
     write_module(tmp_path, 'journal.write("done", {})')
-    envelope = ChildRequest(run="r", journal=tmp_path / "journal", parent=1, body="{}")
+    envelope = ChildRequest(run="r", journal=tmp_path / "journal", body="{}")
     (tmp_path / "request").write_bytes(CHILD_REQUEST.dump_json(envelope))
     ended = subprocess.run(
-        [sys.executable, "-m", "a_child", str(tmp_path / "request")],
+        [sys.executable, "-m", "a_child", str(tmp_path / "request"), "1", "1"],
         env=importing(tmp_path), check=False, timeout=60,
     )  # fmt: skip
     assert ended.returncode == 1

@@ -1,0 +1,115 @@
+"""Fork server, seen from the process that starts it and from the forks of that: sends orders, tells its memory.
+
+Measured beside the alternatives by `python -m bench.standby`: Python's own fork server has the environment of whoever
+starts it, secrets included, cannot be used from a fork of its starter and leaves children behind; a spare interpreter
+serves one child only, and takes a whole import's memory for it.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from training.process import fork_server_main
+from training.process.order import MAX_MESSAGE, ORDER, Order
+
+STOP_TIMEOUT: Final = 2.0
+"""Seconds for the end of a server that is told to."""
+_ANONYMOUS: Final = re.compile(r"^RssAnon:\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)
+
+
+class ForkServer:
+    """A process with torch imported that forks children; started by `start`, used by the starter and its forks."""
+
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+        """Prepare a server whose children have `environment` and share the imports of `modules`."""
+        self._environment = dict(environment)
+        self._modules = modules
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process unless it runs; it imports while this returns. Raises `OSError` where none can be had."""
+        if self.running():
+            return
+        self.stop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            ours.setblocking(False)
+            arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(self._modules), "{}"]
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", fork_server_main.MODULE, *arguments],
+                    env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                )  # fmt: skip
+            except OSError:
+                ours.close()
+                raise
+        self._control = ours
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None: it was not started."""
+        return None if self._process is None else self._process.pid
+
+    def running(self) -> bool:
+        """Whether the process runs; to be asked by its starter, not by forks of that."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the process and all its children, if it runs."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT)
+            self._process = None
+
+    def shared_bytes(self) -> int:
+        """Return the memory that its children share with it, without mapped files, in bytes; 0 where it has ended."""
+        if self._process is None:
+            return 0
+        try:
+            found = _ANONYMOUS.search(Path(f"/proc/{self._process.pid}/status").read_text())
+        except OSError:
+            return 0
+        return int(found[1]) << 10 if found else 0
+
+    def order(
+        self, module: str, request: Path, environment: Mapping[str, str], descriptors: Sequence[int]
+    ) -> socket.socket | None:
+        """Send an order for a child of `module`; return the connection over which it is answered.
+
+        `descriptors` are its standard input, its output and the pipe that it notifies. None: the server cannot be
+        used, as it has ended, is not heard from, or lacks a variable of `environment`.
+        """
+        extra = self._extra(environment)
+        if self._control is None or extra is None:
+            return None
+        message = ORDER.dump_json(Order(module=module, request=str(request), extra=extra))
+        if len(message) > MAX_MESSAGE:
+            return None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [message], [*descriptors, theirs.fileno()])
+            except OSError:  # it has ended, or takes no orders while its queue is full
+                ours.close()
+                return None
+        return ours
+
+    def _extra(self, environment: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the variables that `environment` adds to the server's; None where it lacks one of those."""
+        if not self._environment.keys() <= environment.keys():
+            return None
+        base = self._environment
+        return {name: value for name, value in environment.items() if base.get(name) != value}

@@ -1,0 +1,260 @@
+"""Main function of the fork server: import torch once, then fork a child for each order.
+
+It does nothing else, so that a fork is like a fresh interpreter after its imports: no parallel region has run
+(libgomp's threads do not survive a fork), no generator was drawn from, no weights exist. It answers over the
+connection that comes with an order: the child's process id, then its wait status. A connection that closes ends the
+child; the server's end ends all of them.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from training.process.child_main import die_with_parent
+from training.process.order import MAX_MESSAGE, ORDER, STDERR, STDIN, STDOUT, Order
+
+MODULE: Final = "training.process.fork_server_main"
+OOM_SCORE: Final = "500"
+"""oom_score_adj: before the worker, after the children, which have 1000."""
+_NAMES = TypeAdapter(list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedChild:
+    """What a forked child has to run."""
+
+    module: str
+    arguments: tuple[str, ...]
+    """As on the command line of a fresh interpreter, see `serve_request`."""
+
+    def run(self) -> None:
+        """Call the module's `main`; raises `SystemExit` with the child's exit code."""
+        sys.argv = [self.module, *self.arguments]
+        importlib.import_module(self.module).main()
+
+
+@dataclass(slots=True)
+class _Child:
+    pid: int
+    pidfd: int
+    connection: socket.socket
+    ended: bool = False
+    """Whether it has ended and its status was sent; it is a zombie until the connection closes."""
+
+
+class OrderLoop:
+    """Serves orders that come over `control` until its peer closes it."""
+
+    def __init__(self, control: socket.socket, extra: dict[str, str], files: "Sequence[ImportedFile]") -> None:
+        """Fork children with the environment of this process, of which `extra` are the variables added for a plan."""
+        self._control = control
+        self._extra = extra
+        self._files = files
+        self._wanted = extra
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._children: dict[int, _Child] = {}
+        self._refused: set[socket.socket] = set()
+        """Connections of orders for another environment; one closes when the child that ran instead has ended."""
+
+    def serve(self) -> ForkedChild | None:
+        """Return in each forked child what it has to run; in the server None, when nobody can send an order."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._control:
+                    received = self._receive()
+                    if received is None:
+                        return None
+                    forked = self._fork(*received)
+                    if forked is not None:
+                        return forked
+                elif isinstance(key.fileobj, socket.socket):
+                    self._close(key.fileobj)
+                else:
+                    self._report(key.fd)
+            if self._wanted != self._extra and not self._children and not self._refused:
+                self._start_again()
+
+    def _receive(self) -> tuple[Order, list[int]] | None:
+        message, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 4)
+        return (ORDER.validate_json(message), descriptors) if message else None
+
+    def _fork(self, order: Order, descriptors: list[int]) -> ForkedChild | None:
+        """Carry out an order; returns what to run in the child, None in the server."""
+        connection = socket.socket(fileno=descriptors[-1])
+        standard = descriptors[:-1]
+        try:
+            if is_closed(connection):  # the order was given up
+                connection.close()
+                return None
+            if order.extra != self._extra:
+                self._wanted = order.extra
+                self._refused.add(connection)
+                self._selector.register(connection, selectors.EVENT_READ)
+                connection.send(b"{}")
+                return None
+            if any(file.has_changed() for file in self._files):
+                raise SystemExit(0)  # an upgraded torch must not be mixed with what is imported; a new server follows
+            return self._fork_child(order, connection, standard)
+        finally:
+            for descriptor in standard:
+                os.close(descriptor)
+
+    def _fork_child(self, order: Order, connection: socket.socket, standard: list[int]) -> ForkedChild | None:
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:  # a limit on processes or memory: a fresh interpreter tells it
+            connection.close()
+            return None
+        if pid == 0:
+            notify = self._become_child(server, connection, standard)
+            return ForkedChild(order.module, (order.request, str(notify)))
+        child = _Child(pid, os.pidfd_open(pid), connection)
+        self._children[child.pidfd] = child
+        self._selector.register(child.pidfd, selectors.EVENT_READ)
+        self._selector.register(connection, selectors.EVENT_READ)
+        _send(connection, {"pid": pid})
+        return None
+
+    def _become_child(self, server: int, connection: socket.socket, standard: list[int]) -> int:
+        """Leave the server behind, in the fork; returns the descriptor of the pipe that the child notifies."""
+        os.setsid()
+        die_with_parent(server)
+        self._selector.close()
+        for other in self._children.values():
+            os.close(other.pidfd)
+            other.connection.close()
+        for each in (self._control, connection, *self._refused):
+            each.close()
+        stdin, output, notify = standard
+        for source, target in ((stdin, STDIN), (output, STDOUT), (output, STDERR)):
+            os.dup2(source, target)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        reseed()
+        return os.dup(notify)  # the caller closes what came with the order
+
+    def _report(self, pidfd: int) -> None:
+        """Send the status of a child that has ended; it stays a zombie, so that its process id is not used again."""
+        child = self._children[pidfd]
+        self._selector.unregister(pidfd)
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+        child.ended = True
+        if ended is not None:
+            killed = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+            _send(child.connection, {"returncode": -ended.si_status if killed else ended.si_status})
+
+    def _close(self, connection: socket.socket) -> None:
+        """End the child whose parent has closed its connection."""
+        self._selector.unregister(connection)
+        connection.close()
+        self._refused.discard(connection)
+        for child in [child for child in self._children.values() if child.connection is connection]:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+            if not child.ended:
+                self._selector.unregister(child.pidfd)
+            os.close(child.pidfd)
+            del self._children[child.pidfd]
+
+    def _start_again(self) -> None:
+        """Become a server with the environment that was asked for: what a library reads when loaded is fixed now."""
+        base = {name: value for name, value in os.environ.items() if name not in self._extra}
+        os.set_inheritable(self._control.fileno(), True)
+        arguments = [str(self._control.fileno()), sys.argv[2], sys.argv[3], json.dumps(self._wanted)]
+        os.execve(sys.executable, [sys.executable, "-P", "-m", MODULE, *arguments], {**base, **self._wanted})  # noqa: S606 - no shell
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """A file as it was when it was imported."""
+
+    path: str
+    stamp: tuple[int, int] | None
+    """Inode and time of modification, ns; None: it is not there."""
+
+    def has_changed(self) -> bool:
+        """Whether the file is another one by now."""
+        return _stamp(self.path) != self.stamp
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def preload(modules: Sequence[str]) -> list[ImportedFile]:
+    """Import modules, those that are installed; return the files of their packages."""
+    for module in modules:
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(module)
+    packages = {name.partition(".")[0] for name in (*modules, "torch", "numpy")}
+    files = (getattr(sys.modules.get(package), "__file__", None) for package in sorted(packages))
+    return [ImportedFile(file, _stamp(file)) for file in files if isinstance(file, str)]
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the peer has closed its end."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+def reseed() -> None:
+    """Seed the global generators of NumPy and torch from the system, as a fresh interpreter does; Python's does so."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed()
+    if torch is not None:
+        torch.default_generator.seed()
+
+
+def _send(connection: socket.socket, message: dict[str, int]) -> None:
+    with suppress(OSError):  # the parent has gone; its end of the connection tells that next
+        connection.send(json.dumps(message).encode())
+
+
+def trim() -> None:
+    """Give back what the imports left unused, and keep the collector off their objects, which forks share."""
+    gc.collect()
+    gc.freeze()
+    with suppress(AttributeError):  # musl has none
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def main() -> None:
+    """Serve orders: `python -m training.process.fork_server_main SOCKET PARENT MODULES EXTRA`."""
+    socket_fd, parent, modules, extra = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(int(parent))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+    control = socket.socket(fileno=int(socket_fd))
+    os.set_inheritable(control.fileno(), False)
+    files = preload(_NAMES.validate_json(modules))
+    trim()
+    child = OrderLoop(control, TypeAdapter(dict[str, str]).validate_json(extra), files).serve()
+    if child is not None:
+        child.run()
+
+
+if __name__ == "__main__":
+    main()
