@@ -123,7 +123,13 @@ def _search(
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
     task = task_of(spec, own, context, options)
     processes = ProcessPool(
-        spec, context.store.path, context.directory, context.environment, tick, context.resources.shares
+        spec,
+        context.store.path,
+        context.directory,
+        context.environment,
+        tick,
+        context.resources.shares,
+        context.server,
     )
     with ledger, processes as pool:
         try:

@@ -14,6 +14,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
+from training.process.fork_server import ForkServer
 from training.process.launch import find_tcmalloc
 from training.process.oom import reserve
 from training.system.resources import Resources
@@ -74,6 +75,8 @@ class CalibrationContext:
     """An existing directory for the child's files."""
     environment: Mapping[str, str]
     """The child's environment variables."""
+    server: ForkServer | None = None
+    """That forks the children; None: they are fresh interpreters."""
 
 
 def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> Task:

@@ -36,6 +36,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.errors import ChildFailed, OutOfMemory
 from training.process.child import KILL_TIMEOUT, Child
+from training.process.fork_server import ForkServer
 from training.process.journal import Record
 from training.process.launch import ProcessConfig, environment_for, process_config
 from training.process.runner import TICK_SECONDS, raise_failure
@@ -54,11 +55,11 @@ class ProcessPool:
 
     def __init__(
         self, spec: TrainSpec, store: Path, directory: Path, environment: Mapping[str, str], tick: Callable[[], None],
-        shares: int = 1,
+        shares: int = 1, server: ForkServer | None = None,
     ) -> None:  # fmt: skip
         """Keep the processes' files in `directory`; call `tick` while waiting, which may raise to end it all.
 
-        They run in one of `shares` of the container.
+        They run in one of `shares` of the container, as forks of `server` where it can.
         """
         self.import_seconds = 0.0
         self._spec = spec
@@ -67,6 +68,7 @@ class ProcessPool:
         self._environment = environment
         self._tick = tick
         self._shares = shares
+        self._server = server
         self._numbers = itertools.count(1)
         self._children: dict[ProcessConfig, tuple[Child, ExitStack]] = {}
         self._began = time.monotonic()
@@ -144,7 +146,7 @@ class ProcessPool:
                 child = stack.enter_context(
                     Child(
                         MODULE, body, self._directory, environment, task="calibration", name=name, listens=True,
-                        shares=self._shares,
+                        shares=self._shares, server=self._server,
                     )
                 )  # fmt: skip
                 self._children[setting] = child, stack.pop_all()

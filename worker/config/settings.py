@@ -104,6 +104,9 @@ class Settings(BaseSettings):
     """Maximum `job_timeout` of a job, seconds; then -1, no limit, is refused."""
     max_repeats: Annotated[int, Field(ge=0)] = 1000
     """Maximum runs that one job may ask for by RQ's `Repeat`, beside its first."""
+    standby: Literal["auto", "off"] = "auto"
+    """`auto`: a worker keeps a process with torch imported while jobs come, where it has at least 1 GiB of memory; it
+    takes some 200 to 300 MiB, which the children of a job share. `off`: each child imports torch itself."""
     report: Literal["auto", "off"] = "auto"
     """`auto`: each training writes `report.html` beside its model, with the extra `report`; `off`: none."""
     log_format: Literal["auto", "json", "text"] = "auto"
@@ -276,6 +279,12 @@ def _with_secrets(settings: Settings) -> Settings:
 def child_environment() -> Mapping[str, str]:
     """Return this process's environment without the service's variables."""
     return {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIXES)}
+
+
+def job_environment(settings: Settings) -> Mapping[str, str]:
+    """Return the environment of the children of a job, the same for each, so that one fork server serves them."""
+    # matplotlib searches all fonts once and keeps the list there.
+    return {**child_environment(), "MPLCONFIGDIR": str(settings.cache_dir / "matplotlib")}
 
 
 def export_environment(settings: Settings, *names: str) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from redis import Redis
 
 from training.errors import ArtifactError
+from training.process.fork_server import ForkServer
 from worker.broker.fencing import Fence
 from worker.broker.retry import retry_until_available
 from worker.config.settings import Settings
@@ -37,9 +38,11 @@ class Attempt:
 
     def __init__(
         self, job: AdmittedJob, fence: Fence, connection: Redis, settings: Settings, worker: str, stop: StopSignal,
-        recorder: OutcomeRecorder, refused: Mapping[str, str],
+        recorder: OutcomeRecorder, refused: Mapping[str, str], server: ForkServer | None,
     ) -> None:  # fmt: skip
-        """Open the files of the attempt; `refused` are RQ's options that the job names in vain.
+        """Open the files of the attempt.
+
+        `refused` are RQ's options that the job names in vain; `server` forks the job's children.
 
         Raises:
             PreflightError: a file cannot be opened.
@@ -60,7 +63,7 @@ class Attempt:
             self._context = JobContext(
                 settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,
                 sinks=(LogSink(job_id, attempt), self.events, *drawn), control=self.heartbeat,
-                warnings=tuple(refused.values()),
+                warnings=tuple(refused.values()), server=server,
                 plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
             )  # fmt: skip
             self._files = stack.pop_all()

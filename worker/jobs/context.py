@@ -1,13 +1,14 @@
 """Job context: what every stage of a job needs."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from training.process.fork_server import ForkServer
 from training.system.digests import Digests
-from worker.config.settings import Settings
+from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink
 from worker.jobs.control import JobControl
 from worker.jobs.paths import JobPaths
@@ -30,11 +31,16 @@ class JobContext:
     """Emitted when the job begins."""
     control: JobControl = field(default_factory=JobControl)
     plans: PlanStore = field(default_factory=PlanStore)
+    server: ForkServer | None = None
+    """That forks the children of the job; None: they are fresh interpreters."""
+    environment: Mapping[str, str] = field(init=False)
+    """Of child processes."""
     digests: Digests = field(init=False)
     """The data and checkpoints that were verified in this attempt."""
     _seq: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self.environment = job_environment(self.settings)
         self.digests = Digests(alive=self.control.check)
 
     def emit(self, kind: str, fields: dict[str, JsonValue], result: TrainResult | None = None) -> None:

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from training.errors import InvalidConfig, PreflightError
+from training.process.fork_server import ForkServer
 from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim
 from worker.broker.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available
@@ -39,14 +40,18 @@ class Supervisor:
 
     def __init__(
         self, connection: Redis, queue: Queue, worker_name: str, execution: Execution, job: AdmittedJob,
-        settings: Settings, stop: StopSignal,
+        settings: Settings, stop: StopSignal, server: ForkServer | None,
     ) -> None:  # fmt: skip
-        """Run `job`, which a worker took from `queue`, under `execution`, RQ's record of it."""
+        """Run `job`, which a worker took from `queue`, under `execution`, RQ's record of it.
+
+        `server` forks its children; None: they are fresh interpreters.
+        """
         self._connection = connection
         self._worker_name = worker_name
         self._job = job
         self._settings = settings
         self._stop = stop
+        self._server = server
         self._place = RqJobRef(queue, job.rq_job.id, execution.id)
         self._fence = Fence(
             connection, job.job_id, f"{worker_name}/{execution.id}", ttl=settings.state_ttl,
@@ -130,7 +135,7 @@ class Supervisor:
         try:
             attempt = Attempt(
                 self._job, self._fence, self._connection, self._settings, self._worker_name, self._stop, self._recorder,
-                refused,
+                refused, self._server,
             )  # fmt: skip
         except PreflightError as error:
             self._retry(partial(self._recorder.publish_failure, error), "publish the failure")

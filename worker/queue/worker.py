@@ -39,6 +39,7 @@ from worker.jobs.control import Interrupted, StopSignal
 from worker.jobs.supervisor import Supervisor
 from worker.ops.janitor import Janitor
 from worker.ops.signals import handle_hangup
+from worker.ops.standby import Standby
 from worker.queue.admission.acceptance import acceptance_ttl
 from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
@@ -90,6 +91,7 @@ class PreflightWorker(Worker):
         self._dependents = Dependents(connection, queue, settings)
         self._scheduler = Scheduler(connection, queue, name, enabled=with_scheduler)
         self._janitor = Janitor(settings)
+        self._standby = Standby(settings)
         # Polled, not read by RQ's thread: a fork may find locks that a thread holds locked for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
 
@@ -115,6 +117,7 @@ class PreflightWorker(Worker):
         except Interrupted:
             pass
         finally:
+            self._standby.stop()
             self._deregister()
         if self._stop.times > 1:
             raise SystemExit(1)
@@ -208,7 +211,7 @@ class PreflightWorker(Worker):
         for chore, step in (
             (self._reaper, self._reap), (self._scheduler, self._scheduler.step),
             (self._dependents, self._dependents.step), (self._cleaner, self._cleaner.step),
-            (self._janitor, self._janitor.step),
+            (self._janitor, self._janitor.step), (self._standby, self._standby.step),
         ):  # fmt: skip
             try:
                 if chore.due():
@@ -243,6 +246,7 @@ class PreflightWorker(Worker):
             self._intake.quarantine(job.rq_job.id, error, job.job_id)
         finally:
             self._running = None
+            self._standby.job_ended()
 
     def _execute(self, job: AdmittedJob) -> None:
         """Run the job in a work-horse, and requeue it when that dies."""
@@ -260,8 +264,12 @@ class PreflightWorker(Worker):
 
     def _run_work_horse(self, job: AdmittedJob, execution: Execution) -> int | Literal["timeout", "not begun"]:
         def supervise() -> None:
-            Supervisor(self.connection, self._queue, self.name, execution, job, self._settings, self._stop).run()
+            Supervisor(
+                self.connection, self._queue, self.name, execution, job, self._settings, self._stop,
+                self._standby.server,
+            ).run()  # fmt: skip
 
+        self._standby.prepare()
         self._horse = WorkHorse(
             job.job_id, supervise, self._stop, lambda: self._heartbeat_job(job.rq_job, execution),
             timeout=job.rq_job.timeout,

@@ -26,6 +26,7 @@ from worker.jobs.paths import next_attempt, open_paths
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.planning import detect_resources, select_plan
+from worker.ops.standby import started_server
 from worker.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
 
 
@@ -98,7 +99,7 @@ def _context(job: TrainJob, settings: Settings) -> Iterator[JobContext]:
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     attempt = next_attempt(settings, job_id)
     paths = open_paths(settings, job_id, attempt)
-    with closing(paths):
+    with closing(paths), started_server(settings) as server:
         yield JobContext(
             settings=settings,
             worker=f"{socket.gethostname()}.{os.getpid()}",
@@ -106,5 +107,6 @@ def _context(job: TrainJob, settings: Settings) -> Iterator[JobContext]:
             attempt=attempt,
             sinks=(LogSink(job_id, attempt), *tensorboard_sinks(settings, job, job_id, attempt)),
             paths=paths,
+            server=server,
         )
         paths.clear()  # not after a failure or interruption: the same job id resumes from the checkpoint

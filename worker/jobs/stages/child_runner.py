@@ -19,12 +19,13 @@ STOP_TIMEOUT: Final = 20.0
 
 
 def run_job_child(
-    context: JobContext, task: str, module: str, body: bytes, environment: Mapping[str, str], *,
-    on_record: Callable[[Record], None] | None = None, seconds: float = math.inf,
+    context: JobContext, task: str, module: str, body: bytes, environment: Mapping[str, str] | None = None, *,
+    on_record: Callable[[Record], None] | None = None, seconds: float = math.inf, fresh: bool = False,
 ) -> dict[str, JsonValue]:  # fmt: skip
     """Run a child to its end, at most `seconds`; return the payload of its `done` record.
 
-    A child that has reported progress is asked to save a checkpoint before it is stopped.
+    `environment` is by default that of the job's children; `fresh`: start an interpreter, for a child that needs no
+    torch. A child that has reported progress is asked to save a checkpoint before it is stopped.
     """
     deadline = time.monotonic() + seconds
 
@@ -41,8 +42,10 @@ def run_job_child(
         if on_record is not None:
             on_record(record)
 
-    shares = context.settings.processes
-    with Child(module, body, context.paths.attempt, environment, task=task, shares=shares) as child:
+    with Child(
+        module, body, context.paths.attempt, environment or context.environment, task=task,
+        shares=context.settings.processes, server=None if fresh else context.server,
+    ) as child:  # fmt: skip
         try:
             return read_to_end(child, check, handle)
         except (Interrupted, Cancelled, KeyboardInterrupt):

@@ -9,7 +9,6 @@ from training.data.dataset_info import DatasetInfo, read_info
 from training.data.prepare import prepared
 from training.data.prepare_child import PrepareRequest
 from training.data.split import split
-from worker.config.settings import child_environment
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.queue.admission.limits import require_samples_within_limit
@@ -48,6 +47,6 @@ def _prepare(context: JobContext, name: str) -> DatasetInfo:
     settings = context.settings
     request = PrepareRequest(dataset=name, data_dir=settings.data_dir, cache_dir=settings.cache_dir, download=True)
     done = run_job_child(
-        context, "data preparation", prepare_child.MODULE, prepare_child.REQUEST.dump_json(request), child_environment()
+        context, "data preparation", prepare_child.MODULE, prepare_child.REQUEST.dump_json(request), fresh=True
     )
     return read_info(Path(str(done["path"])))

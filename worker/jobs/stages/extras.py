@@ -1,14 +1,12 @@
 """Extras stage: the ONNX export and the report beside a trained model; where one fails, that is a warning."""
 
 import math
-from collections.abc import Mapping
 
 from training.artifacts import onnx_child
 from training.artifacts.onnx_child import ONNX, OnnxRequest
 from training.config.plan import Plan
 from training.data.dataset_info import DatasetInfo
 from training.errors import Cancelled, PreflightError
-from worker.config.settings import child_environment
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.report import child as report_child
@@ -20,9 +18,7 @@ def export_onnx(context: JobContext, plan: Plan, store: DatasetInfo) -> bool:
     """Write the staged model as ONNX beside it; returns whether that worked."""
     artifact = context.paths.staged
     request = OnnxRequest(artifact=artifact, target=artifact / ONNX, store=store.path, threads=plan.threads)
-    return _add(
-        context, ONNX, "ONNX export", onnx_child.MODULE, onnx_child.REQUEST.dump_json(request), child_environment()
-    )
+    return _add(context, ONNX, "ONNX export", onnx_child.MODULE, onnx_child.REQUEST.dump_json(request))
 
 
 def write_report(context: JobContext, request: ReportRequest) -> bool:
@@ -33,12 +29,8 @@ def write_report(context: JobContext, request: ReportRequest) -> bool:
     if missing is not None:
         context.warn(missing)
         return False
-    # matplotlib searches all fonts once and keeps the list here.
-    environment = {**child_environment(), "MPLCONFIGDIR": str(context.settings.cache_dir / "matplotlib")}
     body = report_request.REQUEST.dump_json(request)
-    return _add(
-        context, REPORT, "report", report_child.MODULE, body, environment, seconds=report_request.TIMEOUT_SECONDS
-    )
+    return _add(context, REPORT, "report", report_child.MODULE, body, seconds=report_request.TIMEOUT_SECONDS)
 
 
 def _add(
@@ -47,12 +39,11 @@ def _add(
     task: str,
     module: str,
     body: bytes,
-    environment: Mapping[str, str],
     seconds: float = math.inf,
 ) -> bool:
     """Run the child that writes `name`. An interruption or cancellation ends the job as in training."""
     try:
-        run_job_child(context, task, module, body, environment, seconds=seconds)
+        run_job_child(context, task, module, body, seconds=seconds)
     except Cancelled:
         raise
     except (PreflightError, OSError) as error:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -14,7 +15,6 @@ from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.loop.prediction import Prediction
 from training.system.resources import Resources, detect
-from worker.config.settings import child_environment
 from worker.jobs.context import JobContext
 from worker.jobs.stages.payloads import (
     calibration_payload,
@@ -34,6 +34,10 @@ PREDICTION = TypeAdapter(Prediction)
 def detect_resources(context: JobContext) -> Resources:
     """Detect the limits of the container and emit them."""
     found = detect(shares=context.settings.processes)
+    if context.server is not None and found.working_set_bytes is not None:
+        # Its children share this memory, which is a part of theirs already.
+        used = max(0, found.working_set_bytes - context.server.shared_bytes())
+        found = replace(found, working_set_bytes=used)
     context.emit("resource_limits", resources_payload(found))
     for warning in found.warnings:
         context.warn(warning)
@@ -120,7 +124,8 @@ def _calibrate(
         store=store,
         cache=PlanCache(context.settings.cache_dir),
         directory=context.paths.attempt,
-        environment=child_environment(),
+        environment=context.environment,
+        server=context.server,
     )
 
     def emit(kind: str, fields: dict[str, JsonValue]) -> None:

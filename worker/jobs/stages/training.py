@@ -15,7 +15,6 @@ from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.process.launch import environment_for
 from training.system.resources import Resources
-from worker.config.settings import child_environment
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.payloads import container_facts, plan_payload
@@ -101,7 +100,7 @@ class TrainingRun:
             profile=self.job.profile, trace=self.job.trace, share=self.resources.share,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
-        environment = environment_for(plan, child_environment())
+        environment = environment_for(plan, context.environment)
         return run_job_child(
             context, "training", training_child.MODULE, body, environment, on_record=self.records.forward
         )

@@ -1,0 +1,104 @@
+"""Standby: a fork server that a worker keeps while jobs come, so that their children need not import torch.
+
+It is started for the first job, beside the preparation of that, and let go after idle minutes or where memory gets
+short.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+
+from training.process.fork_server import ForkServer
+from training.system.resources import detect
+from worker.config.settings import Settings, job_environment
+from worker.jobs.heartbeat import memory_is_low
+
+PRELOADED: Final = (
+    "torch", "training.loop.child", "training.loop.trainer", "training.loop.train_step", "training.data.dataset_store",
+    "training.checkpoints.checkpointer", "safetensors.torch", "calibration.measure.child",
+    "calibration.measure.benchmark", "training.artifacts.onnx_child",
+)  # fmt: skip
+"""Modules that the children of every job import."""
+REPORTING: Final = ("worker.report.child", "worker.report.page")
+"""Modules that the report imports, matplotlib with them."""
+MIN_BYTES: Final = 1 << 30
+"""Memory of a container, or of a share of it, below which nothing is kept beside a training."""
+IDLE_SECONDS: Final = 600.0
+"""Seconds without a job after which the server is let go."""
+CHECK_INTERVAL: Final = 5.0
+"""Seconds between two checks of an idle server."""
+
+
+class Standby:
+    """The fork server of one worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep a server where `settings` and memory allow one."""
+        self._settings = settings
+        self._next_check = 0.0
+        self._idle_since = time.monotonic()
+        self._log = structlog.get_logger("preflight")
+        self.server = new_server(settings)
+        """None: jobs do without."""
+
+    def prepare(self) -> None:
+        """Start the server for a job unless it runs. Without one, the job's children are fresh interpreters."""
+        if self.server is None or self.server.running():
+            return
+        try:
+            self.server.start()
+        except OSError as error:
+            self._log.warning("standby_failed", detail=f"no process could be started ({error.strerror}); jobs go on")
+
+    def job_ended(self) -> None:
+        """Note that the worker is idle from now on."""
+        self._idle_since = time.monotonic()
+        self._next_check = 0.0
+        if self.server is not None and self.server.running():
+            self._log.debug("standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20)
+
+    def due(self) -> bool:
+        """Whether an idle server is to be checked."""
+        return self.server is not None and time.monotonic() >= self._next_check
+
+    def step(self) -> None:
+        """Let an idle server go after `IDLE_SECONDS`, or where memory is short."""
+        self._next_check = time.monotonic() + CHECK_INTERVAL
+        if self.server is None or not self.server.running():
+            return
+        idle = time.monotonic() - self._idle_since
+        if idle >= IDLE_SECONDS or memory_is_low(self._settings.processes):
+            freed = self.server.shared_bytes() >> 20
+            self.stop()
+            why = "no job came" if idle >= IDLE_SECONDS else "memory is short"
+            self._log.info("standby_released", detail=why, idle_s=round(idle), memory_mib=freed)
+
+    def stop(self) -> None:
+        """End the server."""
+        if self.server is not None:
+            self.server.stop()
+
+
+def new_server(settings: Settings) -> ForkServer | None:
+    """Return a server that is not started yet; None where the settings or the memory forbid it."""
+    if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
+        return None
+    modules = (*PRELOADED, *(REPORTING if settings.report == "auto" else ()))
+    return ForkServer(job_environment(settings), modules)
+
+
+@contextmanager
+def started_server(settings: Settings) -> Iterator[ForkServer | None]:
+    """Start a server for one job of this process, and end it afterwards; None where there is to be none."""
+    server = new_server(settings)
+    if server is None:
+        yield None
+        return
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
