@@ -57,6 +57,10 @@ NO_CHECKPOINTS: Final = "has no checkpoints"
 CATALOGUE: Final = (
     struck("kill -9 of the training child", "SIGKILL of the child that calibrates or trains", processes.kill_training,
            moments=RUNNING, stock="has none: the work-horse trains"),
+    struck("kill -9 of the fork server", "SIGKILL of the process that forks the children, which end with it",
+           processes.kill_standby, moments=RUNNING, stock="has none"),
+    struck("fork server frozen", "SIGSTOP of it, for good; a child that it has not forked yet is started otherwise",
+           processes.freeze_standby, moments=RUNNING, stock="has none"),
     struck("kill -9 of the supervisor", "SIGKILL of RQ's work-horse", processes.kill_supervisor),
     struck("kill -9 of the worker", "SIGKILL of the worker alone; it is started again", processes.kill_worker),
     struck("kill -9 of the whole tree", "SIGKILL of the worker and all below it; it is started again",

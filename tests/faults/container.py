@@ -11,6 +11,8 @@ from typing import Final
 
 import psutil
 
+from training.process import fork_server_main
+
 LOOK_EVERY: Final = 0.02
 
 RESTART_AFTER: Final = 0.5
@@ -70,8 +72,25 @@ class Container:
     @property
     def supervisor(self) -> psutil.Process | None:
         """RQ's work-horse, while there is one."""
+        return next((process for process in self._children if not is_standby(process)), None)
+
+    @property
+    def standby(self) -> psutil.Process | None:
+        """The fork server, while there is one."""
+        return next(filter(is_standby, self._children), None)
+
+    @property
+    def _children(self) -> list[psutil.Process]:
         worker = self.worker
-        return next((process for process in self.tree[1:] if worker and process.ppid() == worker.pid), None)
+        return [process for process in self.tree[1:] if worker and process.ppid() == worker.pid]
+
+
+def is_standby(process: psutil.Process) -> bool:
+    """Whether a process is a worker's fork server."""
+    try:
+        return process.name() == fork_server_main.NAME
+    except psutil.Error:
+        return False
 
 
 def hit(targets: Sequence[psutil.Process | None], number: signal.Signals) -> bool:

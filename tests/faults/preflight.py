@@ -19,7 +19,6 @@ from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from calibration.measure import child as calibration_child
 from faults.container import clean_environment
 from faults.event_checks import lost_seconds, sequence_problems
 from faults.jobs import CALIBRATION_S, FIRST_REPORT_S, Fields, Job, Moment, Pace, Undisturbed, Verdict
@@ -27,7 +26,6 @@ from faults.scene import Scene
 from faults.service import Service
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.config.plan import Plan
-from training.loop import child as training_child
 from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
@@ -84,14 +82,14 @@ class PreflightScene(Scene):
 
     def is_training(self, process: psutil.Process) -> bool:
         try:
-            return training_child.MODULE in process.cmdline() and process.status() != psutil.STATUS_STOPPED
+            return process.name() == "training" and process.status() != psutil.STATUS_STOPPED
         except psutil.Error:
             return False
 
     def trainer(self) -> psutil.Process | None:
         def is_child(process: psutil.Process) -> bool:
             try:
-                return bool({training_child.MODULE, calibration_child.MODULE} & set(process.cmdline()))
+                return process.name() in ("training", "calibration")
             except psutil.Error:
                 return False
 

@@ -150,9 +150,9 @@ class Stage(ABC):
         return found
 
     def strangers(self) -> list[psutil.Process]:
-        """Return the scene's processes that are not its workers."""
-        workers = [container.worker for container in self.containers]
-        return [process for process in self.processes() if process not in workers]
+        """Return the scene's processes that are not its workers, nor kept by one of them."""
+        known = [process for container in self.containers for process in (container.worker, container.standby)]
+        return [process for process in self.processes() if process not in known]
 
     def await_workers(self) -> None:
         """Wait until every container's worker has signed on."""

@@ -47,7 +47,7 @@ class Child:
             directory: existing, for its files.
             environment: of the process.
             cgroup: where it runs, entered by the caller; None: a cgroup for this child alone.
-            task: for messages, by default the module.
+            task: for messages and the process list, by default the module.
             name: prefix of its files, by default made from the module.
             listens: whether it reads standard input, see `send`.
             shares: workers among which the memory of the container is divided.
@@ -75,7 +75,8 @@ class Child:
     def _write_request(self, body: bytes, directory: Path) -> Path:
         run = f"{self._name}-{os.getpid()}-{time.time_ns()}"
         request = ChildRequest(
-            run=run, journal=directory / f"{self._name}.jsonl", body=body.decode(), procs=self._cgroup.procs
+            task=self.task, run=run, journal=directory / f"{self._name}.jsonl", body=body.decode(),
+            procs=self._cgroup.procs,
         )  # fmt: skip
         path = directory / f"{self._name}.request.json"
         path.write_bytes(CHILD_REQUEST.dump_json(request))

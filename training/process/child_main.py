@@ -17,8 +17,8 @@ from training.errors import OutOfMemory, PreflightError
 from training.process.journal import JournalWriter
 from training.process.request import CHILD_REQUEST
 
-PR_SET_PDEATHSIG: Final = 1
-"""From <linux/prctl.h>: the signal for a process whose parent dies."""
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+"""From <linux/prctl.h>: the signal for a process whose parent dies; its name in ps and top."""
 NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
 """Messages of torch's `RuntimeError` (c10/core/impl/alloc_cpu.cpp)."""
 
@@ -52,6 +52,7 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
     if parent is not None:
         die_with_parent(parent)
     request = CHILD_REQUEST.validate_json(Path(path).read_bytes())
+    set_process_name(request.task)
     join_cgroup(request.procs)
     if notify_fd is not None:
         os.set_inheritable(notify_fd, False)
@@ -98,6 +99,11 @@ def join_cgroup(procs: Path | None) -> None:
     if procs is not None:
         with suppress(OSError):
             procs.write_text(str(os.getpid()))
+
+
+def set_process_name(name: str) -> None:
+    """Set the name that ps and top show."""
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def die_with_parent(parent: int) -> None:

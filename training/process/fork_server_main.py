@@ -23,10 +23,12 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from training.process.child_main import die_with_parent
+from training.process.child_main import die_with_parent, set_process_name
 from training.process.order import MAX_MESSAGE, ORDER, STDERR, STDIN, STDOUT, Order
 
 MODULE: Final = "training.process.fork_server_main"
+NAME: Final = "fork-server"
+"""In ps and top."""
 OOM_SCORE: Final = "500"
 """oom_score_adj: before the worker, after the children, which have 1000."""
 _NAMES = TypeAdapter(list[str])
@@ -245,6 +247,7 @@ def main() -> None:
     socket_fd, parent, modules, extra = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(int(parent))
+    set_process_name(NAME)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     control = socket.socket(fileno=int(socket_fd))

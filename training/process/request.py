@@ -10,6 +10,8 @@ from pydantic.dataclasses import dataclass
 class ChildRequest:
     """Request to a child."""
 
+    task: str
+    """Name of the process in ps and top, of which the kernel keeps 15 characters."""
     run: str
     journal: Path
     body: str

@@ -23,6 +23,14 @@ def kill_supervisor(scene: Scene, job: Job, random: Random) -> bool:  # noqa: AR
     return hit([scene.container.supervisor], signal.SIGKILL)
 
 
+def kill_standby(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
+    return hit([scene.container.standby], signal.SIGKILL)
+
+
+def freeze_standby(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
+    return hit([scene.container.standby], signal.SIGSTOP)
+
+
 def kill_worker(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
     return hit([scene.container.worker], signal.SIGKILL)
 

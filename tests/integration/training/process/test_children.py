@@ -456,7 +456,7 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 def test_a_child_of_a_dead_parent_does_nothing(tmp_path: Path) -> None:
     write_module(tmp_path, 'journal.write("done", {})')
-    envelope = ChildRequest(run="r", journal=tmp_path / "journal", body="{}")
+    envelope = ChildRequest(task="a task", run="r", journal=tmp_path / "journal", body="{}")
     (tmp_path / "request").write_bytes(CHILD_REQUEST.dump_json(envelope))
     ended = subprocess.run(
         [sys.executable, "-m", "a_child", str(tmp_path / "request"), "1", "1"],
