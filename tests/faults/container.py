@@ -86,11 +86,16 @@ class Container:
 
 
 def is_standby(process: psutil.Process) -> bool:
-    """Whether a process is a worker's fork server."""
+    """Whether a process is a worker's fork server, which has the command line of its children."""
     try:
-        return process.name() == fork_server_main.NAME
+        parent = process.parent()
+        return _is_server(process) and not (parent is not None and _is_server(parent))
     except psutil.Error:
         return False
+
+
+def _is_server(process: psutil.Process) -> bool:
+    return fork_server_main.MODULE in process.cmdline()
 
 
 def hit(targets: Sequence[psutil.Process | None], number: signal.Signals) -> bool:

@@ -27,15 +27,18 @@ class WorkHorse:
     """One forked process, from its start to its end."""
 
     def __init__(
-        self, job_id: str, run: Callable[[], None], stop: StopSignal, heartbeat: Callable[[], bool], *, timeout: int
-    ) -> None:
+        self, job_id: str, run: Callable[[], None], stop: StopSignal, heartbeat: Callable[[], bool],
+        make_room: Callable[[], None], *, timeout: int,
+    ) -> None:  # fmt: skip
         """Prepare a fork that calls `run`, for at most `timeout` seconds; -1: for ever.
 
         Until it ends, `heartbeat` is called and returns whether Redis took it; `stop` counts the worker's signals.
+        `make_room` ends what can be spared where no process is to be had.
         """
         self._run = run
         self._stop = stop
         self._heartbeat = heartbeat
+        self._make_room = make_room
         self._timeout = timeout
         self._pid: int | None = None
         self._parent = os.getpid()
@@ -75,6 +78,7 @@ class WorkHorse:
                     f"the system starts none ({error.strerror}); raise this container's limit on processes or memory"
                 )
                 self._log.warning("fork_retry", detail=detail, retry_in_s=pause)
+            self._make_room()
             self._heartbeat()
             if self._stop():
                 return None

@@ -272,7 +272,7 @@ class PreflightWorker(Worker):
         self._standby.prepare()
         self._horse = WorkHorse(
             job.job_id, supervise, self._stop, lambda: self._heartbeat_job(job.rq_job, execution),
-            timeout=job.rq_job.timeout,
+            self._standby.stop, timeout=job.rq_job.timeout,
         )  # fmt: skip
         try:
             return self._horse.run()
