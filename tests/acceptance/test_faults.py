@@ -166,7 +166,10 @@ def test_rounds_that_were_made_are_not_made_again() -> None:
 
 def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
     """What stands around it stays; versions, day, machine and command are said; twice is as once."""
-    path, fault = tmp_path / "faults.md", CATALOGUE[1]
+    path, fault = (
+        tmp_path / "faults.md",
+        next(fault for fault in CATALOGUE if fault.name == "kill -9 of the supervisor"),
+    )
     path.write_text(f"before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
     verdicts = [Verdict(lost_s=0.5), Verdict(problems=("late",), lost_s=1.5)]
     made = [
