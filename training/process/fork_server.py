@@ -8,6 +8,7 @@ serves one child only, and takes a whole import's memory for it.
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -73,6 +74,14 @@ class ForkServer:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT)
             self._process = None
+
+    def kill(self) -> None:
+        """End the process and its children, from any process: one that hangs takes no other order."""
+        if self._process is not None and self._control is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+            self._control.close()
+            self._control = None
 
     def shared_bytes(self) -> int:
         """Return the memory that its children share with it, without mapped files, in bytes; 0 where it has ended."""

@@ -77,7 +77,7 @@ class ChildProcess(Protocol):
 def start(launch: Launch, server: ForkServer | None) -> ChildProcess:
     """Start a process; raises as `FreshProcess`."""
     connection = server and server.order(launch.module, launch.request, launch.environment, launch.descriptors)
-    return ForkedProcess(launch, connection) if connection else FreshProcess(launch)
+    return ForkedProcess(launch, connection, server) if server and connection else FreshProcess(launch)
 
 
 class FreshProcess:
@@ -142,8 +142,9 @@ class ForkedProcess:
     The server keeps an ended child's process id from being used again until the connection closes.
     """
 
-    def __init__(self, launch: Launch, connection: socket.socket) -> None:
-        """Wait for the answer over `connection`, in `poll`."""
+    def __init__(self, launch: Launch, connection: socket.socket, server: ForkServer) -> None:
+        """Wait for the answer of `server` over `connection`, in `poll`; end the server where it hangs."""
+        self._server = server
         self._launch = launch
         self._connection = connection
         self._kept = [os.dup(descriptor) for descriptor in launch.descriptors]
@@ -168,7 +169,7 @@ class ForkedProcess:
         self._receive(0)
         awaited = self._pid is None and self._returncode is None and self._fresh is None
         if awaited and time.monotonic() > self._overdue:
-            self._connection.close()  # withdraws the order, should the server wake up
+            self._server.kill()
             self._start_fresh()
         return self._returncode if self._fresh is None else self._fresh.poll()
 
@@ -198,7 +199,8 @@ class ForkedProcess:
         elif self._pid is not None and self._connection.fileno() >= 0:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, signal.SIGKILL)
-            self.wait(STATUS_LIMIT)
+            if not self.wait(STATUS_LIMIT):
+                self._server.kill()
         self._end(-signal.SIGKILL)
         self._connection.close()
 

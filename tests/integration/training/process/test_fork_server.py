@@ -235,7 +235,7 @@ def test_a_server_that_dies_over_an_order_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_server_that_hangs_is_passed_by(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When it wakes up, it forks no second child for the order."""
+    """It is ended, so that it forks no second child for the order, and no other order waits for it."""
     monkeypatch.setattr(starts, "ANSWER_LIMIT", 0.5)
     assert bench.run("before")["parent"] == bench.server.pid
     assert bench.server.pid is not None
@@ -243,9 +243,11 @@ def test_a_server_that_hangs_is_passed_by(bench: Bench, monkeypatch: pytest.Monk
     (bench.directory / "runs").mkdir()
     statements = '(Path(__file__).parent / "runs" / str(os.getpid())).touch()\n' + PPID
     assert bench.run("during", statements)["parent"] == os.getpid()
-    os.kill(bench.server.pid, signal.SIGCONT)
-    assert bench.run("after")["parent"] == bench.server.pid
     assert len(list((bench.directory / "runs").iterdir())) == 1
+    assert gone(bench.server.pid)
+    assert bench.run("after")["parent"] == os.getpid()
+    bench.server.start()
+    assert bench.run("next")["parent"] == bench.server.pid
 
 
 def test_a_hanging_server_takes_no_endless_queue_of_orders(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +262,21 @@ def test_a_hanging_server_takes_no_endless_queue_of_orders(bench: Bench, monkeyp
     assert bench.run("during")["parent"] == os.getpid()
     for connection in connections:
         connection.close()
-    os.kill(bench.server.pid, signal.SIGCONT)
-    monkeypatch.undo()
-    assert bench.run("after")["parent"] == bench.server.pid
+
+
+def test_a_server_that_hangs_while_its_child_ends_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child's records are all read; its status is not awaited for ever."""
+    monkeypatch.setattr(starts, "STATUS_LIMIT", 0.5)
+    bench.module("ending", 'journal.write("start", {})\nsys.stdin.read()\njournal.write("done", {"it": "is"})')
+    with bench.child("ending", listens=True) as child:
+        records = iter_records(child, lambda: None)
+        next(records)
+        assert bench.server.pid is not None
+        os.kill(bench.server.pid, signal.SIGSTOP)
+        child.ask_to_stop()
+        assert next(records).payload == {"it": "is"}
+    assert child.exit_status().returncode == -signal.SIGKILL
+    assert gone(bench.server.pid)
 
 
 def test_a_package_that_was_upgraded_ends_the_server(tmp_path: Path) -> None:
