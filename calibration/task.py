@@ -14,7 +14,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.launch import find_tcmalloc
 from training.process.oom import reserve
 from training.system.resources import Resources

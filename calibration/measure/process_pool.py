@@ -36,7 +36,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.errors import ChildFailed, OutOfMemory
 from training.process.child import KILL_TIMEOUT, Child
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.journal import Record
 from training.process.launch import ProcessConfig, environment_for, process_config
 from training.process.runner import TICK_SECONDS, raise_failure

@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-from training.process import fork_server_main
+from training.process.fork_server import main as fork_server_main
 
 LOOK_EVERY: Final = 0.02
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from training.process.exit_status import ExitStatus
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.journal import JournalReader, Record
 from training.process.oom import ChildCgroup
 from training.process.request import CHILD_REQUEST, ChildRequest

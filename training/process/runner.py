@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from training.errors import ChildFailed, error_from_reason
 from training.process.child import Child
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.journal import Record
 
 TICK_SECONDS: Final = 0.2

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from training.errors import ChildFailed
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 
 FORK_LIMIT_ERRORS: Final = (errno.EAGAIN, errno.ENOMEM)
 """Errors of fork(2) at a limit on processes or memory."""

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from redis import Redis
 
 from training.errors import ArtifactError
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from worker.broker.fencing import Fence
 from worker.broker.retry import retry_until_available
 from worker.config.settings import Settings

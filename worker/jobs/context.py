@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.system.digests import Digests
 from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from training.errors import InvalidConfig, PreflightError
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim
 from worker.broker.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available

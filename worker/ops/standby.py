@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.system.resources import detect
 from worker.config.settings import Settings, job_environment
 from worker.jobs.heartbeat import memory_is_low
@@ -23,7 +23,7 @@ PRELOADED: Final = (
 )  # fmt: skip
 """Modules that the children of every job import."""
 REPORTING: Final = ("worker.report.child", "worker.report.page")
-"""Modules that the report imports, matplotlib with them."""
+"""Modules that the report imports, matplotlib with them; nobody waits for them, as the result comes first."""
 MIN_BYTES: Final = 1 << 30
 """Memory of a container, or of a share of it, below which nothing is kept beside a training."""
 IDLE_SECONDS: Final = 600.0
@@ -86,8 +86,7 @@ def new_server(settings: Settings) -> ForkServer | None:
     """Return a server that is not started yet; None where the settings or the memory forbid it."""
     if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
         return None
-    modules = (*PRELOADED, *(REPORTING if settings.report == "auto" else ()))
-    return ForkServer(job_environment(settings), modules)
+    return ForkServer(job_environment(settings), PRELOADED, later=REPORTING if settings.report == "auto" else ())
 
 
 @contextmanager

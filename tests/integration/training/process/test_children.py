@@ -43,7 +43,7 @@ from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.models.factory import build
 from training.process.child import Child
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.journal import JournalReader, Record
 from training.process.request import CHILD_REQUEST, ChildRequest
 from training.process.runner import iter_records, raise_failure

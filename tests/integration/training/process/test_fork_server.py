@@ -17,7 +17,7 @@ from python_path import importing
 from training.errors import ChildFailed, ChildKilled
 from training.process import start as starts
 from training.process.child import Child
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.runner import iter_records, read_to_end
 
 MODULE = """
@@ -39,7 +39,7 @@ PARENT = """
 import os, sys
 from pathlib import Path
 from training.process.child import Child
-from training.process.fork_server import ForkServer
+from training.process.fork_server.client import ForkServer
 from training.process.runner import iter_records
 server = ForkServer(os.environ, ("training.process.child_main",))
 server.start()

@@ -1,4 +1,4 @@
-"""Fork server, seen from the process that starts it and from the forks of that: sends orders, tells its memory.
+"""Client of a fork server: starts it, orders children of it, tells its memory.
 
 Measured beside the alternatives by `python -m bench.standby`: Python's own fork server has the environment of whoever
 starts it, secrets included, cannot be used from a fork of its starter and leaves children behind; a spare interpreter
@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from training.process import fork_server_main
-from training.process.order import MAX_MESSAGE, ORDER, Order
+from training.process.fork_server import main as fork_server_main
+from training.process.fork_server.order import MAX_MESSAGE, ORDER, Order
 
 STOP_TIMEOUT: Final = 2.0
 """Seconds for the end of a server that is told to."""
@@ -28,10 +28,14 @@ _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+([0-9]{1,20}) kB$", re.ASCII | re.M
 class ForkServer:
     """A process with torch imported that forks children; started by `start`, used by the starter and its forks."""
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
-        """Prepare a server whose children have `environment` and share the imports of `modules`."""
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str], later: Sequence[str] = ()) -> None:
+        """Prepare a server whose children have `environment` and share the imports of `modules`.
+
+        Those of `later` are made when it has had nothing to do for a while.
+        """
         self._environment = dict(environment)
         self._modules = modules
+        self._later = later
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -43,7 +47,13 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             ours.setblocking(False)
-            arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(self._modules), "{}"]
+            arguments = [
+                str(theirs.fileno()),
+                str(os.getpid()),
+                json.dumps(self._modules),
+                json.dumps(self._later),
+                "{}",
+            ]
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", fork_server_main.MODULE, *arguments],

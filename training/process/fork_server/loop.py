@@ -1,13 +1,10 @@
-"""Main function of the fork server: import torch once, then fork a child for each order.
+"""Order loop of the fork server: forks a child for each order, tells its status, ends it with its parent.
 
-It does nothing else, so that a fork is like a fresh interpreter after its imports: no parallel region has run
-(libgomp's threads do not survive a fork), no generator was drawn from, no weights exist. It answers over the
-connection that comes with an order: the child's process id, then its wait status. A connection that closes ends the
-child; the server's end ends all of them.
+The answers over the connection that comes with an order are the child's process id, then its exit code. A connection
+that closes ends the child; the server's end ends all of them. An ended child stays a zombie until its connection
+closes, so that its process id is not used again.
 """
 
-import ctypes
-import gc
 import importlib
 import json
 import os
@@ -15,23 +12,20 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
+from training.process.child_main import die_with_parent
+from training.process.fork_server.imports import Imports, reseed
+from training.process.fork_server.order import MAX_MESSAGE, ORDER, STDERR, STDIN, STDOUT, Order
 
-from training.process.child_main import die_with_parent, set_process_name
-from training.process.order import MAX_MESSAGE, ORDER, STDERR, STDIN, STDOUT, Order
+IDLE_SECONDS: Final = 1.0
+"""Seconds without a child after which imports that can wait are made."""
 
-MODULE: Final = "training.process.fork_server_main"
-NAME: Final = "fork-server"
-"""In ps and top."""
-OOM_SCORE: Final = "500"
-"""oom_score_adj: before the worker, after the children, which have 1000."""
-_NAMES = TypeAdapter(list[str])
+
+StartAgain = Callable[[socket.socket, dict[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +54,36 @@ class _Child:
 class OrderLoop:
     """Serves orders that come over `control` until its peer closes it."""
 
-    def __init__(self, control: socket.socket, extra: dict[str, str], files: "Sequence[ImportedFile]") -> None:
-        """Fork children with the environment of this process, of which `extra` are the variables added for a plan."""
+    def __init__(self, control: socket.socket, imports: Imports, later: list[str], start_again: StartAgain) -> None:
+        """Fork children that share `imports`; add the modules of `later` when nobody waits.
+
+        `start_again` is called to become a server with other variables.
+        """
         self._control = control
-        self._extra = extra
-        self._files = files
-        self._wanted = extra
+        self._imports = imports
+        self._later = later
+        self._start_again = start_again
+        self._extra: dict[str, str] = {}
+        self._wanted: dict[str, str] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: dict[int, _Child] = {}
         self._refused: set[socket.socket] = set()
         """Connections of orders for another environment; one closes when the child that ran instead has ended."""
 
-    def serve(self) -> ForkedChild | None:
-        """Return in each forked child what it has to run; in the server None, when nobody can send an order."""
+    def serve(self, extra: dict[str, str]) -> ForkedChild | None:
+        """Return in each forked child what it has to run; in the server None, when nobody can send an order.
+
+        `extra` are the variables of this process that a plan has added.
+        """
+        self._extra = self._wanted = extra
         while True:
-            for key, _ in self._selector.select():
+            idle = not self._children and not self._refused
+            ready = self._selector.select(IDLE_SECONDS if idle and self._later else None)
+            if not ready:
+                self._imports.add(self._later)
+                self._later = []
+            for key, _ in ready:
                 if key.fileobj is self._control:
                     received = self._receive()
                     if received is None:
@@ -88,7 +96,7 @@ class OrderLoop:
                 else:
                     self._report(key.fd)
             if self._wanted != self._extra and not self._children and not self._refused:
-                self._start_again()
+                self._start_again(self._control, self._wanted)
 
     def _receive(self) -> tuple[Order, list[int]] | None:
         message, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 4)
@@ -108,8 +116,8 @@ class OrderLoop:
                 self._selector.register(connection, selectors.EVENT_READ)
                 connection.send(b"{}")
                 return None
-            if any(file.has_changed() for file in self._files):
-                raise SystemExit(0)  # an upgraded torch must not be mixed with what is imported; a new server follows
+            if not self._imports.are_current():
+                raise SystemExit(0)  # an upgraded torch must not be mixed with the old one; a new server follows
             return self._fork_child(order, connection, standard)
         finally:
             for descriptor in standard:
@@ -173,44 +181,6 @@ class OrderLoop:
             os.close(child.pidfd)
             del self._children[child.pidfd]
 
-    def _start_again(self) -> None:
-        """Become a server with the environment that was asked for: what a library reads when loaded is fixed now."""
-        base = {name: value for name, value in os.environ.items() if name not in self._extra}
-        os.set_inheritable(self._control.fileno(), True)
-        arguments = [str(self._control.fileno()), sys.argv[2], sys.argv[3], json.dumps(self._wanted)]
-        os.execve(sys.executable, [sys.executable, "-P", "-m", MODULE, *arguments], {**base, **self._wanted})  # noqa: S606 - no shell
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedFile:
-    """A file as it was when it was imported."""
-
-    path: str
-    stamp: tuple[int, int] | None
-    """Inode and time of modification, ns; None: it is not there."""
-
-    def has_changed(self) -> bool:
-        """Whether the file is another one by now."""
-        return _stamp(self.path) != self.stamp
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def preload(modules: Sequence[str]) -> list[ImportedFile]:
-    """Import modules, those that are installed; return the files of their packages."""
-    for module in modules:
-        with suppress(ModuleNotFoundError):
-            importlib.import_module(module)
-    packages = {name.partition(".")[0] for name in (*modules, "torch", "numpy")}
-    files = (getattr(sys.modules.get(package), "__file__", None) for package in sorted(packages))
-    return [ImportedFile(file, _stamp(file)) for file in files if isinstance(file, str)]
-
 
 def is_closed(connection: socket.socket) -> bool:
     """Whether the peer has closed its end."""
@@ -220,44 +190,6 @@ def is_closed(connection: socket.socket) -> bool:
         return False
 
 
-def reseed() -> None:
-    """Seed the global generators of NumPy and torch from the system, as a fresh interpreter does; Python's does so."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None:
-        numpy.random.seed()
-    if torch is not None:
-        torch.default_generator.seed()
-
-
 def _send(connection: socket.socket, message: dict[str, int]) -> None:
     with suppress(OSError):  # the parent has gone; its end of the connection tells that next
         connection.send(json.dumps(message).encode())
-
-
-def trim() -> None:
-    """Give back what the imports left unused, and keep the collector off their objects, which forks share."""
-    gc.collect()
-    gc.freeze()
-    with suppress(AttributeError):  # musl has none
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def main() -> None:
-    """Serve orders: `python -m training.process.fork_server_main SOCKET PARENT MODULES EXTRA`."""
-    socket_fd, parent, modules, extra = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent(int(parent))
-    set_process_name(NAME)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
-    control = socket.socket(fileno=int(socket_fd))
-    os.set_inheritable(control.fileno(), False)
-    files = preload(_NAMES.validate_json(modules))
-    trim()
-    child = OrderLoop(control, TypeAdapter(dict[str, str]).validate_json(extra), files).serve()
-    if child is not None:
-        child.run()
-
-
-if __name__ == "__main__":
-    main()

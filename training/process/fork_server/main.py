@@ -1,0 +1,56 @@
+"""Main function of the fork server: import torch once, then fork a child for each order.
+
+It does nothing else, so that a fork is like a fresh interpreter after its imports: no parallel region has run
+(libgomp's threads do not survive a fork), no generator was drawn from, no weights exist.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from training.process.child_main import die_with_parent, set_process_name
+from training.process.fork_server.imports import Imports
+from training.process.fork_server.loop import OrderLoop
+
+MODULE: Final = "training.process.fork_server.main"
+NAME: Final = "fork-server"
+"""In ps and top."""
+OOM_SCORE: Final = "500"
+"""oom_score_adj: before the worker, after the children, which have 1000."""
+_NAMES, _VARIABLES = TypeAdapter(list[str]), TypeAdapter(dict[str, str])
+
+
+def main() -> None:
+    """Serve orders: `python -m training.process.fork_server.main SOCKET PARENT MODULES LATER EXTRA`."""
+    socket_fd, parent, modules, later, extra = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(int(parent))
+    set_process_name(NAME)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+    control = socket.socket(fileno=int(socket_fd))
+    os.set_inheritable(control.fileno(), False)
+    loop = OrderLoop(control, Imports(_NAMES.validate_json(modules)), _NAMES.validate_json(later), start_again)
+    child = loop.serve(_VARIABLES.validate_json(extra))
+    if child is not None:
+        child.run()
+
+
+def start_again(control: socket.socket, extra: dict[str, str]) -> None:
+    """Become a server with other variables added for a plan: what a library reads when it is loaded is fixed now."""
+    number, parent, modules, later, added = sys.argv[1:]
+    base = {name: value for name, value in os.environ.items() if name not in _VARIABLES.validate_json(added)}
+    os.set_inheritable(control.fileno(), True)
+    arguments = [number, parent, modules, later, json.dumps(extra)]
+    os.execve(sys.executable, [sys.executable, "-P", "-m", MODULE, *arguments], {**base, **extra})  # noqa: S606 - no shell
+
+
+if __name__ == "__main__":
+    main()
