@@ -40,6 +40,8 @@ class Standby:
         self._settings = settings
         self._next_check = 0.0
         self._idle_since = time.monotonic()
+        self._told: int | None = None
+        """Process id of the server that the log has told of."""
         self._log = structlog.get_logger("preflight")
         self.server = new_server(settings)
         """None: jobs do without."""
@@ -57,8 +59,12 @@ class Standby:
         """Note that the worker is idle from now on."""
         self._idle_since = time.monotonic()
         self._next_check = 0.0
-        if self.server is not None and self.server.running():
-            self._log.debug("standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20)
+        if self.server is not None and self.server.running() and self.server.pid != self._told:
+            self._told = self.server.pid
+            self._log.info(
+                "standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20,
+                detail=f"children of later jobs share it; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
+            )  # fmt: skip
 
     def due(self) -> bool:
         """Whether an idle server is to be checked."""

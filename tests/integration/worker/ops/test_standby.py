@@ -42,6 +42,7 @@ def test_jobs_share_one_server_which_ends_with_the_worker(client: Client, start_
     (server,) = servers(worker)
     run_job(client, "second", calibrate=True)
     assert servers(worker) == [server]
+    assert worker.output().count("standby_kept") == 1  # with its memory
     assert "libtorch" in Path(f"/proc/{server.pid}/maps").read_text()
     assert "libtorch" not in Path(f"/proc/{worker.process.pid}/maps").read_text()
     worker.stop()
