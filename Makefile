@@ -82,6 +82,7 @@ bench: $(VENV)/.dev  ## Measure the figures of the README and write bench/result
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
 	$(USERS)/bin/python -m bench.footprint
 	$(BIN)/python -m bench.startup
+	$(BIN)/python -m bench.standby
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.checkpoints
 	$(BIN)/python -m bench.report
