@@ -1,5 +1,7 @@
 """Progress of a training: each window is reported, compared with the prediction, and used to tune the plan."""
 
+import time
+
 from training.loop.prediction import Prediction
 from training.loop.prediction_monitor import PredictionMonitor
 from training.loop.train_state import EpochDone, TrainState
@@ -27,6 +29,8 @@ class ProgressObserver:
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
         self._memory = MemoryUse(share=share)
         self._used: int | None = None
+        self._first_step_at = 0.0
+        """Seconds since the epoch; 0 in the first window."""
         self._tuner = PlanTuner(step, report, prediction, counters)
 
     def begin_epoch(self) -> None:
@@ -36,13 +40,15 @@ class ProgressObserver:
     def observe_window(self, window: Window) -> None:
         """Close `window`; report it when a report is due."""
         window.close()
+        self._first_step_at = self._first_step_at or time.time() - sum(window.step_seconds[1:])
         reporting, limit = window.report_due(), self._memory.limit
         if reporting or self._used is None or self._used >= AMPLE * limit:  # else reading the files can wait
             self._used = self._memory.bytes()
         used = self._used
         if reporting:
             figures = window.report(self._step.pop_correct())
-            self._report.write("progress", {**figures, "used_memory_mb": None if used is None else used >> 20})
+            figures |= {"used_memory_mb": None if used is None else used >> 20, "first_step_at": self._first_step_at}
+            self._report.write("progress", figures)
         self._monitor.observe_window(self._state.epoch + 1, window.seconds, window.step_seconds)
         share = None if used is None else used / limit
         changed = self._tuner.observe_window(len(window.step_seconds), window.seconds, share)

@@ -23,6 +23,8 @@ class Progress(Event):
     """Seconds of training left at this speed."""
     used_memory_mb: Count | None = None
     """Memory used in the container without reclaimable caches, MiB; null: not readable."""
+    first_step_at: Seconds | None = None
+    """End of the first step of the training process, seconds since the epoch."""
 
 
 class EpochDone(Event):

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,9 +218,13 @@ def test_windows_add_up_to_their_epoch(
     """Progress records have the documented fields, and their losses, weighted by steps, make the epoch's loss."""
     monkeypatch.setattr("training.loop.window.WINDOW_SECONDS", window)
     monkeypatch.setattr("training.loop.window.RARER_AFTER", math.inf)
+    began = time.time()
     fitted = recorded.fit(SPEC, store).fitted
     progress = recorded.records("progress")
-    fields = ["accuracy", "epoch", "epochs", "eta_s", "loss", "samples_per_s", "step", "steps"]
+    first_step_at, *same = {number(record["first_step_at"]) for record in progress}
+    assert same == []
+    assert began < first_step_at < time.time()
+    fields = ["accuracy", "epoch", "epochs", "eta_s", "first_step_at", "loss", "samples_per_s", "step", "steps"]
     if MemoryUse().bytes() is not None:
         fields.append("used_memory_mb")
     for record in progress:
