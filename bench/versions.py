@@ -6,7 +6,9 @@ Prints Markdown tables: medians and ranges of wall seconds, from the start of th
 record `worker_started`), and of their ratios, pair by pair. A pair takes turns A B, B A.
 """
 
+import compileall
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,7 @@ from bench.record import samples, start
 from worker.broker.embedded_redis import redis_server
 
 ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = ("worker", "calibration", "training")
 MAX_SLOWDOWN: Final = 1.05
 """Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
 TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
@@ -57,7 +61,7 @@ def main(revision: str) -> None:
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """Check a revision out to a temporary directory, with its entry points beside it."""
+    """Check a revision out to a temporary directory, compiled, with its entry points and its RQ beside it."""
     with tempfile.TemporaryDirectory(prefix="versions-") as scratch:
         tree = Path(scratch)
         archive = subprocess.Popen(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE)  # noqa: S607 - git on PATH
@@ -72,7 +76,18 @@ def checked_out(revision: str) -> Iterator[Path]:
         (info / "entry_points.txt").write_text(
             "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups)
         )
+        _install_rq(tree)
+        for package in PACKAGES:  # no run of it has to, where bytecode is not kept
+            compileall.compile_dir(tree / package, quiet=2)
         yield tree
+
+
+def _install_rq(tree: Path) -> None:
+    """Put the RQ that a checkout was tested with beside its code, where another one is installed here."""
+    (pinned,) = re.findall(r"^rq==(.+)$", (tree / "constraints.txt").read_text(), re.MULTILINE)
+    if pinned != installed_version("rq"):
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "--target", str(tree), f"rq=={pinned}"], check=True)
 
 
 def version_of(tree: Path) -> str:
@@ -80,17 +95,22 @@ def version_of(tree: Path) -> str:
     return str(tomllib.loads((tree / "pyproject.toml").read_text())["project"]["version"])
 
 
+def environment(tree: Path, url: str, directory: Path) -> dict[str, str]:
+    """Return the environment of a checkout's commands, with a Redis and what they write in `directory`."""
+    return {
+        **os.environ, "PYTHONPATH": str(tree), "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",
+        **{f"PREFLIGHT_{name}_DIR": str(directory / name) for name in ("CACHE", "STATE", "ARTIFACT")},
+    }  # fmt: skip
+
+
 def seconds(arguments: tuple[str, ...], url: str, tree: Path) -> float:
     """Run a command of a checkout and return its wall seconds; the worker is stopped once it says that it started."""
-    environment = {
-        **os.environ, "PYTHONPATH": str(tree), "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",
-        **{f"PREFLIGHT_{name}_DIR": str(tree / "bench-out" / name) for name in ("CACHE", "STATE", "ARTIFACT")},
-    }  # fmt: skip
     command = [sys.executable, "-P", "-m", "worker.cli", *arguments]
     began = time.perf_counter()
     with subprocess.Popen(
-        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+        command, cwd=tree, env=environment(tree, url, tree / "bench-out"), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
         last = ""
         for last in process.stdout or ():
             if '"worker_started"' in last:
