@@ -19,7 +19,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Final
 
-from bench.process_tree import rollup, tree
+from process_tree import rollup, tree
+
 from bench.standby.child import answer
 
 Order = Callable[[Path], object]

@@ -1,11 +1,15 @@
 """What a process and its children hold: memory, file descriptors, processes."""
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import psutil
+
+SETTLED_AFTER: Final = 1.0
+"""Seconds without a start or an end of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +19,7 @@ class Held:
     processes: int
     descriptors: int
     pss: int
-    """Proportional set size, bytes: memory that several processes share counts once."""
+    """Proportional set size, bytes: memory that several of them share counts once."""
 
     @classmethod
     def by(cls, pids: list[int]) -> Self:
@@ -24,12 +28,22 @@ class Held:
 
 
 def tree(pid: int) -> list[int]:
-    """Return a process and all that descend from it, which may end at any time; empty where it is gone."""
+    """Return a process and all that descend from it; empty where it is gone."""
     try:
         process = psutil.Process(pid)
-        return [pid, *(child.pid for child in process.children(recursive=True))]
+        return [pid, *sorted(child.pid for child in process.children(recursive=True))]
     except psutil.NoSuchProcess:
         return []
+
+
+def settled_tree(pid: int) -> list[int]:
+    """Return `tree` once it has not changed for a while: no child of a job is about to end."""
+    pids, since = tree(pid), time.monotonic()
+    while time.monotonic() - since < SETTLED_AFTER:
+        time.sleep(0.02)
+        if (now := tree(pid)) != pids:
+            pids, since = now, time.monotonic()
+    return pids
 
 
 def rollup(pid: int, field: str) -> int:
