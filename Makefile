@@ -12,11 +12,13 @@ TORCH_INDEX_TIMEOUT ?= 5
 TOOLS := build/tools
 # An environment without developers' tools: redis imports OpenTelemetry where they installed it.
 USERS := build/users
+# An environment with torch's CPU build, whose memory and imports are less; PIP_FIND_LINKS may name a folder with its wheel.
+CPU := build/cpu
 # A release with known vulnerabilities: a mirror that shows none has no list of them.
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed versions bench-calibration import-profile faults containers clean
+.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -76,11 +78,11 @@ audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
 
 # Benchmarks share modules with the tests.
-bench bench-speed versions bench-calibration: export PYTHONPATH := tests
+bench bench-speed job versions bench-calibration: export PYTHONPATH := tests
 
-bench: $(VENV)/.dev  ## Measure the figures of the README and write bench/results/.
+bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
-	$(USERS)/bin/python -m bench.footprint
+	$(USERS)/bin/python -m bench.footprint --cpu-python $(CPU)/bin/python
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.standby
 	$(BIN)/python -m bench.training
@@ -103,6 +105,10 @@ import-profile: $(VENV)/.dev  ## Print the slowest imports of each way in; fails
 REVISION ?= 7bba196
 versions: $(VENV)/.dev  ## Measure whole commands beside those of an earlier version; REVISION= names its commit, 0.13.0 by default.
 	$(BIN)/python -m bench.versions $(REVISION)
+
+job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside 0.13.0, and what 200 jobs leave in a worker.
+	$(BIN)/python -m bench.job --revision $(REVISION) --cpu-python $(CPU)/bin/python
+	$(BIN)/python -m bench.job --many 200
 
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="grid naive" only these parts.
@@ -142,6 +148,11 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 $(TOOLS)/.made: Makefile
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	@touch $@
+
+$(CPU)/.made: Makefile
+	$(PYTHON) -m venv $(CPU)
+	$(CPU)/bin/pip install --quiet $(if $(PIP_FIND_LINKS),,$(addprefix --extra-index-url=,$(TORCH_INDEX_URL))) torch==2.13.0+cpu -e '.[train,demo]'
 	@touch $@
 
 # The newest RQ before whatever this service runs on; everything else is that of .venv.

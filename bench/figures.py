@@ -14,6 +14,8 @@ ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 SECTION: Final = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 README: Final = (
+    ("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", (2,)),
+    ("of them not spent on training", "job", 0, "warm: beyond `train_seconds`", (2, 3, 4)),
     ("recipe `fast`, test accuracy", "accuracy", 0, "recipe `fast`", (1,)),
     ("in seconds of training, testing and saving", "accuracy", 0, "recipe `fast`", (3, 5, 6)),
     ("the plain PyTorch example takes, to 99.0 %", "accuracy", 0, "plain PyTorch example", (3,)),

@@ -1,25 +1,36 @@
 """Memory and start of an idle worker, and start-up of the light commands.
 
-Prints a Markdown table: median and range over the repetitions. Each figure is of a whole real process.
+    PYTHONPATH=tests python -m bench.footprint [--cpu-python PYTHON]
+
+Prints a Markdown table: median and range over the repetitions. Each figure is of a whole real process. What standby
+processes add is measured after a job, with torch's CPU build where its interpreter is named.
 """
 
+import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import psutil
+from process_tree import Held, settled_tree
 from redis import Redis
 
-from bench.record import judged, samples, start
+from bench.job.many import SMALL
+from bench.job.service import running_worker
+from bench.record import Record, judged, samples, start
+from bench.versions import ROOT
 from worker.broker.embedded_redis import redis_server
 from worker.config.settings import load, service_environment
 
 REPETITIONS: Final = 7
+STANDBY_REPETITIONS: Final = 3
+WITHOUT_STANDBY: Final = {"PREFLIGHT_STANDBY": "off"}
+TORCH_VERSION: Final = "import importlib.metadata; print(importlib.metadata.version('torch'))"
 
 
 def idle_worker() -> tuple[float, int, bool]:
@@ -28,7 +39,7 @@ def idle_worker() -> tuple[float, int, bool]:
         registered, began = Redis.from_url(url), time.perf_counter()
         worker = subprocess.Popen(
             [sys.executable, "-P", "-m", "worker.cli", "worker"],
-            env=service_environment(load(redis_url=url)), stdout=log, stderr=log,
+            env={**service_environment(load(redis_url=url)), **WITHOUT_STANDBY}, stdout=log, stderr=log,
         )  # fmt: skip
         try:
             while not registered.smembers("rq:workers"):
@@ -41,6 +52,21 @@ def idle_worker() -> tuple[float, int, bool]:
             worker.terminate()
             worker.wait()
     return seconds, resident, torch
+
+
+def held_after_job(python: Path, **variables: str) -> int:
+    """Return the bytes that a worker and all its children hold after a job, memory that they share counted once."""
+    with running_worker(ROOT, python, **variables) as service:
+        service.run(**SMALL)
+        return Held.by(settled_tree(service.process.pid)).pss
+
+
+def standby(python: Path, record: Record) -> None:
+    """Print what the standby processes of a worker hold."""
+    added = [held_after_job(python) - held_after_job(python, **WITHOUT_STANDBY) for _ in range(STANDBY_REPETITIONS)]
+    torch = subprocess.check_output([python, "-P", "-c", TORCH_VERSION], text=True).strip()
+    record.row(f"standby adds, PSS, torch {torch}", samples([size / 2**20 for size in added], ".1f", " MiB"), "250 MB",
+               judged(statistics.median(added) <= 250e6))  # fmt: skip
 
 
 def seconds_of(*command: str, code: int = 0) -> Callable[[], float]:
@@ -59,8 +85,11 @@ def seconds_of(*command: str, code: int = 0) -> Callable[[], float]:
     return run
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.footprint", description=__doc__)
+    parser.add_argument("--cpu-python", type=Path, default=sys.executable)
+    cpu_python: Path = parser.parse_args(arguments).cpu_python
     workers = [idle_worker() for _ in range(REPETITIONS)]
     importing = "import time; t = time.perf_counter(); import worker.client; print(time.perf_counter() - t)"
     imports = [float(subprocess.check_output([sys.executable, "-P", "-c", importing])) for _ in range(REPETITIONS)]
@@ -80,6 +109,7 @@ def main() -> None:
     record.row("idle worker, resident", samples([size / 2**20 for size in resident], ".1f", " MiB"), "60 MB",
                judged(statistics.median(resident) <= 60e6))  # fmt: skip
     record.row("torch in the idle worker", str(any(torch for _, _, torch in workers)), "False", "")
+    standby(cpu_python, record)
     record.write()
 
 

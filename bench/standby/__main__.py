@@ -1,6 +1,6 @@
 """Processes that have torch imported before an order comes: how soon they answer, and what they hold.
 
-    python -m bench.standby [--rounds N]
+    PYTHONPATH=tests python -m bench.standby [--rounds N]
 
 From the order to the first line (the process is there, torch is imported), from there to the end of one forward and
 backward pass on two threads, and the memory that is the process's own (Private_Dirty); all ways in turns. A step that
