@@ -21,9 +21,7 @@ PRELOADED: Final = (
     "training.checkpoints.checkpointer", "safetensors.torch", "calibration.measure.child",
     "calibration.measure.benchmark", "training.artifacts.onnx_child",
 )  # fmt: skip
-"""Modules that the children of every job import."""
-REPORTING: Final = ("worker.report.child", "worker.report.page")
-"""Modules that the report imports, matplotlib with them; nobody waits for them, as the result comes first."""
+"""Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
 MIN_BYTES: Final = 1 << 30
 """Memory of a container, or of a share of it, below which nothing is kept beside a training."""
 IDLE_SECONDS: Final = 600.0
@@ -92,7 +90,7 @@ def new_server(settings: Settings) -> ForkServer | None:
     """Return a server that is not started yet; None where the settings or the memory forbid it."""
     if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
         return None
-    return ForkServer(job_environment(settings), PRELOADED, later=REPORTING if settings.report == "auto" else ())
+    return ForkServer(job_environment(settings), PRELOADED)
 
 
 @contextmanager

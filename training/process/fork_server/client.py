@@ -28,14 +28,10 @@ _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+([0-9]{1,20}) kB$", re.ASCII | re.M
 class ForkServer:
     """A process with torch imported that forks children; started by `start`, used by the starter and its forks."""
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str], later: Sequence[str] = ()) -> None:
-        """Prepare a server whose children have `environment` and share the imports of `modules`.
-
-        Those of `later` are made when it has had nothing to do for a while.
-        """
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+        """Prepare a server whose children have `environment` and share the imports of `modules`."""
         self._environment = dict(environment)
         self._modules = modules
-        self._later = later
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,13 +43,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             ours.setblocking(False)
-            arguments = [
-                str(theirs.fileno()),
-                str(os.getpid()),
-                json.dumps(self._modules),
-                json.dumps(self._later),
-                "{}",
-            ]
+            arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(self._modules), "{}"]
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", fork_server_main.MODULE, *arguments],

@@ -15,23 +15,17 @@ class Imports:
 
     def __init__(self, modules: Sequence[str]) -> None:
         """Import `modules`, those that are installed."""
-        self._files: dict[str, ImportedFile] = {}
-        self.add(modules)
-
-    def add(self, modules: Sequence[str]) -> None:
-        """Import more modules."""
         for module in modules:
             with suppress(ModuleNotFoundError):
                 importlib.import_module(module)
-        for package in {name.partition(".")[0] for name in (*modules, "torch", "numpy")} - self._files.keys():
-            file = getattr(sys.modules.get(package), "__file__", None)
-            if isinstance(file, str):
-                self._files[package] = ImportedFile(file, _stamp(file))
+        packages = {name.partition(".")[0] for name in (*modules, "torch", "numpy")}
+        files = (getattr(sys.modules.get(package), "__file__", None) for package in packages)
+        self._files = [ImportedFile(file, _stamp(file)) for file in files if isinstance(file, str)]
         trim()
 
     def are_current(self) -> bool:
         """Whether the packages on disk are still those that were imported, and not upgraded ones."""
-        return not any(file.has_changed() for file in self._files.values())
+        return not any(file.has_changed() for file in self._files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
 
 from training.process.child_main import die_with_parent
 from training.process.fork_server.imports import Imports, reseed
 from training.process.fork_server.order import MAX_MESSAGE, ORDER, STDERR, STDIN, STDOUT, Order
-
-IDLE_SECONDS: Final = 1.0
-"""Seconds without a child after which imports that can wait are made."""
-
 
 StartAgain = Callable[[socket.socket, dict[str, str]], None]
 
@@ -54,14 +49,10 @@ class _Child:
 class OrderLoop:
     """Serves orders that come over `control` until its peer closes it."""
 
-    def __init__(self, control: socket.socket, imports: Imports, later: list[str], start_again: StartAgain) -> None:
-        """Fork children that share `imports`; add the modules of `later` when nobody waits.
-
-        `start_again` is called to become a server with other variables.
-        """
+    def __init__(self, control: socket.socket, imports: Imports, start_again: StartAgain) -> None:
+        """Fork children that share `imports`; `start_again` is called to become a server with other variables."""
         self._control = control
         self._imports = imports
-        self._later = later
         self._start_again = start_again
         self._extra: dict[str, str] = {}
         self._wanted: dict[str, str] = {}
@@ -78,12 +69,7 @@ class OrderLoop:
         """
         self._extra = self._wanted = extra
         while True:
-            idle = not self._children and not self._refused
-            ready = self._selector.select(IDLE_SECONDS if idle and self._later else None)
-            if not ready:
-                self._imports.add(self._later)
-                self._later = []
-            for key, _ in ready:
+            for key, _ in self._selector.select():
                 if key.fileobj is self._control:
                     received = self._receive()
                     if received is None:

@@ -28,8 +28,8 @@ _NAMES, _VARIABLES = TypeAdapter(list[str]), TypeAdapter(dict[str, str])
 
 
 def main() -> None:
-    """Serve orders: `python -m training.process.fork_server.main SOCKET PARENT MODULES LATER EXTRA`."""
-    socket_fd, parent, modules, later, extra = sys.argv[1:]
+    """Serve orders: `python -m training.process.fork_server.main SOCKET PARENT MODULES EXTRA`."""
+    socket_fd, parent, modules, extra = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(int(parent))
     set_process_name(NAME)
@@ -37,7 +37,7 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     control = socket.socket(fileno=int(socket_fd))
     os.set_inheritable(control.fileno(), False)
-    loop = OrderLoop(control, Imports(_NAMES.validate_json(modules)), _NAMES.validate_json(later), start_again)
+    loop = OrderLoop(control, Imports(_NAMES.validate_json(modules)), start_again)
     child = loop.serve(_VARIABLES.validate_json(extra))
     if child is not None:
         child.run()
@@ -45,10 +45,10 @@ def main() -> None:
 
 def start_again(control: socket.socket, extra: dict[str, str]) -> None:
     """Become a server with other variables added for a plan: what a library reads when it is loaded is fixed now."""
-    number, parent, modules, later, added = sys.argv[1:]
+    number, parent, modules, added = sys.argv[1:]
     base = {name: value for name, value in os.environ.items() if name not in _VARIABLES.validate_json(added)}
     os.set_inheritable(control.fileno(), True)
-    arguments = [number, parent, modules, later, json.dumps(extra)]
+    arguments = [number, parent, modules, json.dumps(extra)]
     os.execve(sys.executable, [sys.executable, "-P", "-m", MODULE, *arguments], {**base, **extra})  # noqa: S606 - no shell
 
 
