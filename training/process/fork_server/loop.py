@@ -147,7 +147,7 @@ class OrderLoop:
         """Send the status of a child that has ended; it stays a zombie, so that its process id is not used again."""
         child = self._children[pidfd]
         self._selector.unregister(pidfd)
-        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+        ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         child.ended = True
         if ended is not None:
             killed = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)

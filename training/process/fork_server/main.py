@@ -35,6 +35,7 @@ def main() -> None:
     set_process_name(NAME)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+    os.close(os.pidfd_open(os.getpid()))  # where the kernel or a sandbox has none, this process ends before any order
     control = socket.socket(fileno=int(socket_fd))
     os.set_inheritable(control.fileno(), False)
     loop = OrderLoop(control, Imports(_NAMES.validate_json(modules)), start_again)
