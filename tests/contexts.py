@@ -8,7 +8,7 @@ from worker.events.sink import Sink
 from worker.jobs.context import JobContext
 from worker.jobs.control import JobControl
 from worker.jobs.paths import open_paths
-from worker.wire import AnyEvent, JobWarning, TrainResult
+from worker.wire import EXTRA_EVENTS, AnyEvent, JobWarning, TrainResult
 
 
 class ListSink:
@@ -18,7 +18,7 @@ class ListSink:
         self.events: list[AnyEvent] = []
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
-        assert result is None or event.type == "training_done"
+        assert result is None or event.type in ("training_done", *EXTRA_EVENTS)
         self.events.append(event)
 
     @property

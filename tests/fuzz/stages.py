@@ -21,9 +21,11 @@ from training.config.spec import TrainSpec
 from training.errors import ArtifactError, DatasetError
 from worker.jobs import pipeline
 from worker.jobs.context import JobContext
-from worker.jobs.stages.publishing import finish
+from worker.jobs.outcome import Finished
+from worker.jobs.stages.extras import select_extras
+from worker.jobs.stages.publishing import finish, result_of
 from worker.jobs.stages.training import TrainingRun
-from worker.wire import TrainJob, TrainResult
+from worker.wire import TrainJob
 
 Behaviour = Literal["finish", "finish late", "fail", "fail late", "fail for retry", "break", "wait", "die", "die once"]
 BEHAVIOURS: Final[tuple[Behaviour, ...]] = get_args(Behaviour)
@@ -84,7 +86,7 @@ def install(shared: Shared, runs: Path, *, obedient: bool) -> None:
     def select_plan(context: JobContext, job: TrainJob, spec: TrainSpec, *_: object) -> PlanChoice:  # noqa: ARG001
         return PlanChoice(plan=job.plan.complete(spec, 1), source="kept", why="the test asks for none")
 
-    def train_and_publish(training: TrainingRun) -> TrainResult:
+    def train_and_publish(training: TrainingRun) -> Finished:
         run = training.context
         _note(runs, f"{run.job_id} {run.attempt} {os.getpid()}")
         behaviour: Behaviour = BEHAVIOURS[training.spec.seed % len(BEHAVIOURS)] if obedient else "finish"
@@ -135,7 +137,7 @@ def _misbehave(run: JobContext, behaviour: Behaviour) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _published(run: JobContext, plan: Plan, spec: TrainSpec) -> TrainResult:
+def _published(run: JobContext, plan: Plan, spec: TrainSpec) -> Finished:
     """Publish a model as the training child and the supervisor do."""
     metrics: dict[str, JsonValue] = {
         "test_accuracy": 0.5, "test_loss": 1.0, "epochs": 1, "best_epoch": 1, "stopped_early": False,
@@ -153,7 +155,7 @@ def _published(run: JobContext, plan: Plan, spec: TrainSpec) -> TrainResult:
     figures: dict[str, JsonValue] = {
         **metrics, "artifact": str(run.paths.artifact), "model_sha256": digest, "predicted_epoch_s": None,
     }  # fmt: skip
-    return finish(run, figures, plan)
+    return finish(run, select_extras(run, result_of(run, figures, plan)))
 
 
 def _note(path: Path, line: str) -> None:

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +21,13 @@ from worker.cli.watch import show_events
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
 from worker.jobs.local.training import dataset_local
-from worker.wire import JOB_TYPE, TrainingDone, TrainJob, parse_job
+from worker.report.request import TIMEOUT_SECONDS
+from worker.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
 
 WORKER_STOP_TIMEOUT: Final = 1.0
 """Seconds for an idle worker to exit; a busy one would finish its job first, and is killed."""
+REPORT_POLL_INTERVAL: Final = 0.1
+"""Seconds between two looks for the report."""
 DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 8, "batch_size": 32}
 """1,797 images are few, so it takes several epochs to learn them."""
 
@@ -38,11 +42,12 @@ def run_demo(settings: Settings, fields: dict[str, JsonValue]) -> int:
             job_id = client.enqueue(job).job_id
             click.secho(f"enqueued {job_id}", dim=True)
             last = show_events(client, job_id)
+            report = _await_report(client, job_id, last)
     except KeyboardInterrupt:
         click.echo("interrupted; all processes of the demo were stopped")
         return INTERRUPTED
     if isinstance(last, TrainingDone):
-        _print_result(last)
+        _print_result(last, report)
     return exit_code(last)
 
 
@@ -86,14 +91,25 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _print_result(done: TrainingDone) -> None:
+def _await_report(client: Client, job_id: str, last: AnyEvent | None) -> str | None:
+    """Return the path of the report that follows the result; None where there is none in time."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    if isinstance(last, TrainingDone) and "report" in (last.extras or ""):
+        while time.monotonic() < deadline:
+            if (report := client.status(job_id).report) is not None:
+                return report
+            time.sleep(REPORT_POLL_INTERVAL)
+    return None
+
+
+def _print_result(done: TrainingDone, report: str | None) -> None:
     preflight = "preflight" if shutil.which("preflight") == sys.argv[0] else sys.argv[0]  # as the user types it here
     accuracy = click.style(f"test accuracy {done.test_accuracy:.2%}", bold=True)
     click.echo(
         f"\n{accuracy} after {done.train_seconds:.1f} s of training ({done.samples_per_s:,.0f} samples/s)\n"
         f"model     {done.artifact}/model.safetensors\n"
         f"manifest  {done.artifact}/manifest.json\n"
-        f"report    {done.report or 'not created'}\n\n"
+        f"report    {report or 'not created'}\n\n"
         "next steps\n"
         f"  {preflight} train --epochs 3 --set augmentation.rotate_degrees=10\n"
         f"  {preflight} calibrate --model resnet18\n"

@@ -15,7 +15,7 @@ from worker.broker.retry import PERMANENT_ERRORS, condition
 from worker.client.job_ids import resolve
 from worker.client.job_state import read_job
 from worker.client.results import IDLE_SECONDS, PAGE_SIZE, Silence
-from worker.wire import TERMINAL_EVENTS, AnyEvent, unflatten
+from worker.wire import TERMINAL_EVENTS, AnyEvent, follows_end, unflatten
 
 POLL_INTERVAL: Final = 0.1
 """Seconds between two reads of the stream."""
@@ -25,14 +25,16 @@ def subscribe(
     redis: Redis, queue: Queue, job_id: str, *, after: str, timeout: float | None, resubmit: Callable[[], bool]
 ) -> Iterator[AnyEvent | Silence]:
     """Yield events as `Client.follow` does; `resubmit` enqueues a job that Redis lost, and returns whether it did."""
-    last_event_at, ended, over, rq_id = time.monotonic(), False, False, job_id
+    last_event_at, over, rq_id = time.monotonic(), False, job_id
     newest: dict[int, AnyEvent] = {}
+    last: AnyEvent | None = None  # apart from those of the extras, which may follow the end
     while timeout is None or time.monotonic() - last_event_at < timeout:
         try:
             records = _read_records(redis, job_id, after)
             if not records and not newest:  # RQ's id leads to the job once a worker has taken it
                 job_id = resolve(redis, job_id)
             # A job that was killed or has expired publishes no terminal event.
+            ended = last is not None and last.type in TERMINAL_EVENTS
             idle = ended or time.monotonic() - last_event_at > IDLE_SECONDS
             if idle and not records and not resubmit():
                 record = read_job(redis, job_id, queue, rq_id)
@@ -50,7 +52,8 @@ def subscribe(
             after, last_event_at = record_id, time.monotonic()
             event = _decode(fields)
             if event is not None and not _is_repeated(event, newest.get(event.attempt)):
-                ended, newest[event.attempt] = event.type in TERMINAL_EVENTS, event
+                newest[event.attempt] = event
+                last = last if follows_end(event, last) else event
                 yield event
         if over:
             return

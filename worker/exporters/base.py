@@ -1,6 +1,6 @@
 """Export a finished model: a child process for each destination, which retries until its time limit.
 
-An unavailable destination delays a job, but never fails it: the model on the local disk is the result.
+An unavailable destination neither delays nor fails a job: the model on the local disk is the result.
 """
 
 import tempfile
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
@@ -23,6 +23,9 @@ IMPORT_TIMEOUT: Final = 60.0
 """Seconds in which a child imports its packages."""
 MLFLOW_DEFAULTS: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
 """Defaults of MLflow's client: `retry_export` retries."""
+
+Destination = Literal["upload", "mlflow"]
+"""An object store, and an MLflow server."""
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -43,10 +46,9 @@ REQUEST = TypeAdapter(ExportRequest)
 class Export:
     """A destination of finished models."""
 
+    name: Destination
     url: str
     """Without a password."""
-    module: str
-    """Of the child."""
     environment: Mapping[str, str]
     """Of the child."""
     timeout: float
@@ -76,8 +78,8 @@ class Export:
 
         try:
             return run_child(
-                self.module, REQUEST.dump_json(request), directory, self.environment, task="upload",
-                check=check_deadline, on_record=note_error,
+                f"worker.exporters.{self.name}_child", REQUEST.dump_json(request), directory, self.environment,
+                task="upload", check=check_deadline, on_record=note_error,
             )  # fmt: skip
         except OSError as error:
             raise ArtifactError(f"{directory} cannot be written ({error.strerror}); make room there") from error
@@ -87,17 +89,17 @@ class Export:
 
 def exports(settings: Settings) -> list[Export]:
     """Return the destinations of `settings`."""
-    destinations = (
-        ("upload_child", settings.artifact_url, export_environment(settings, "artifact_url", "artifact_dir")),
-        ("mlflow_child", settings.mlflow_uri,
+    destinations: tuple[tuple[Destination, str | None, Mapping[str, str]], ...] = (
+        ("upload", settings.artifact_url, export_environment(settings, "artifact_url", "artifact_dir")),
+        ("mlflow", settings.mlflow_uri,
          {**MLFLOW_DEFAULTS, **export_environment(settings, "mlflow_uri", "mlflow_experiment")}),
     )  # fmt: skip
     return [
         Export(
-            url=redact_urls(url), module=f"worker.exporters.{module}", environment=environment,
-            timeout=settings.export_seconds, redact=settings.redact,
+            name=name, url=redact_urls(url), environment=environment, timeout=settings.export_seconds,
+            redact=settings.redact,
         )
-        for module, url, environment in destinations if url is not None
+        for name, url, environment in destinations if url is not None
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,12 +20,13 @@ from worker.events.spool import Spool
 from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.control import Interrupted, StopSignal
-from worker.jobs.heartbeat import AttemptHeartbeat
+from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
 from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder
 from worker.jobs.paths import JobPaths, open_paths
 from worker.jobs.pipeline import outcome_of, resume_pipeline
 from worker.jobs.plan_store import RedisPlanStore
+from worker.jobs.stages.extras import Extras, add_extras
 from worker.queue.admission.admitted_job import AdmittedJob
 
 FLUSH_TIMEOUT: Final = 1.0
@@ -51,6 +53,7 @@ class Attempt:
         self._connection = connection
         self._fence = fence
         self._job = job
+        self._stop = stop
         with ExitStack() as stack:
             paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
             spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
@@ -82,6 +85,12 @@ class Attempt:
             message = f"worker {context.worker} was asked to stop; the job is requeued and resumes with the next one"
             context.emit("job_interrupted", {"message": message})
             raise
+
+    def add_extras(self, extras: Extras) -> None:
+        """Add what follows the recorded result; raises as `run`."""
+        control = ExtrasControl(self.events, self._stop)
+        add_extras(replace(self._context, control=control), extras)
+        control.drain()
 
     def clear(self) -> None:
         """Remove the files that no later attempt needs, once the job is finished."""

@@ -37,17 +37,18 @@ class JobContext:
     """Of child processes."""
     digests: Digests = field(init=False)
     """The data and checkpoints that were verified in this attempt."""
-    _seq: int = field(default=0, init=False)
+    seq: int = 0
+    """Of the last event."""
 
     def __post_init__(self) -> None:
         self.environment = job_environment(self.settings)
         self.digests = Digests(alive=self.control.check)
 
     def emit(self, kind: str, fields: dict[str, JsonValue], result: TrainResult | None = None) -> None:
-        """Send an event of type `kind` to every sink; `result` goes with the event that finishes the job."""
-        self._seq += 1
+        """Send an event of type `kind` to every sink; `result` goes with one that finishes the job or adds to it."""
+        self.seq += 1
         header = {
-            "type": kind, "seq": self._seq, "job_id": self.job_id, "attempt": self.attempt, "ts": time.time(),
+            "type": kind, "seq": self.seq, "job_id": self.job_id, "attempt": self.attempt, "ts": time.time(),
         }  # fmt: skip
         # Texts come from exceptions and paths: a long one must not fail the job, and one may hold a password.
         texts = {name: value[:MAX_TEXT_LENGTH] for name, value in fields.items() if isinstance(value, str)}

@@ -106,6 +106,38 @@ class AttemptHeartbeat(JobControl):
             self._restore()
 
 
+class ExtrasControl(JobControl):
+    """Job control of the extras: the job has ended, so that there is no lease to renew and nothing to cancel."""
+
+    def __init__(self, events: RedisSink, stop: StopSignal) -> None:
+        self._events = events
+        self._stop = stop
+
+    def check(self) -> None:
+        """Publish pending events.
+
+        Raises:
+            Interrupted: the worker was asked to stop.
+            Superseded: a newer attempt has taken over.
+        """
+        self._stop.check()
+        self.heartbeat()
+
+    def heartbeat(self) -> None:
+        """Publish pending events; raises `Superseded`."""
+        self._events.publish_pending()
+
+    def assert_current(self) -> None:
+        """Return once Redis has confirmed that no newer attempt has taken over; raises as `check`."""
+        retry_until_available(self._events.verify_published, "add the extras of a job", self._stop.check)
+
+    def drain(self) -> None:
+        """Return once Redis has taken every event; raises as `check`."""
+        while not self._events.publish_pending():
+            self._stop.check()
+            time.sleep(0.05)
+
+
 def memory_is_low(shares: int = 1) -> bool:
     """Whether this container, or this share of it, has less than `LOW_MEMORY_SHARE` of its memory left."""
     found = detect(shares=shares)

@@ -7,6 +7,7 @@ from redis import Redis
 
 from training.errors import PreflightError, error_from_reason
 from worker.broker import keys
+from worker.jobs.stages.extras import Extras
 from worker.wire import JobFailed, TrainResult, read_result
 
 
@@ -15,6 +16,8 @@ class Finished:
     """The job was trained."""
 
     result: TrainResult
+    extras: Extras | None = None
+    """What follows; None: nothing, or another attempt does it."""
 
 
 @dataclass(frozen=True, slots=True)

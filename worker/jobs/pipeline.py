@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from training.artifacts.onnx_child import ONNX
+from training.artifacts.onnx_child import ONNX, OnnxRequest
 from training.errors import Cancelled, PreflightError
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
@@ -14,12 +13,12 @@ from worker.jobs.context import JobContext
 from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import prepare_dataset
-from worker.jobs.stages.extras import export_onnx, write_report
+from worker.jobs.stages.extras import select_extras
 from worker.jobs.stages.planning import detect_resources, select_plan
-from worker.jobs.stages.publishing import finish, publish_model, recover_published
+from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
 from worker.report.facts import facts
-from worker.report.request import REPORT, ReportRequest
+from worker.report.request import ReportRequest
 from worker.wire import TrainJob, TrainResult
 
 T = TypeVar("T")
@@ -32,12 +31,12 @@ def run_pipeline(context: JobContext, job: TrainJob) -> Outcome:
         Interrupted: the worker was asked to stop.
         Superseded: a newer attempt has taken over.
     """
-    return outcome_of(context, lambda: Finished(_run_stages(context, job)))
+    return outcome_of(context, lambda: _run_stages(context, job))
 
 
 def resume_pipeline(context: JobContext, job: TrainJob) -> Outcome:
     """Finish a job whose model is published already, else run the pipeline; raises as `run_pipeline`."""
-    return outcome_of(context, lambda: Finished(recover_published(context, job) or _run_stages(context, job)))
+    return outcome_of(context, lambda: recover_published(context, job) or _run_stages(context, job))
 
 
 def outcome_of(context: JobContext, stages: Callable[[], T]) -> T | Outcome:
@@ -62,7 +61,7 @@ def _internal_error(error: Exception) -> PreflightError:
     return failure
 
 
-def _run_stages(context: JobContext, job: TrainJob) -> TrainResult:
+def _run_stages(context: JobContext, job: TrainJob) -> Finished:
     spec = job.spec()
     context.emit(
         "job_started",
@@ -87,27 +86,36 @@ def _run_stages(context: JobContext, job: TrainJob) -> TrainResult:
     )
 
 
-def train_and_publish(training: TrainingRun) -> TrainResult:
-    """Train, add the ONNX file and the report, publish and finish."""
+def train_and_publish(training: TrainingRun) -> Finished:
+    """Train, publish and finish; the ONNX file, the report and exports follow as extras."""
     context = training.context
-    figures: dict[str, JsonValue] = {
+    figures = {
         **training.run(),
         "artifact": str(context.paths.artifact),
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }
-    if training.job.onnx and export_onnx(context, training.plan, training.store):
-        figures["onnx"] = str(context.paths.artifact / ONNX)
-    if write_report(context, _report_request(training)):
-        figures["report"] = str(context.paths.artifact / REPORT)
+    extras = select_extras(
+        context,
+        result_of(context, figures, training.plan),
+        onnx=_onnx_request(training) if training.job.onnx else None,
+        report=_report_request(training),
+    )
     publish_model(context)
-    return finish(context, figures, training.plan)
+    return finish(context, extras)
+
+
+def _onnx_request(training: TrainingRun) -> OnnxRequest:
+    artifact = training.context.paths.artifact
+    return OnnxRequest(
+        artifact=artifact, target=artifact / ONNX, store=training.store.path, threads=training.plan.threads
+    )  # fmt: skip
 
 
 def _report_request(training: TrainingRun) -> ReportRequest:
     context, choice = training.context, training.choice
     return ReportRequest(
         job_id=context.job_id,
-        artifact=context.paths.staged,
+        artifact=context.paths.artifact,
         store=training.store.path,
         why=choice.why,
         facts=facts(choice, training.spec, training.resources),

@@ -118,16 +118,14 @@ class Supervisor:
     def _run_claimed(self) -> None:
         try:
             self._retry(self._recorder.start, "record the job as started")
-            recorded = self._run_attempt()
-            if recorded != "requeued":
-                self._retry(lambda: self._fence.release(failed=recorded == "failed"), "end the attempt")
+            self._run_attempt()
         except Interrupted:
             self._recorder.requeue()
         except Superseded:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
 
-    def _run_attempt(self) -> Recorded:
-        """Run the attempt and record its outcome."""
+    def _run_attempt(self) -> None:
+        """Run the attempt, record its outcome, and add what follows a result."""
         refused = self._retry(
             lambda: refused_options(self._connection, self._place.queue, self._job.rq_job, self._settings),
             "read the job's dependents",
@@ -139,13 +137,19 @@ class Supervisor:
             )  # fmt: skip
         except PreflightError as error:
             self._retry(partial(self._recorder.publish_failure, error), "publish the failure")
-            return self._retry(partial(self._recorder.record_failure, error), "record the failure")
+            self._release(self._retry(partial(self._recorder.record_failure, error), "record the failure"))
+            return
         with attempt:
             outcome = attempt.run()
-            recorded = self._recorder.finalize(outcome, attempt.heartbeat, attempt.events)
+            self._release(self._recorder.finalize(outcome, attempt.heartbeat, attempt.events))
+            if isinstance(outcome, Finished) and outcome.extras is not None:
+                attempt.add_extras(outcome.extras)
         if isinstance(outcome, Finished):
             attempt.clear()
-        return recorded
+
+    def _release(self, recorded: Recorded) -> None:
+        if recorded != "requeued":
+            self._retry(lambda: self._fence.release(failed=recorded == "failed"), "end the attempt")
 
     def _record_stored_result(self) -> None:
         """Record the end of a job that an earlier attempt finished without recording it."""

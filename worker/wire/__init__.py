@@ -22,16 +22,19 @@ from worker.wire.base import (
 from worker.wire.events import (
     ACTIVE_STATUSES,
     EVENT,
+    EXTRA_EVENTS,
     LIFECYCLE_EVENTS,
     STATUS_BY_EVENT,
     TERMINAL_EVENTS,
     AnyEvent,
     flatten,
+    follows_end,
     unflatten,
 )
 from worker.wire.job import Knob, OwnPlan, TrainJob
 from worker.wire.job_parsing import encode_job, parse_job, read_job
 from worker.wire.lifecycle_events import (
+    ArtifactUploaded,
     CheckpointSaved,
     DatasetReady,
     JobCancelled,
@@ -41,6 +44,8 @@ from worker.wire.lifecycle_events import (
     JobStarted,
     JobWarning,
     MemoryRanOut,
+    OnnxReady,
+    ReportReady,
     ResourceLimits,
     TrainingDone,
 )
@@ -56,12 +61,13 @@ from worker.wire.results import JobState, TrainResult, read_result
 from worker.wire.training_events import EpochDone, PredictionChecked, Progress, StepProfile, TrainingProfile
 
 __all__ = (
-    "ACTIVE_STATUSES", "CONTRACT_VERSION", "EVENT", "EVENTS_KEPT", "FUNCTION", "JOB_ID_PATTERN", "JOB_TIMEOUT",
-    "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "STATE_TTL", "STATUS_BY_EVENT",
-    "TERMINAL_EVENTS", "AnyEvent", "CalibrationTrial", "CalibrationWinner", "CheckpointSaved", "Count",
-    "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed", "JobId", "JobInterrupted", "JobResumed",
-    "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig", "MemoryRanOut", "OwnPlan",
-    "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ResourceLimits", "Seconds", "Status",
-    "StepProfile", "Text", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile",
-    "encode_job", "flatten", "is_job_id", "parse_job", "read_job", "read_result", "unflatten",
+    "ACTIVE_STATUSES", "CONTRACT_VERSION", "EVENT", "EVENTS_KEPT", "EXTRA_EVENTS", "FUNCTION", "JOB_ID_PATTERN",
+    "JOB_TIMEOUT", "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "STATE_TTL", "STATUS_BY_EVENT",
+    "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "CalibrationTrial", "CalibrationWinner", "CheckpointSaved",
+    "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed", "JobId", "JobInterrupted",
+    "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig", "MemoryRanOut",
+    "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady",
+    "ResourceLimits", "Seconds", "Status", "StepProfile", "Text", "TrainJob", "TrainResult", "TrainingConfig",
+    "TrainingDone", "TrainingProfile", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job",
+    "read_result", "unflatten",
 )  # fmt: skip

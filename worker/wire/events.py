@@ -7,6 +7,7 @@ from pydantic import Field, TypeAdapter
 
 from worker.wire.base import Event, Status
 from worker.wire.lifecycle_events import (
+    ArtifactUploaded,
     CheckpointSaved,
     DatasetReady,
     JobCancelled,
@@ -16,6 +17,8 @@ from worker.wire.lifecycle_events import (
     JobStarted,
     JobWarning,
     MemoryRanOut,
+    OnnxReady,
+    ReportReady,
     ResourceLimits,
     TrainingDone,
 )
@@ -40,6 +43,9 @@ AnyEvent = Annotated[
     | JobInterrupted
     | TrainingProfile
     | TrainingDone
+    | OnnxReady
+    | ReportReady
+    | ArtifactUploaded
     | JobFailed
     | JobCancelled
     | JobWarning,
@@ -59,7 +65,15 @@ STATUS_BY_EVENT: Final[dict[str, Status]] = {
 """Event type -> status of the job after it."""
 ACTIVE_STATUSES: Final[tuple[Status, ...]] = ("queued", "running")
 TERMINAL_EVENTS: Final = tuple(kind for kind, status in STATUS_BY_EVENT.items() if status not in ACTIVE_STATUSES)
-"""Types of the last event of an attempt."""
+"""Types of the events that end an attempt."""
+EXTRA_EVENTS: Final = ("onnx_ready", "report_ready", "artifact_uploaded")
+"""Types of events that may follow `training_done`."""
+
+
+def follows_end(event: AnyEvent, last: AnyEvent | None) -> bool:
+    """Whether an event is about the extras after `last`, the end of a job: one of theirs, or a warning."""
+    has_ended = last is not None and last.type in TERMINAL_EVENTS
+    return event.type in EXTRA_EVENTS or (has_ended and event.type == "warning")
 
 
 def flatten(event: Event) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Events of a job's lifecycle: start, checkpoint, resume, out of memory, warning and end."""
+"""Events of a job's lifecycle: start, checkpoint, resume, out of memory, warning, end, and extras after it."""
 
 from typing import Literal
 
@@ -88,7 +88,7 @@ class JobWarning(Event):
 
 
 class TrainingDone(Event):
-    """The job is finished; the fields are those of its result."""
+    """The job is finished, its model is published; the fields are those of its result."""
 
     type: Literal["training_done"] = "training_done"
     test_accuracy: Share
@@ -108,6 +108,32 @@ class TrainingDone(Event):
     """The run's HTML report."""
     onnx: Text | None = None
     """The model as ONNX."""
+    extras: Text | None = None
+    """What follows with events of its own: some of `onnx report upload mlflow`, separated by spaces."""
+
+
+class OnnxReady(Event):
+    """The ONNX export of a finished job is beside its model."""
+
+    type: Literal["onnx_ready"] = "onnx_ready"
+    onnx: Text
+
+
+class ReportReady(Event):
+    """The HTML report of a finished job is beside its model."""
+
+    type: Literal["report_ready"] = "report_ready"
+    report: Text
+
+
+class ArtifactUploaded(Event):
+    """The files of a finished job were sent to a destination, whose field is set."""
+
+    type: Literal["artifact_uploaded"] = "artifact_uploaded"
+    artifact_url: Text | None = None
+    """URL of the model."""
+    mlflow_uri: Text | None = None
+    """MLflow's server, without a password."""
 
 
 class JobFailed(Event):

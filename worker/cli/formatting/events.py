@@ -16,7 +16,7 @@ MESSAGE_LABELS: Final = {
 
 def format_event(event: wire.AnyEvent) -> str | None:
     """Return the event as one printable line; None for events that are only for machines."""
-    line = _job_line(event) or _plan_line(event) or _training_line(event)
+    line = _job_line(event) or _plan_line(event) or _training_line(event) or _extra_line(event)
     return None if line is None else printable(line)
 
 
@@ -84,6 +84,17 @@ def _training_line(event: wire.AnyEvent) -> str | None:
                 f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s, "
                 f"model in {event.artifact}{f' and {event.artifact_url}' if event.artifact_url else ''}"
             )
+    return None
+
+
+def _extra_line(event: wire.AnyEvent) -> str | None:
+    match event:
+        case wire.OnnxReady():
+            return f"onnx      {event.onnx}"
+        case wire.ReportReady():
+            return f"report    {event.report}"
+        case wire.ArtifactUploaded():
+            return f"uploaded  {event.artifact_url or event.mlflow_uri}"
     return None
 
 

@@ -1,5 +1,7 @@
 """Result of `preflight train`, with its profile."""
 
+from collections.abc import Sequence
+
 from training.loop.profiler import PHASES
 from worker.cli.formatting.plans import plan_line
 from worker.cli.formatting.text import columns
@@ -8,7 +10,7 @@ from worker.wire import StepProfile, TrainResult
 
 
 def format_result(result: TrainResult) -> str:
-    """Return a result as a few lines."""
+    """Return a result, without its extras, as a few lines."""
     if result.test_accuracy is None:
         return f"{result.job_id} {result.status}"
     predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
@@ -17,11 +19,19 @@ def format_result(result: TrainResult) -> str:
         ("training", f"{result.train_seconds:.1f} s, {result.samples_per_s:,.0f} samples/s"),
         ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
         ("plan", plan_line(result.plan) if result.plan else ""),
-        ("model", result.artifact), ("uploaded", result.artifact_url), ("onnx", result.onnx),
-        ("report", result.report),
-    ]  # fmt: skip
-    text = "\n".join(f"{label:15}{value}" for label, value in lines if value is not None)
+        ("model", result.artifact),
+    ]
+    text = _aligned(lines)
     return f"{text}\n\n{profile_table(result.profile)}" if result.profile else text
+
+
+def format_extras(result: TrainResult) -> str:
+    """Return what was added to a result after it."""
+    return _aligned([("onnx", result.onnx), ("report", result.report), ("uploaded", result.artifact_url)])
+
+
+def _aligned(lines: Sequence[tuple[str, str | None]]) -> str:
+    return "\n".join(f"{label:15}{value}" for label, value in lines if value is not None)
 
 
 def profile_table(profile: StepProfile) -> str:

@@ -56,14 +56,16 @@ def live_view() -> Callable[[Client, str], AnyEvent | None] | None:
 
 
 def _print_events(client: Client, job_id: str) -> AnyEvent | None:
-    """Print one line per event; return the last event."""
+    """Print one line per event; return the last event, those of the extras apart."""
     from worker.cli.formatting.events import format_event
     from worker.client import Silence
+    from worker.wire import follows_end
 
-    last, waiting = None, False
+    last: AnyEvent | None = None
+    waiting = False
     for update in client.follow(job_id):
         if not isinstance(update, Silence):
-            last, line = update, format_event(update)
+            last, line = last if follows_end(update, last) else update, format_event(update)
             if line:
                 click.echo(line)
             continue

@@ -11,7 +11,7 @@ from worker.client import Silence
 
 MAX_MILESTONES: Final = 100
 PLAN_FIELDS: Final = tuple(name for name in wire.PlanFields.model_fields if name not in wire.Event.model_fields)
-MILESTONES: Final = (*wire.LIFECYCLE_EVENTS, "plan_adapted", "warning")
+MILESTONES: Final = (*wire.LIFECYCLE_EVENTS, *wire.EXTRA_EVENTS, "plan_adapted", "warning")
 """Types of the events that the view lists."""
 
 
@@ -25,6 +25,7 @@ class JobTimeline:
     """Jobs before it in the queue; None: not known."""
     redis_problem: str | None = None
     last: wire.AnyEvent | None = None
+    """The last event, those of the extras apart."""
     started_at: float | None = None
     """Start of the first attempt, seconds since the epoch."""
     start: wire.JobStarted | None = None
@@ -51,7 +52,7 @@ class JobTimeline:
         if isinstance(update, Silence):
             return self.redis_problem != before
         self._apply_event(update)
-        self.last = update
+        self.last = self.last if wire.follows_end(update, self.last) else update
         line = format_event(update)
         if line and update.type in MILESTONES:
             self.milestones.append((update, line))

@@ -4,7 +4,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ from worker.events.log_sink import LogSink
 from worker.exporters.base import ExportRequest, exports, require_usable
 from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
-from worker.jobs.outcome import Failed
+from worker.jobs.outcome import Failed, Finished
 from worker.jobs.paths import next_attempt, open_paths
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.dataset import prepare_dataset
+from worker.jobs.stages.extras import add_extras
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.ops.standby import started_server
 from worker.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
@@ -39,8 +40,14 @@ class Calibrated:
     resources: Resources
 
 
-def train_local(job: TrainJob, settings: Settings) -> TrainResult:
-    """Train here; events go to the log. Raises `PreflightError` where the job fails."""
+def train_local(job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None]) -> TrainResult:
+    """Train here; events go to the log.
+
+    `on_result` is called once the model is published; the result that is returned has its report, too.
+
+    Raises:
+        PreflightError: the job failed.
+    """
     for export in exports(settings):
         require_usable(export)
     with _context(job, settings) as context:
@@ -52,6 +59,9 @@ def train_local(job: TrainJob, settings: Settings) -> TrainResult:
             raise
         if isinstance(outcome, Failed):
             raise outcome.error
+        on_result(outcome.result)
+        if isinstance(outcome, Finished) and outcome.extras is not None:
+            return add_extras(context, outcome.extras)
         return outcome.result
 
 

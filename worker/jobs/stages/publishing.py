@@ -1,4 +1,4 @@
-"""Publishing stage: put the model in place, upload it, and finish the job."""
+"""Publishing stage: put the model in place, and finish the job."""
 
 import json
 from dataclasses import asdict
@@ -9,12 +9,13 @@ from training.artifacts.model_dir import read_manifest
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.publish import claim_artifact, publish
 from training.config.plan import Plan
-from training.errors import ArtifactError, Cancelled, InvalidConfig, PreflightError
-from worker.exporters.base import ExportRequest, exports
+from training.errors import ArtifactError, InvalidConfig
 from worker.jobs.context import JobContext
+from worker.jobs.outcome import Finished
 from worker.jobs.plan_store import PLAN
+from worker.jobs.stages.extras import Extras, select_extras
 from worker.report.request import REPORT
-from worker.wire import TrainJob, TrainResult
+from worker.wire import Event, TrainingDone, TrainJob, TrainResult
 
 
 def publish_model(context: JobContext) -> None:
@@ -33,7 +34,7 @@ def publish_model(context: JobContext) -> None:
         )
 
 
-def recover_published(context: JobContext, job: TrainJob) -> TrainResult | None:
+def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
     """Finish a job whose model an earlier attempt published before it died.
 
     Raises:
@@ -64,39 +65,20 @@ def recover_published(context: JobContext, job: TrainJob) -> TrainResult | None:
                 **{kind: str(path) for kind, path in (("report", paths.artifact / REPORT),
                                                       ("onnx", paths.artifact / ONNX)) if path.is_file()},
             }  # fmt: skip
-            return finish(context, figures, kept)
+            return finish(context, select_extras(context, result_of(context, figures, kept)))
     return None
 
 
-def finish(context: JobContext, figures: dict[str, JsonValue], plan: Plan) -> TrainResult:
-    """Upload the published model, and emit and return the result of the job."""
-    result = TrainResult.model_validate(
+def result_of(context: JobContext, figures: dict[str, JsonValue], plan: Plan) -> TrainResult:
+    """Return the result of a finished job with these figures."""
+    return TrainResult.model_validate(
         {**figures, "job_id": context.job_id, "attempt": context.attempt, "status": "finished", "plan": plan}
     )
-    added = _upload(context)
-    result = result.model_copy(update=added)
-    payload = {name: value for name, value in {**figures, **added}.items() if name != "profile"}
-    context.emit("training_done", payload, result)
-    return result
 
 
-def _upload(context: JobContext) -> dict[str, JsonValue]:
-    """Upload the published model to every destination; return the fields that this adds to the result.
-
-    A failed upload is a warning. What ends the job (`Cancelled`, `Interrupted`, `Superseded`) is raised; an attempt
-    that recovers the model uploads it again.
-    """
-    added: dict[str, JsonValue] = {}
-    request = ExportRequest(job_id=context.job_id, artifact=context.paths.artifact, job=context.paths.job)
-    for export in exports(context.settings):
-        context.control.assert_current()
-        try:
-            added |= export.send(request, context.paths.attempt, context.control.check)
-        except Cancelled:
-            raise
-        except PreflightError as error:
-            context.warn(
-                f"the model was not sent to {export.url} ({error.message}); it is kept in "
-                f"{context.paths.artifact}, and `preflight upload {context.job_id}` sends it"
-            )
-    return added
+def finish(context: JobContext, extras: Extras) -> Finished:
+    """Emit the result of a job whose model is published."""
+    told = TrainingDone.model_fields.keys() - Event.model_fields.keys() - {"type"}
+    payload = extras.result.model_dump(mode="json", include=told, exclude_none=True)
+    context.emit("training_done", {**payload, "extras": " ".join(extras.left) or None}, extras.result)
+    return Finished(extras.result, extras)

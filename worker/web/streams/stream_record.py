@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from worker.broker import keys
 from worker.broker.replies import texts
 from worker.broker.retry import is_wrong_type
-from worker.wire import TERMINAL_EVENTS, unflatten
+from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, unflatten
 
 RecordId = tuple[int, int]
 """Id of a stream record: milliseconds and sequence number."""
@@ -44,7 +44,7 @@ class StreamRecord:
     """Attempt and sequence number of the event."""
     text: bytes
     is_terminal: bool
-    """Whether an attempt ends with it."""
+    """Whether it ends an attempt, or follows such an event."""
 
 
 def parse_records(raw: RawRecords) -> list[StreamRecord]:
@@ -62,7 +62,7 @@ def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
         id=parse_id(record_id),
         number=(event.attempt, event.seq),
         text=f"id: {record_id}\nevent: {event.type}\ndata: {data}\n\n".encode(),
-        is_terminal=event.type in TERMINAL_EVENTS,
+        is_terminal=event.type in (*TERMINAL_EVENTS, *EXTRA_EVENTS),
     )
 
 

@@ -32,7 +32,17 @@ from worker.client import Client
 from worker.config.settings import Settings
 from worker.queue import quarantine
 from worker.queue.worker_lock import DIRECTORY
-from worker.wire import CheckpointSaved, JobResumed, JobStarted, JobWarning, LoaderConfig, Progress, TrainingDone
+from worker.report.request import REPORT
+from worker.wire import (
+    CheckpointSaved,
+    JobResumed,
+    JobStarted,
+    JobWarning,
+    LoaderConfig,
+    Progress,
+    ReportReady,
+    TrainingDone,
+)
 
 
 def rq_job(queue: Queue, job_id: str) -> Job:
@@ -51,12 +61,13 @@ def test_a_job_is_trained_and_told(
     """Result, artifact, streams, state, lifecycle, meta and log agree on one calibrated job."""
     handle = client.enqueue(digits_job(job_id="one", epochs=2, calibrate=True, force_calibration=True))
     assert handle.created
-    worker = start_worker("--burst")
-    events = list(client.events("one", timeout=60))
+    worker = start_worker("--burst", environment={"PREFLIGHT_REPORT": "auto"})
+    assert isinstance([*client.events("one", timeout=60)][-1], TrainingDone | ReportReady)
     assert worker.wait() == 0
+    events = list(client.events("one", timeout=60))
 
     kinds = [event.type for event in events]
-    assert (kinds[0], kinds[-1]) == ("job_started", "training_done")
+    assert (kinds[0], kinds[-2:]) == ("job_started", ["training_done", "report_ready"])
     assert set(kinds) >= {
         "resource_limits", "dataset_ready", "calibration_trial", "calibration_winner", "training_config",
         "dataloader_config", "progress", "epoch_done",
@@ -64,12 +75,15 @@ def test_a_job_is_trained_and_told(
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert {(event.job_id, event.attempt) for event in events} == {("one", 1)}
 
-    done = events[-1]
+    done = events[-2]
     assert isinstance(done, TrainingDone)
+    assert (done.extras, done.report) == ("report", None)
     result = client.result("one")
     assert result is not None
-    assert result.status == "finished"
-    assert rq_job(queue, "one").return_value() == result.model_dump(mode="json", exclude_none=True)
+    assert (result.status, result.report) == ("finished", str(settings.artifact_dir / "one" / REPORT))
+    assert Path(result.report or "").is_file()
+    without_report = result.model_copy(update={"report": None})
+    assert rq_job(queue, "one").return_value() == without_report.model_dump(mode="json", exclude_none=True)
     assert (result.test_accuracy, result.model_sha256) == (done.test_accuracy, done.model_sha256)
     assert result.predicted_epoch_s is not None
     assert result.measured_epoch_s is not None
@@ -83,7 +97,7 @@ def test_a_job_is_trained_and_told(
 
     state = client.status("one")
     assert (state.status, state.epoch, state.epochs) == ("finished", 2, 2)
-    assert state.test_accuracy == result.test_accuracy
+    assert (state.test_accuracy, state.report) == (result.test_accuracy, result.report)
     lifecycle = [fields["type"] for _, fields in connection.xrange(keys.lifecycle("one")) or [] if fields]
     assert lifecycle == ["job_started", "calibration_winner", "training_done"]
     for key in (keys.events, keys.lifecycle, keys.state, keys.fence, keys.result):

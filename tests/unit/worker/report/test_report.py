@@ -9,16 +9,21 @@ from contexts import Ending, ListSink, context_of
 from pydantic import JsonValue
 from services import digits_job
 
-from training.config.plan import Plan
+from training.artifacts.onnx_child import ONNX, OnnxRequest
 from training.data.dataset_info import DatasetInfo
-from training.errors import Cancelled, MissingPackage, PreflightError, TimedOut
+from training.errors import MissingPackage
 from training.system import requirements
+from worker.broker.fencing import Superseded
+from worker.jobs.context import JobContext
 from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed
 from worker.jobs.pipeline import run_pipeline
-from worker.jobs.stages.extras import export_onnx, write_report
+from worker.jobs.stages.extras import Extras, add_extras, select_extras
 from worker.report import request as report_request
 from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
+from worker.wire import TrainResult
+
+RESULT = TrainResult(job_id="j", attempt=1, status="finished")
 
 
 @pytest.fixture
@@ -32,6 +37,11 @@ def request(artifact: Path) -> ReportRequest:
         job_id="j", artifact=artifact, store=artifact / "store", why="calibration is off", facts={}, finding=None,
         prediction=None, calibration_s=0.0, training_s=1.0,
     )  # fmt: skip
+
+
+def selected(context: JobContext, artifact: Path) -> Extras:
+    """Return the extras of a job whose model is in `artifact`."""
+    return select_extras(context, RESULT, report=request(artifact))
 
 
 def progress(epoch: int, step: int, loss: float) -> dict[str, JsonValue]:
@@ -61,35 +71,31 @@ def test_what_is_trained_again_is_drawn_once() -> None:
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: ListSink) -> None:
     """It is installed wherever these tests run, so its absence is pretended."""
     monkeypatch.setattr(report_request, "find_spec", {}.get)
-    assert not write_report(context_of(tmp_path, sink), request(tmp_path))
+    assert selected(context_of(tmp_path, sink), tmp_path).left == ()
     (warning,) = sink.only_warnings
     assert "pip install 'preflight-worker[report]'" in warning
 
 
 def test_a_report_that_is_not_wanted_is_not_missed(tmp_path: Path, sink: ListSink) -> None:
-    assert not write_report(context_of(tmp_path, sink, report="off"), request(tmp_path))
+    assert selected(context_of(tmp_path, sink, report="off"), tmp_path).left == ()
     assert sink.only_warnings == []
 
 
 def test_a_report_that_fails_is_a_warning(tmp_path: Path, sink: ListSink) -> None:
     """The real child, on an artifact that is not there."""
-    assert not write_report(context_of(tmp_path, sink), request(tmp_path / "nowhere"))
+    context = context_of(tmp_path, sink)
+    extras = selected(context, tmp_path / "nowhere")
+    assert extras.left == ("report",)
+    assert add_extras(context, extras) == RESULT
     assert sink.only_warnings == [f"there is no report.html: {tmp_path}/nowhere holds no whole model"]
 
 
-@pytest.mark.parametrize("error", [Interrupted(), Cancelled("cancelled on request")])
-def test_what_ends_the_run_ends_its_report(tmp_path: Path, error: Exception, sink: ListSink) -> None:
-    """A redeploy or a cancellation is not taken for a failure of the report."""
+@pytest.mark.parametrize("error", [Interrupted(), Superseded()])
+def test_what_ends_the_extras_is_no_failure_of_one(tmp_path: Path, error: Exception, sink: ListSink) -> None:
+    context = context_of(tmp_path, sink, control=Ending(error))
     with pytest.raises(type(error)):
-        write_report(context_of(tmp_path, sink, control=Ending(error)), request(tmp_path))
+        add_extras(context, selected(context, tmp_path))
     assert sink.only_warnings == []
-
-
-def test_a_job_whose_time_ends_in_the_report_has_a_model(tmp_path: Path, sink: ListSink) -> None:
-    """It is trained: that the page took too long is no reason to throw it away."""
-    error: PreflightError = TimedOut("the job ran longer than 5 s")
-    assert not write_report(context_of(tmp_path, sink, control=Ending(error)), request(tmp_path))
-    assert sink.only_warnings == ["there is no report.html: the job ran longer than 5 s"]
 
 
 def test_a_job_that_cannot_be_exported_is_refused_before_it_is_trained(
@@ -106,7 +112,10 @@ def test_a_job_that_cannot_be_exported_is_refused_before_it_is_trained(
 
 def test_an_export_that_fails_is_a_warning(tmp_path: Path, digits_store: DatasetInfo, sink: ListSink) -> None:
     """The real child, before anything was trained."""
-    assert not export_onnx(context_of(tmp_path, sink), Plan(threads=1, micro_batch=32), digits_store)
+    context = context_of(tmp_path, sink)
+    artifact = context.paths.artifact
+    onnx = OnnxRequest(artifact=artifact, target=artifact / ONNX, store=digits_store.path, threads=1)
+    assert add_extras(context, select_extras(context, RESULT, onnx=onnx)) == RESULT
     (warning,) = sink.only_warnings
     assert warning.startswith("there is no model.onnx: ")
     assert "holds no whole model" in warning

@@ -19,6 +19,9 @@ const LISTED = new Set([
   "job_interrupted",
   "warning",
   "training_done",
+  "onnx_ready",
+  "report_ready",
+  "artifact_uploaded",
   "job_failed",
   "job_cancelled",
 ]);

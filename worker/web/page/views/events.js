@@ -64,6 +64,12 @@ function eventText(event) {
       return `Warning: ${sentence(event.message)}`;
     case "training_done":
       return `Finished with a test accuracy of ${percent(event.test_accuracy)}.`;
+    case "onnx_ready":
+      return `The ONNX model is in ${event.onnx}.`;
+    case "report_ready":
+      return `The report is in ${event.report}.`;
+    case "artifact_uploaded":
+      return `The model was sent to ${event.artifact_url ?? event.mlflow_uri}.`;
     case "job_failed":
       return `Failed, ${words(event.reason)}: ${sentence(event.message, event.field)}`;
     default:
