@@ -35,7 +35,7 @@ COMMANDS_TEST = "tests/acceptance/test_commands.py"
 PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
 EXPORTED = (
     "tests/integration/worker/exporters/test_exports.py",
-    "test_a_model_is_exported_by_a_later_attempt",
+    "test_a_model_is_exported_by_the_next_worker",
     "needs services",
 )
 PROVEN = {

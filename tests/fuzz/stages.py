@@ -155,7 +155,8 @@ def _published(run: JobContext, plan: Plan, spec: TrainSpec) -> Finished:
     figures: dict[str, JsonValue] = {
         **metrics, "artifact": str(run.paths.artifact), "model_sha256": digest, "predicted_epoch_s": None,
     }  # fmt: skip
-    return finish(run, select_extras(run, result_of(run, figures, plan)))
+    extras = select_extras(run, result_of(run, figures, plan))
+    return finish(run, extras, saved=run.extras.save(extras))
 
 
 def _note(path: Path, line: str) -> None:

@@ -102,6 +102,10 @@ class Fence:
         self.attempt = 0
         """Number of the claimed attempt; 0 before."""
 
+    def resume(self, rq_id: str, attempt: int) -> None:
+        """Go on with an attempt that has ended; only events that follow its end can be published."""
+        self._rq_id, self.attempt = rq_id, attempt
+
     def claim(self, rq_id: str, *, least: int = 1, max_deaths: int = MAX_DEATHS) -> Claim:
         """Begin an attempt, unless `claim.lua` finds a reason against it.
 

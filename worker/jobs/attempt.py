@@ -26,7 +26,8 @@ from worker.jobs.outcome_recorder import OutcomeRecorder
 from worker.jobs.paths import JobPaths, open_paths
 from worker.jobs.pipeline import outcome_of, resume_pipeline
 from worker.jobs.plan_store import RedisPlanStore
-from worker.jobs.stages.extras import Extras, add_extras
+from worker.jobs.stages.extras import add_extras, inherited_extras
+from worker.jobs.stages.pending_extras import Extras, ExtrasFile, pending_attempts
 from worker.queue.admission.admitted_job import AdmittedJob
 
 FLUSH_TIMEOUT: Final = 1.0
@@ -68,6 +69,7 @@ class Attempt:
                 sinks=(LogSink(job_id, attempt), self.events, *drawn), control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server,
                 plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
+                extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),
             )  # fmt: skip
             self._files = stack.pop_all()
 
@@ -87,14 +89,15 @@ class Attempt:
             raise
 
     def add_extras(self, extras: Extras) -> None:
-        """Add what follows the recorded result; raises as `run`."""
+        """Add what follows the recorded result and could not be left to another process; raises as `run`."""
         control = ExtrasControl(self.events, self._stop)
         add_extras(replace(self._context, control=control), extras)
         control.drain()
 
     def clear(self) -> None:
-        """Remove the files that no later attempt needs, once the job is finished."""
-        self._context.paths.clear()
+        """Remove the files that nobody needs once the job is finished, unless extras are left that do."""
+        if not any(pending_attempts(self._context.paths.job)):
+            self._context.paths.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +122,9 @@ class Attempt:
             lambda: stored_result(self._connection, self._job.job_id), "read the result of earlier attempts", check
         )
         if result is not None:
-            return Finished(result)
+            extras = inherited_extras(self._context, result)
+            saved = extras is None or self._context.extras.save(extras)
+            return Finished(result, None if saved else extras)
         return published_failure(
             retry_until_available(self._fence.failure, "read the failure of earlier attempts", check)
         )

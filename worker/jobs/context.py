@@ -13,6 +13,7 @@ from worker.events.sink import Sink
 from worker.jobs.control import JobControl
 from worker.jobs.paths import JobPaths
 from worker.jobs.plan_store import PlanStore
+from worker.jobs.stages.pending_extras import ExtrasStore
 from worker.wire import EVENT, MAX_TEXT_LENGTH, TrainResult
 
 
@@ -35,6 +36,7 @@ class JobContext:
     """That forks the children of the job; None: they are fresh interpreters."""
     environment: Mapping[str, str] = field(init=False)
     """Of child processes."""
+    extras: ExtrasStore = field(default_factory=ExtrasStore)
     digests: Digests = field(init=False)
     """The data and checkpoints that were verified in this attempt."""
     seq: int = 0

@@ -7,7 +7,7 @@ from redis import Redis
 
 from training.errors import PreflightError, error_from_reason
 from worker.broker import keys
-from worker.jobs.stages.extras import Extras
+from worker.jobs.stages.pending_extras import Extras
 from worker.wire import JobFailed, TrainResult, read_result
 
 
@@ -17,7 +17,7 @@ class Finished:
 
     result: TrainResult
     extras: Extras | None = None
-    """What follows; None: nothing, or another attempt does it."""
+    """What this process has to do; None: nothing, or it is left to `worker.queue.maintenance.extras`."""
 
 
 @dataclass(frozen=True, slots=True)

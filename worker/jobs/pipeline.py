@@ -100,8 +100,9 @@ def train_and_publish(training: TrainingRun) -> Finished:
         onnx=_onnx_request(training) if training.job.onnx else None,
         report=_report_request(training),
     )
+    saved = context.extras.save(extras)  # before anybody can see the model: the extras outlive every kill after that
     publish_model(context)
-    return finish(context, extras)
+    return finish(context, extras, saved=saved)
 
 
 def _onnx_request(training: TrainingRun) -> OnnxRequest:

@@ -125,7 +125,7 @@ class Supervisor:
             self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
 
     def _run_attempt(self) -> None:
-        """Run the attempt, record its outcome, and add what follows a result."""
+        """Run the attempt and record its outcome."""
         refused = self._retry(
             lambda: refused_options(self._connection, self._place.queue, self._job.rq_job, self._settings),
             "read the job's dependents",

@@ -1,4 +1,4 @@
-"""The work-horse: a fork of the worker that runs one job, so that its death affects that job alone."""
+"""The work-horse: a fork of the worker that runs one job or its extras, so that its death affects that job alone."""
 
 import os
 import signal
@@ -41,6 +41,8 @@ class WorkHorse:
         self._make_room = make_room
         self._timeout = timeout
         self._pid: int | None = None
+        self._ended: int | None = None
+        """Read end of a pipe whose write end only the fork holds, until it dies."""
         self._parent = os.getpid()
         self._log = structlog.get_logger("preflight").bind(job_id=job_id)
 
@@ -52,26 +54,45 @@ class WorkHorse:
 
     def run(self) -> int | Literal["timeout", "not begun"]:
         """Fork and wait; returns the wait status, that it was killed, or that no process could be started."""
-        ended, theirs = os.pipe()  # only the fork holds the write end, until it dies
         try:
-            try:
-                pid = self._fork()
-            finally:
-                os.close(theirs)
-            return "not begun" if pid is None else self._await(pid, ended)
+            return self._await() if self._fork() else "not begun"
         except Exception:
             self.signal(signal.SIGKILL)  # its job is taken out of the queue and must not continue
             raise
         finally:
-            os.close(ended)
-            self._pid = None
+            self._close()
 
-    def _fork(self) -> int | None:
-        """Fork and return the pid; retries while there is no process to be had, None when stopped meanwhile."""
+    def start(self) -> None:
+        """Fork; raises `OSError` where the system starts no process."""
+        self._ended, theirs = os.pipe()
+        try:
+            self._fork_once()
+        except OSError:
+            self._close()
+            raise
+        finally:
+            os.close(theirs)
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait for the end of a started process, at most `seconds`; returns the wait status, None before the end."""
+        if self._pid is None or self._ended is None or not readable(seconds, self._ended):
+            return None
+        status = os.waitpid(self._pid, 0)[1]
+        self._close()
+        return status
+
+    def _close(self) -> None:
+        if self._ended is not None:
+            os.close(self._ended)
+        self._pid = self._ended = None
+
+    def _fork(self) -> bool:
+        """Start; retries while there is no process to be had. Returns False when stopped meanwhile."""
         pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             try:
-                return self._fork_once()
+                self.start()
+                return True
             except OSError as error:
                 pause = next(pauses)
                 detail = (
@@ -81,10 +102,10 @@ class WorkHorse:
             self._make_room()
             self._heartbeat()
             if self._stop():
-                return None
+                return False
             time.sleep(pause)
 
-    def _fork_once(self) -> int:
+    def _fork_once(self) -> None:
         # Python drops a signal that reaches the fork before its handlers are set up: all are blocked until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
@@ -97,7 +118,6 @@ class WorkHorse:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         if stopped:
             self.signal(signal.SIGTERM)  # the signal came between the last check and the fork
-        return pid
 
     def _run_in_fork(self) -> NoReturn:
         """Run the job; die with the worker, as the children die with this process."""
@@ -118,17 +138,16 @@ class WorkHorse:
                 sys.stdout.flush()
             os._exit(code)
 
-    def _await(self, pid: int, ended: int) -> int | Literal["timeout"]:
-        """Wait for the end of the process, with which the pipe `ended` ends."""
+    def _await(self) -> int | Literal["timeout"]:
         began = time.monotonic()
-        while not readable(MONITOR_INTERVAL, ended):
+        while (status := self.wait(MONITOR_INTERVAL)) is None:
             in_touch = self._heartbeat()
             late = 0 < self._timeout < time.monotonic() - began - HARD_TIMEOUT
             if late and in_touch:  # without Redis it may be waiting to publish its result
                 self.signal(signal.SIGKILL)
-                os.waitpid(pid, 0)
+                self.wait(HARD_TIMEOUT)
                 return "timeout"
-        return os.waitpid(pid, 0)[1]
+        return status
 
 
 def describe_exit(status: int) -> str:

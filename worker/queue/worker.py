@@ -44,6 +44,8 @@ from worker.queue.admission.acceptance import acceptance_ttl
 from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
 from worker.queue.maintenance.dependents import Dependents
+from worker.queue.maintenance.extras import PendingExtrasChore
+from worker.queue.maintenance.late_extras import LateExtras
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.maintenance.scheduler import Scheduler
@@ -92,6 +94,7 @@ class PreflightWorker(Worker):
         self._scheduler = Scheduler(connection, queue, name, enabled=with_scheduler)
         self._janitor = Janitor(settings)
         self._standby = Standby(settings)
+        self._extras = PendingExtrasChore(settings, self._fork_for_extras)
         # Polled, not read by RQ's thread: a fork may find locks that a thread holds locked for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
 
@@ -117,6 +120,7 @@ class PreflightWorker(Worker):
         except Interrupted:
             pass
         finally:
+            self._extras.stop()
             self._standby.stop()
             self._deregister()
         if self._stop.times > 1:
@@ -127,8 +131,10 @@ class PreflightWorker(Worker):
         if number == signal.SIGHUP and self._stop():
             return  # shell and kernel may each send one when a terminal closes
         self._stop.times += 1
+        forwarded = signal.SIGTERM if self._stop.times == 1 else signal.SIGKILL
         if self._horse is not None:
-            self._horse.signal(signal.SIGTERM if self._stop.times == 1 else signal.SIGKILL)
+            self._horse.signal(forwarded)
+        self._extras.signal(forwarded)
 
     def _on_retry(self) -> None:
         self._touch_lock()
@@ -168,7 +174,7 @@ class PreflightWorker(Worker):
                     job = self._intake.admit(raw_id)
                     if job is not None:
                         return job
-                elif burst and not self._cleaner.due():
+                elif burst and not self._cleaner.due() and not self._extras.busy():
                     return None
                 pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
             except PERMANENT_ERRORS:
@@ -187,6 +193,8 @@ class PreflightWorker(Worker):
             self._is_idle = True
         self._handle_commands()
         self._do_chores()
+        if self._extras.join(BLMOVE_TIMEOUT):
+            return None
         if self._check_suspension(burst):
             time.sleep(SUSPENSION_INTERVAL)
             return None
@@ -211,7 +219,8 @@ class PreflightWorker(Worker):
         for chore, step in (
             (self._reaper, self._reap), (self._scheduler, self._scheduler.step),
             (self._dependents, self._dependents.step), (self._cleaner, self._cleaner.step),
-            (self._janitor, self._janitor.step), (self._standby, self._standby.step),
+            (self._janitor, self._janitor.step), (self._extras, self._extras.step),
+            (self._standby, self._standby.step),
         ):  # fmt: skip
             try:
                 if chore.due():
@@ -247,6 +256,7 @@ class PreflightWorker(Worker):
         finally:
             self._running = None
             self._standby.job_ended()
+            self._extras.notice(job.job_id)
 
     def _execute(self, job: AdmittedJob) -> None:
         """Run the job in a work-horse, and requeue it when that dies."""
@@ -278,6 +288,16 @@ class PreflightWorker(Worker):
             return self._horse.run()
         finally:
             self._horse = None
+
+    def _fork_for_extras(self, job_id: str) -> WorkHorse | None:
+        extras = LateExtras(self.connection, self._settings, self.name, job_id, self._stop)
+        horse = WorkHorse(job_id, extras.run, self._stop, lambda: True, self._standby.stop, timeout=-1)
+        try:
+            horse.start()
+        except OSError as error:
+            self._log.warning("fork_retry", job_id=job_id, detail=f"its extras wait: {error.strerror}")
+            return None
+        return horse
 
     def _fail_late(self, admitted: AdmittedJob, execution: Execution) -> None:
         """Fail a job whose work-horse ignored its timeout and was killed."""

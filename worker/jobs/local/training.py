@@ -61,7 +61,7 @@ def train_local(job: TrainJob, settings: Settings, on_result: Callable[[TrainRes
             raise outcome.error
         on_result(outcome.result)
         if isinstance(outcome, Finished) and outcome.extras is not None:
-            return add_extras(context, outcome.extras)
+            return add_extras(context, outcome.extras).result
         return outcome.result
 
 

@@ -1,42 +1,29 @@
 """Extras stage: what follows the result of a job, each with its event; where one fails, that is a warning."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import JsonValue
-from pydantic.dataclasses import dataclass
 
 from training.artifacts import onnx_child
 from training.artifacts.onnx_child import ONNX, OnnxRequest
-from training.config.spec import STRICT
 from training.errors import PreflightError
 from worker.exporters.base import Destination, ExportRequest, exports
 from worker.jobs.context import JobContext
+from worker.jobs.control import Interrupted
 from worker.jobs.stages.child_runner import run_job_child
+from worker.jobs.stages.pending_extras import Extra, Extras, pending_attempts, read_pending
 from worker.report import child as report_child
 from worker.report import request as report_request
 from worker.report.request import REPORT, ReportRequest
-from worker.wire import TrainResult
-
-Extra = Literal["onnx", "report", "upload", "mlflow"]
+from worker.wire import AnyEvent, ArtifactUploaded, OnnxReady, ReportReady, TrainResult
 
 ONNX_TIMEOUT: Final = 600.0
 """Seconds for an ONNX export and its comparison with the model."""
 EVENTS: Final[dict[Extra, str]] = {
     "onnx": "onnx_ready", "report": "report_ready", "upload": "artifact_uploaded", "mlflow": "artifact_uploaded",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Extras:
-    """What follows the result of an attempt."""
-
-    result: TrainResult
-    """With the fields of the extras so far."""
-    left: tuple[Extra, ...]
-    """In their order: what is uploaded has the files of the others."""
-    onnx: OnnxRequest | None = None
-    report: ReportRequest | None = None
 
 
 def select_extras(
@@ -50,6 +37,36 @@ def select_extras(
     return Extras(result=result, left=tuple(left), onnx=onnx, report=report)
 
 
+def without_told(extras: Extras, events: Sequence[tuple[AnyEvent, TrainResult | None]]) -> Extras:
+    """Return the extras without those whose events are among `events` of the attempt, which may outlive a kill."""
+    told: set[Extra] = set()
+    for event, result in events:
+        match event:
+            case OnnxReady():
+                told.add("onnx")
+            case ReportReady():
+                told.add("report")
+            case ArtifactUploaded():
+                told.add("upload" if event.artifact_url is not None else "mlflow")
+            case _:
+                continue
+        extras = extras if result is None else replace(extras, result=result)
+    left = tuple(extra for extra in extras.left if extra not in told)
+    return extras if left == extras.left else replace(extras, left=left, tries=0)
+
+
+def inherited_extras(context: JobContext, result: TrainResult) -> Extras | None:
+    """Return what an earlier attempt that died left to do after the result; None where it recorded nothing."""
+    job = context.paths.job
+    for attempt in pending_attempts(job):
+        pending = read_pending(job, attempt)
+        if pending is not None:
+            there = {"onnx": result.onnx, "report": result.report}
+            left = tuple(extra for extra in pending.extras.left if there.get(extra) is None)
+            return replace(pending.extras, result=result, left=left, tries=0)
+    return None
+
+
 def _is_report_possible(context: JobContext) -> bool:
     if context.settings.report == "off":
         return False
@@ -59,28 +76,57 @@ def _is_report_possible(context: JobContext) -> bool:
     return missing is None
 
 
-def add_extras(context: JobContext, extras: Extras) -> TrainResult:
-    """Do what is left; returns the result with its fields. Raises what `context.control` raises."""
-    for extra in extras.left:
-        extras = add_extra(context, extras, extra)
-    return extras.result
+def add_extras(context: JobContext, extras: Extras) -> Extras:
+    """Do what is left, in order; return what is left then: an extra to be tried again later, and those after it.
+
+    Raises:
+        Interrupted, Superseded: from the job's control; no try was spent.
+    """
+    while extras.left:
+        context.control.assert_current()
+        if extras.tries == context.extras.max_tries:
+            error = PreflightError(f"its process died {extras.tries} times")
+            extras = _fail(context, replace(extras, tries=extras.tries - 1), error)
+            continue
+        context.extras.save(replace(extras, tries=extras.tries + 1))  # a death would leave no other trace
+        try:
+            after = _add(context, extras)
+        except Interrupted:
+            context.extras.save(extras)
+            raise
+        if after.left:  # else the file stays until the events are published
+            context.extras.save(after)
+        if after.left == extras.left:
+            return after
+        extras = after
+    return extras
 
 
-def add_extra(context: JobContext, extras: Extras, extra: Extra) -> Extras:
-    """Do one of the extras and emit its event, or a warning; returns the others."""
-    context.control.assert_current()
-    left = tuple(other for other in extras.left if other != extra)
+def _add(context: JobContext, extras: Extras) -> Extras:
+    """Do the first of the extras that are left, and emit its event, or a warning; returns the others."""
+    extra, *left = extras.left
     try:
         fields = _run(context, extras, extra)
     except (PreflightError, OSError) as error:
-        context.warn(_failure(context, extra, error))
-        return replace(extras, left=left)
+        return _fail(context, extras, error)
     result = extras.result.model_copy(
         update={name: value for name, value in fields.items() if name in TrainResult.model_fields}
     )
     if fields:
         context.emit(EVENTS[extra], fields, result)
-    return replace(extras, left=left, result=result)
+    return replace(extras, left=tuple(left), result=result, tries=0)
+
+
+def _fail(context: JobContext, extras: Extras, error: Exception) -> Extras:
+    """Warn of a failure; return what is left: the extra, too, where it is a file and its failure may pass."""
+    extra, *left = extras.left
+    tries = extras.tries + 1
+    may_pass = extra in ("onnx", "report") and (isinstance(error, OSError) or getattr(error, "retry", False))
+    if may_pass and tries < context.extras.max_tries:
+        context.warn(f"{_failure(context, extra, error)}; it is tried again within minutes")
+        return replace(extras, tries=tries)
+    context.warn(_failure(context, extra, error))
+    return replace(extras, left=tuple(left), tries=0)
 
 
 def _run(context: JobContext, extras: Extras, extra: Extra) -> dict[str, JsonValue]:

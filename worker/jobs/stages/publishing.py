@@ -13,7 +13,8 @@ from training.errors import ArtifactError, InvalidConfig
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Finished
 from worker.jobs.plan_store import PLAN
-from worker.jobs.stages.extras import Extras, select_extras
+from worker.jobs.stages.extras import inherited_extras, select_extras
+from worker.jobs.stages.pending_extras import Extras
 from worker.report.request import REPORT
 from worker.wire import Event, TrainingDone, TrainJob, TrainResult
 
@@ -65,7 +66,9 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
                 **{kind: str(path) for kind, path in (("report", paths.artifact / REPORT),
                                                       ("onnx", paths.artifact / ONNX)) if path.is_file()},
             }  # fmt: skip
-            return finish(context, select_extras(context, result_of(context, figures, kept)))
+            result = result_of(context, figures, kept)
+            extras = inherited_extras(context, result) or select_extras(context, result)
+            return finish(context, extras, saved=context.extras.save(extras))
     return None
 
 
@@ -76,9 +79,9 @@ def result_of(context: JobContext, figures: dict[str, JsonValue], plan: Plan) ->
     )
 
 
-def finish(context: JobContext, extras: Extras) -> Finished:
-    """Emit the result of a job whose model is published."""
+def finish(context: JobContext, extras: Extras, *, saved: bool) -> Finished:
+    """Emit the result of a job whose model is published; `saved`: another process will find the extras."""
     told = TrainingDone.model_fields.keys() - Event.model_fields.keys() - {"type"}
     payload = extras.result.model_dump(mode="json", include=told, exclude_none=True)
     context.emit("training_done", {**payload, "extras": " ".join(extras.left) or None}, extras.result)
-    return Finished(extras.result, extras)
+    return Finished(extras.result, extras if extras.left and not saved else None)

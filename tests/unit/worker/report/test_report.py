@@ -18,7 +18,8 @@ from worker.jobs.context import JobContext
 from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed
 from worker.jobs.pipeline import run_pipeline
-from worker.jobs.stages.extras import Extras, add_extras, select_extras
+from worker.jobs.stages.extras import add_extras, select_extras
+from worker.jobs.stages.pending_extras import Extras
 from worker.report import request as report_request
 from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
 from worker.wire import TrainResult
@@ -86,7 +87,7 @@ def test_a_report_that_fails_is_a_warning(tmp_path: Path, sink: ListSink) -> Non
     context = context_of(tmp_path, sink)
     extras = selected(context, tmp_path / "nowhere")
     assert extras.left == ("report",)
-    assert add_extras(context, extras) == RESULT
+    assert add_extras(context, extras).result == RESULT
     assert sink.only_warnings == [f"there is no report.html: {tmp_path}/nowhere holds no whole model"]
 
 
@@ -115,7 +116,7 @@ def test_an_export_that_fails_is_a_warning(tmp_path: Path, digits_store: Dataset
     context = context_of(tmp_path, sink)
     artifact = context.paths.artifact
     onnx = OnnxRequest(artifact=artifact, target=artifact / ONNX, store=digits_store.path, threads=1)
-    assert add_extras(context, select_extras(context, RESULT, onnx=onnx)) == RESULT
+    assert add_extras(context, select_extras(context, RESULT, onnx=onnx)).result == RESULT
     (warning,) = sink.only_warnings
     assert warning.startswith("there is no model.onnx: ")
     assert "holds no whole model" in warning

@@ -1,0 +1,123 @@
+"""What follows a result outlives kills, stops, full disks and failures, and never changes the outcome."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+from rq import Queue
+from services import StartWorker, Worker, digits_job, wait_until
+from survival import assert_nothing_duplicated
+
+from worker.broker import keys
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.jobs.paths import JOBS
+from worker.report import child as report_child
+from worker.report.request import REPORT
+from worker.wire import AnyEvent, JobWarning
+
+REPORTING = {"PREFLIGHT_REPORT": "auto"}
+
+
+@pytest.fixture
+def stopped_report(client: Client, start_worker: StartWorker) -> tuple[Worker, psutil.Process]:
+    """A worker that has trained `job`, and the process of its report, stopped before it has written anything."""
+    client.enqueue(digits_job(job_id="job", epochs=1))
+    worker = start_worker(environment=REPORTING)
+    return worker, stop_report(worker)
+
+
+def stop_report(worker: Worker) -> psutil.Process:
+    """Wait for the report's process and stop it."""
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        children = psutil.Process(worker.process.pid).children(recursive=True)
+        for child in children:
+            with suppress(psutil.Error):  # it has just ended
+                found.extend([child] if report_child.MODULE in child.cmdline() else [])
+        return bool(found)
+
+    wait_until(is_there, seconds=90)
+    found[0].suspend()
+    return found[0]
+
+
+def report_of(settings: Settings) -> Path:
+    return settings.artifact_dir / "job" / REPORT
+
+
+def assert_reported(client: Client, settings: Settings) -> list[AnyEvent]:
+    """Assert that the report is there, told once, and part of state and result; return the events."""
+    wait_until(lambda: client.status("job").report is not None)
+    wait_until(lambda: not (settings.state_dir / JOBS / "job").exists())
+    events = assert_nothing_duplicated(client, "job")
+    assert [event.type for event in events].count("report_ready") == 1
+    assert {event.attempt for event in events} == {1}
+    result = client.result("job")
+    assert result is not None
+    assert result.report == client.status("job").report == str(report_of(settings))
+    assert report_of(settings).read_text().startswith("<!doctype html>")
+    return events
+
+
+def test_the_result_does_not_wait_for_its_report(
+    settings: Settings, client: Client, queue: Queue, stopped_report: tuple[Worker, psutil.Process]
+) -> None:
+    """State, result, RQ's status and RQ's dependents."""
+    _, report = stopped_report
+    assert client.status("job").status == "finished"
+    wait_until(lambda: "job" in queue.finished_job_registry.get_job_ids())
+    result = client.result("job")
+    assert result is not None
+    assert (result.status, result.report, report_of(settings).exists()) == ("finished", None, False)
+    report.resume()
+    assert [event.type for event in assert_reported(client, settings)][-2:] == ["training_done", "report_ready"]
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_the_next_worker_makes_the_report(
+    end: str, settings: Settings, client: Client, start_worker: StartWorker,
+    stopped_report: tuple[Worker, psutil.Process],
+) -> None:  # fmt: skip
+    """After SIGKILL of the whole tree, or SIGTERM, at which the worker exits with 0."""
+    worker, _ = stopped_report
+    if end == "killed":
+        tree = psutil.Process(worker.process.pid)
+        for process in (*tree.children(recursive=True), tree):
+            process.kill()
+    else:
+        worker.stop()
+    assert client.status("job").status == "finished"
+    assert not report_of(settings).exists()
+    assert start_worker("--burst", environment=REPORTING).wait() == 0
+    assert_reported(client, settings)
+
+
+def test_a_report_that_crashes_is_a_warning_and_made_later(
+    settings: Settings, client: Client, start_worker: StartWorker, stopped_report: tuple[Worker, psutil.Process]
+) -> None:
+    worker, report = stopped_report
+    report.kill()
+    wait_until(lambda: any(isinstance(event, JobWarning) for event in client.events("job", timeout=5)))
+    worker.stop()
+    assert client.status("job").status == "finished"
+    assert start_worker("--burst", environment=REPORTING).wait() == 0
+    (warning,) = [event.message for event in assert_reported(client, settings) if isinstance(event, JobWarning)]
+    assert warning.startswith("there is no report.html: the report process was killed")
+    assert warning.endswith("; it is tried again within minutes")
+
+
+def test_a_superseded_attempt_adds_nothing(
+    settings: Settings, connection: Redis, start_worker: StartWorker, stopped_report: tuple[Worker, psutil.Process]
+) -> None:
+    worker, _ = stopped_report
+    worker.stop()
+    connection.hset(keys.fence("job"), mapping={"attempt": "7", "owner": "another"})
+    before = connection.xlen(keys.events("job"))
+    later = start_worker("--burst", environment=REPORTING)
+    assert later.wait() == 0
+    assert "superseded" in later.output()
+    assert (connection.xlen(keys.events("job")), report_of(settings).exists()) == (before, False)

@@ -1,0 +1,101 @@
+"""Pending extras: what follows a result, in a file beside the attempt's spool until it is done."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from training.artifacts.onnx_child import OnnxRequest
+from training.config.spec import STRICT
+from training.system.atomic_files import read_text, write_atomically
+from worker.jobs.paths import attempts
+from worker.report.request import ReportRequest
+from worker.wire import TrainResult
+
+FILE_NAME: Final = "extras.json"
+MAX_TRIES: Final = 3
+"""Times that an extra is begun, where it fails for a reason that may pass or its process dies."""
+
+Extra = Literal["onnx", "report", "upload", "mlflow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Extras:
+    """What follows the result of an attempt."""
+
+    result: TrainResult
+    """With the fields of the extras so far."""
+    left: tuple[Extra, ...]
+    """In their order: what is uploaded has the files of the others."""
+    onnx: OnnxRequest | None = None
+    report: ReportRequest | None = None
+    tries: int = 0
+    """Times that the first of `left` was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class PendingExtras:
+    """Extras, and the fence under which their events are published."""
+
+    extras: Extras
+    rq_id: str
+    owner: str
+    """The name of the execution that has ended."""
+    request: str
+    """Digest of the job's request."""
+
+
+RECORD: Final = TypeAdapter(PendingExtras)
+
+
+class ExtrasStore:
+    """Keeps the extras of an attempt. This one forgets them: a job without Redis has nobody who would do them later."""
+
+    max_tries = 1
+
+    def save(self, extras: Extras) -> bool:  # noqa: ARG002 - the signature of all stores
+        """Keep what is left; returns whether another process will find it."""
+        return False
+
+
+class ExtrasFile(ExtrasStore):
+    """Keeps the extras in the directory of their attempt."""
+
+    max_tries = MAX_TRIES
+
+    def __init__(self, attempt: Path, *, rq_id: str, owner: str, request: str) -> None:
+        self._path = attempt / FILE_NAME
+        self._rq_id = rq_id
+        self._owner = owner
+        self._request = request
+
+    def save(self, extras: Extras) -> bool:
+        """Keep what is left, on disk when this returns; returns False, and logs why, where that failed."""
+        if not extras.left:
+            self._path.unlink(missing_ok=True)
+            return False
+        pending = PendingExtras(extras=extras, rq_id=self._rq_id, owner=self._owner, request=self._request)
+        try:
+            write_atomically(self._path, RECORD.dump_json(pending))
+        except OSError as error:
+            structlog.get_logger("preflight").warning(
+                "extras_not_saved", path=str(self._path), detail=error.strerror or str(error)
+            )
+            return False
+        return True
+
+
+def pending_attempts(job: Path) -> Iterator[int]:
+    """Yield the numbers of the attempts with pending extras in the directory of a job, newest first."""
+    return (number for number in reversed(attempts(job)) if (job / str(number) / FILE_NAME).is_file())
+
+
+def read_pending(job: Path, attempt: int) -> PendingExtras | None:
+    """Return the pending extras of an attempt; None where there are none, or ones of another version."""
+    try:
+        return RECORD.validate_json(read_text(job / str(attempt) / FILE_NAME))
+    except (OSError, ValidationError):
+        return None

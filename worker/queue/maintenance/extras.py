@@ -1,0 +1,83 @@
+"""Pending extras as a chore: one work-horse at a time finishes what follows the results of jobs on this disk."""
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from worker.config.settings import Settings
+from worker.jobs.paths import JOBS
+from worker.jobs.stages.pending_extras import pending_attempts
+from worker.queue.work_horse import WorkHorse, describe_exit
+
+SCAN_INTERVAL: Final = 60.0
+"""Seconds between two searches for extras that other workers left; those that failed are tried again as late."""
+STOP_TIMEOUT: Final = 2.0
+"""Seconds that the work-horse gets to keep what is left and to publish its events."""
+
+
+class PendingExtrasChore:
+    """Runs the extras of jobs that have ended, each job's in a work-horse."""
+
+    def __init__(self, settings: Settings, fork: Callable[[str], WorkHorse | None]) -> None:
+        """`fork` starts the work-horse for the extras of a job; None: the system starts none now."""
+        self._jobs = settings.state_dir / JOBS
+        self._fork = fork
+        self._waiting: deque[str] = deque()
+        self._horse: WorkHorse | None = None
+        self._next_scan = 0.0
+
+    def notice(self, job_id: str) -> None:
+        """Do the extras of a job that has just ended next, if it has any."""
+        if any(pending_attempts(self._jobs / job_id)):
+            self._waiting.appendleft(job_id)
+
+    def due(self) -> bool:
+        """Whether there is something to start or to end."""
+        return self._horse is not None or bool(self._waiting) or time.monotonic() >= self._next_scan
+
+    def step(self) -> None:
+        """Start the next work-horse once the last one has ended."""
+        if self.join(0):
+            return
+        if not self._waiting and time.monotonic() >= self._next_scan:
+            self._waiting.extend(self._left_on_disk())
+            self._next_scan = time.monotonic() + SCAN_INTERVAL
+        if self._waiting:
+            self._horse = self._fork(self._waiting[0])
+            if self._horse is not None:
+                self._waiting.popleft()
+
+    def _left_on_disk(self) -> list[str]:
+        try:
+            return sorted(path.name for path in self._jobs.iterdir() if any(pending_attempts(path)))
+        except OSError:
+            return []
+
+    def busy(self) -> bool:
+        """Whether extras run or wait."""
+        return self._horse is not None or bool(self._waiting)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the work-horse, at most `seconds`; returns whether it still runs."""
+        if self._horse is not None and (status := self._horse.wait(seconds)) is not None:
+            self._horse = None
+            if os.waitstatus_to_exitcode(status) not in (0, os.EX_TEMPFAIL):
+                structlog.get_logger("preflight").error("extras_died", detail=describe_exit(status))
+        return self._horse is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the work-horse, if one runs."""
+        if self._horse is not None:
+            self._horse.signal(number)
+
+    def stop(self) -> None:
+        """End the work-horse; what it has not done stays on disk."""
+        self.signal(signal.SIGTERM)
+        if self.join(STOP_TIMEOUT):
+            self.signal(signal.SIGKILL)
+            self.join(STOP_TIMEOUT)

@@ -1,0 +1,128 @@
+"""Late extras: finish what follows the result of a job, under the fence of the attempt that has ended."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from typing import Final, TypeVar
+
+import structlog
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from redis import Redis
+
+from training.errors import ArtifactError
+from training.system.locks import exclusive
+from worker.broker import keys
+from worker.broker.fencing import Fence, Superseded
+from worker.broker.retry import retry_until_available
+from worker.config.settings import Settings
+from worker.events.log_sink import LogSink
+from worker.events.redis_sink import RedisSink
+from worker.events.spool import Spool
+from worker.jobs.context import JobContext
+from worker.jobs.control import Interrupted, StopSignal
+from worker.jobs.heartbeat import ExtrasControl
+from worker.jobs.outcome import stored_result
+from worker.jobs.paths import JOBS, open_paths
+from worker.jobs.stages.extras import add_extras, without_told
+from worker.jobs.stages.pending_extras import FILE_NAME, ExtrasFile, PendingExtras, pending_attempts, read_pending
+
+LOCK: Final = "extras.lock"
+"""Beside the file of the extras: held while a process does them."""
+FLUSH_TIMEOUT: Final = 1.0
+"""Seconds for which interrupted extras wait for Redis to take their events; the rest stays in the spool."""
+T = TypeVar("T")
+
+META: Final = TypeAdapter(dict[str, JsonValue])
+
+
+class _InProgress(Exception):
+    """Another process does these extras."""
+
+
+class LateExtras:
+    """The pending extras of one job on this disk."""
+
+    def __init__(self, connection: Redis, settings: Settings, worker_name: str, job_id: str, stop: StopSignal) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._worker_name = worker_name
+        self._job_id = job_id
+        self._stop = stop
+        self._job = settings.state_dir / JOBS / job_id
+        self._log = structlog.get_logger("preflight").bind(job_id=job_id)
+
+    def run(self) -> None:
+        """Do the extras, unless the job has not ended, a newer attempt has taken over, or another process does them.
+
+        Raises:
+            Interrupted: asked to stop; they stay pending.
+        """
+        attempt = next(pending_attempts(self._job), None)
+        if attempt is None:
+            return
+        directory = self._job / str(attempt)
+        with suppress(_InProgress, FileNotFoundError), exclusive(directory / LOCK, _give_up):
+            pending = read_pending(self._job, attempt)
+            if pending is None:
+                (directory / FILE_NAME).unlink(missing_ok=True)
+                return
+            try:
+                self._run(pending, attempt)
+            except Superseded:
+                self._log.warning("superseded", attempt=attempt, detail="a newer attempt has taken over")
+            except ArtifactError as error:
+                self._log.warning("extras_postponed", detail=error.message)
+
+    def _run(self, pending: PendingExtras, attempt: int) -> None:
+        job_id, settings = self._job_id, self._settings
+        fence = Fence(self._connection, job_id, pending.owner, ttl=settings.state_ttl, request=pending.request)
+        fence.resume(pending.rq_id, attempt)
+        with ExitStack() as stack:
+            paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
+            spool = stack.enter_context(closing(Spool(paths.job, job_id, attempt)))
+            spooled = [one for one in spool.replay() if one.event.attempt == attempt]
+            if not (any(one.event.type == "training_done" for one in spooled) or self._has_result()):
+                return
+            last = self._retry(lambda: fence.publish([], before={}, kept=settings.events_kept)) or 0
+            events = RedisSink(fence, spool, kept=settings.events_kept, meta=self._meta(pending.rq_id))
+            control = ExtrasControl(events, self._stop)
+            context = JobContext(
+                settings=settings, worker=self._worker_name, job_id=job_id, attempt=attempt, paths=paths,
+                sinks=(LogSink(job_id, attempt), events), control=control,
+                extras=ExtrasFile(paths.attempt, rq_id=pending.rq_id, owner=pending.owner, request=pending.request),
+                seq=max([last, *(one.event.seq for one in spooled)]),
+            )  # fmt: skip
+            extras = without_told(pending.extras, [(one.event, one.result) for one in spooled])
+            try:
+                extras = add_extras(context, extras)
+                control.drain()
+            except Interrupted:
+                _flush(events)
+                raise
+        if not extras.left:
+            context.extras.save(extras)
+            paths.clear()
+
+    def _has_result(self) -> bool:
+        return self._retry(lambda: stored_result(self._connection, self._job_id)) is not None
+
+    def _meta(self, rq_id: str) -> dict[str, JsonValue]:
+        """Return RQ's `job.meta`, which the events of the extras add to."""
+        stored = self._retry(lambda: self._connection.hget(keys.rq_job(rq_id), "meta"))
+        try:
+            return META.validate_json(stored or b"{}")
+        except ValidationError:
+            return {}
+
+    def _retry(self, read: Callable[[], T]) -> T:
+        return retry_until_available(read, "add the extras of a job", self._stop.check)
+
+
+def _flush(events: RedisSink) -> None:
+    deadline = time.monotonic() + FLUSH_TIMEOUT
+    while not events.publish_pending() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _give_up() -> None:
+    raise _InProgress
