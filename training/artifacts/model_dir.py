@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +42,15 @@ def save(
         ArtifactError: the directory cannot be written.
     """
     files = {MODEL: model, **(beside or {})}
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = encode_manifest({"v": MANIFEST_VERSION, **facts, "sha256": {**digests}})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         vouching = directory / MANIFEST
         with ExitStack() as stack:
+            hashing = stack.enter_context(ThreadPoolExecutor(max_workers=1))  # while the files are written
+            hashed = hashing.map(lambda content: hashlib.sha256(content).hexdigest(), files.values())
             put = [stack.enter_context(staged(directory / name, (content,))) for name, content in files.items()]
+            digests = dict(zip(files, hashed, strict=True))
+            manifest = encode_manifest({"v": MANIFEST_VERSION, **facts, "sha256": {**digests}})
             vouch = stack.enter_context(staged(vouching, (manifest,)))
             # All are on disk; an earlier model's manifest must not be seen beside the new model.
             vouching.unlink(missing_ok=True)
