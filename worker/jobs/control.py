@@ -24,6 +24,9 @@ class StopSignal:
 class JobControl:
     """Called by a job while it waits. This one is for a job without Redis: it does nothing."""
 
+    patience = 1.0
+    """Factor of the time limits of child processes."""
+
     def check(self) -> None:
         """Keep the job alive; raises what ends it."""
 

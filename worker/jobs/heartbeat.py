@@ -11,7 +11,7 @@ from training.system.resources import detect
 from worker.broker.fencing import Fence
 from worker.broker.retry import retry_until_available
 from worker.events.redis_sink import RedisSink
-from worker.jobs.control import JobControl, StopSignal
+from worker.jobs.control import Interrupted, JobControl, StopSignal
 
 HEARTBEAT_INTERVAL: Final = 1.0
 """Seconds between two renewals of the lease, each of which also reads whether the job was cancelled."""
@@ -109,18 +109,26 @@ class AttemptHeartbeat(JobControl):
 class ExtrasControl(JobControl):
     """Job control of the extras: the job has ended, so that there is no lease to renew and nothing to cancel."""
 
-    def __init__(self, events: RedisSink, stop: StopSignal) -> None:
+    def __init__(
+        self, events: RedisSink, stop: StopSignal, must_give_way: Callable[[], bool] = lambda: False,
+        *, patience: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Publish to `events`; `must_give_way`: the processes of the extras have to end, and run again later."""
         self._events = events
         self._stop = stop
+        self._must_give_way = must_give_way
+        self.patience = patience
 
     def check(self) -> None:
         """Publish pending events.
 
         Raises:
-            Interrupted: the worker was asked to stop.
+            Interrupted: the worker was asked to stop, or the extras have to give way.
             Superseded: a newer attempt has taken over.
         """
         self._stop.check()
+        if self._must_give_way():
+            raise Interrupted
         self.heartbeat()
 
     def heartbeat(self) -> None:

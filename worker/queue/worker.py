@@ -174,7 +174,7 @@ class PreflightWorker(Worker):
                     job = self._intake.admit(raw_id)
                     if job is not None:
                         return job
-                elif burst and not self._cleaner.due() and not self._extras.busy():
+                elif burst and not self._cleaner.due() and not self._extras.remain(BLMOVE_TIMEOUT):
                     return None
                 pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
             except PERMANENT_ERRORS:
@@ -193,7 +193,7 @@ class PreflightWorker(Worker):
             self._is_idle = True
         self._handle_commands()
         self._do_chores()
-        if self._extras.join(BLMOVE_TIMEOUT):
+        if self._extras.holds_back(BLMOVE_TIMEOUT):
             return None
         if self._check_suspension(burst):
             time.sleep(SUSPENSION_INTERVAL)
@@ -289,8 +289,9 @@ class PreflightWorker(Worker):
         finally:
             self._horse = None
 
-    def _fork_for_extras(self, job_id: str) -> WorkHorse | None:
-        extras = LateExtras(self.connection, self._settings, self.name, job_id, self._stop)
+    def _fork_for_extras(self, job_id: str, beside: bool) -> WorkHorse | None:
+        server = None if beside else self._standby.server  # its children have its priority
+        extras = LateExtras(self.connection, self._settings, self.name, job_id, self._stop, server, beside=beside)
         horse = WorkHorse(job_id, extras.run, self._stop, lambda: True, self._standby.stop, timeout=-1)
         try:
             horse.start()

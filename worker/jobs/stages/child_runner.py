@@ -27,6 +27,7 @@ def run_job_child(
     `environment` is by default that of the job's children; `fresh`: start an interpreter, for a child that needs no
     torch. A child that has reported progress is asked to save a checkpoint before it is stopped.
     """
+    seconds *= context.control.patience
     deadline = time.monotonic() + seconds
 
     def check() -> None:

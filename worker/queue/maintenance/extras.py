@@ -1,4 +1,7 @@
-"""Pending extras as a chore: one work-horse at a time finishes what follows the results of jobs on this disk."""
+"""Pending extras as a chore: one work-horse at a time finishes what follows the results of jobs on this disk.
+
+They run beside the next job where a core and memory are free, at idle priority; else that job waits for them.
+"""
 
 import os
 import signal
@@ -9,9 +12,11 @@ from typing import Final
 
 import structlog
 
+from training.system.resources import detect
 from worker.config.settings import Settings
 from worker.jobs.paths import JOBS
 from worker.jobs.stages.pending_extras import pending_attempts
+from worker.queue.maintenance.extras_room import may_run_beside
 from worker.queue.work_horse import WorkHorse, describe_exit
 
 SCAN_INTERVAL: Final = 60.0
@@ -23,12 +28,15 @@ STOP_TIMEOUT: Final = 2.0
 class PendingExtrasChore:
     """Runs the extras of jobs that have ended, each job's in a work-horse."""
 
-    def __init__(self, settings: Settings, fork: Callable[[str], WorkHorse | None]) -> None:
-        """`fork` starts the work-horse for the extras of a job; None: the system starts none now."""
+    def __init__(self, settings: Settings, fork: Callable[[str, bool], WorkHorse | None]) -> None:
+        """`fork` starts a work-horse for the extras of a job, beside the next one or not; None: it cannot now."""
+        self._shares = settings.processes
         self._jobs = settings.state_dir / JOBS
         self._fork = fork
         self._waiting: deque[str] = deque()
         self._horse: WorkHorse | None = None
+        self._beside = False
+        """Whether the next job need not wait for the work-horse."""
         self._next_scan = 0.0
 
     def notice(self, job_id: str) -> None:
@@ -48,7 +56,8 @@ class PendingExtrasChore:
             self._waiting.extend(self._left_on_disk())
             self._next_scan = time.monotonic() + SCAN_INTERVAL
         if self._waiting:
-            self._horse = self._fork(self._waiting[0])
+            self._beside = may_run_beside(detect(shares=self._shares))
+            self._horse = self._fork(self._waiting[0], self._beside)
             if self._horse is not None:
                 self._waiting.popleft()
 
@@ -58,9 +67,13 @@ class PendingExtrasChore:
         except OSError:
             return []
 
-    def busy(self) -> bool:
-        """Whether extras run or wait."""
-        return self._horse is not None or bool(self._waiting)
+    def remain(self, seconds: float) -> bool:
+        """Wait for the work-horse, at most `seconds`; returns whether extras run or wait to."""
+        return self.join(seconds) or bool(self._waiting)
+
+    def holds_back(self, seconds: float) -> bool:
+        """Wait at most `seconds` for extras beside which no job may run; returns whether they still run."""
+        return self.join(0 if self._beside else seconds) and not self._beside
 
     def join(self, seconds: float) -> bool:
         """Wait for the work-horse, at most `seconds`; returns whether it still runs."""

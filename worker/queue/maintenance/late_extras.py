@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
@@ -10,7 +11,9 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from redis import Redis
 
 from training.errors import ArtifactError
+from training.process.fork_server.client import ForkServer
 from training.system.locks import exclusive
+from training.system.resources import MemoryUse, detect
 from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.retry import retry_until_available
@@ -25,6 +28,7 @@ from worker.jobs.outcome import stored_result
 from worker.jobs.paths import JOBS, open_paths
 from worker.jobs.stages.extras import add_extras, without_told
 from worker.jobs.stages.pending_extras import FILE_NAME, ExtrasFile, PendingExtras, pending_attempts, read_pending
+from worker.queue.maintenance.extras_room import must_give_way, use_idle_priority
 
 LOCK: Final = "extras.lock"
 """Beside the file of the extras: held while a process does them."""
@@ -32,6 +36,8 @@ FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which interrupted extras wait for Redis to take their events; the rest stays in the spool."""
 T = TypeVar("T")
 
+IDLE_PATIENCE: Final = 10.0
+"""Factor of time limits at idle priority: a training may leave little of the processor."""
 META: Final = TypeAdapter(dict[str, JsonValue])
 
 
@@ -42,7 +48,17 @@ class _InProgress(Exception):
 class LateExtras:
     """The pending extras of one job on this disk."""
 
-    def __init__(self, connection: Redis, settings: Settings, worker_name: str, job_id: str, stop: StopSignal) -> None:
+    def __init__(
+        self, connection: Redis, settings: Settings, worker_name: str, job_id: str, stop: StopSignal,
+        server: ForkServer | None, *, beside: bool,
+    ) -> None:  # fmt: skip
+        """Do the extras of `job_id`.
+
+        `server` forks their processes; None: they are fresh interpreters. `beside`: the next job may run meanwhile, so
+        they have idle priority and give way where memory gets short.
+        """
+        self._server = server
+        self._beside = beside
         self._connection = connection
         self._settings = settings
         self._worker_name = worker_name
@@ -55,8 +71,10 @@ class LateExtras:
         """Do the extras, unless the job has not ended, a newer attempt has taken over, or another process does them.
 
         Raises:
-            Interrupted: asked to stop; they stay pending.
+            Interrupted: asked to stop, or to give way; they stay pending.
         """
+        if self._beside:
+            use_idle_priority()
         attempt = next(pending_attempts(self._job), None)
         if attempt is None:
             return
@@ -85,10 +103,10 @@ class LateExtras:
                 return
             last = self._retry(lambda: fence.publish([], before={}, kept=settings.events_kept)) or 0
             events = RedisSink(fence, spool, kept=settings.events_kept, meta=self._meta(pending.rq_id))
-            control = ExtrasControl(events, self._stop)
+            control = self._control(events)
             context = JobContext(
                 settings=settings, worker=self._worker_name, job_id=job_id, attempt=attempt, paths=paths,
-                sinks=(LogSink(job_id, attempt), events), control=control,
+                sinks=(LogSink(job_id, attempt), events), control=control, server=self._server,
                 extras=ExtrasFile(paths.attempt, rq_id=pending.rq_id, owner=pending.owner, request=pending.request),
                 seq=max([last, *(one.event.seq for one in spooled)]),
             )  # fmt: skip
@@ -102,6 +120,12 @@ class LateExtras:
         if not extras.left:
             context.extras.save(extras)
             paths.clear()
+
+    def _control(self, events: RedisSink) -> ExtrasControl:
+        if not self._beside:
+            return ExtrasControl(events, self._stop)
+        memory = MemoryUse(share=detect(shares=self._settings.processes).share)
+        return ExtrasControl(events, self._stop, partial(must_give_way, memory), patience=IDLE_PATIENCE)
 
     def _has_result(self) -> bool:
         return self._retry(lambda: stored_result(self._connection, self._job_id)) is not None

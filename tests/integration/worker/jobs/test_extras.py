@@ -1,5 +1,6 @@
 """What follows a result outlives kills, stops, full disks and failures, and never changes the outcome."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import psutil
 import pytest
 from redis import Redis
 from rq import Queue
-from services import StartWorker, Worker, digits_job, wait_until
+from services import StartWorker, Worker, digits_job, wait_for, wait_until
 from survival import assert_nothing_duplicated
 
+from training.system.resources import detect
 from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.jobs.paths import JOBS
+from worker.queue.maintenance.extras_room import may_run_beside
 from worker.report import child as report_child
 from worker.report.request import REPORT
 from worker.wire import AnyEvent, JobWarning
@@ -51,7 +54,7 @@ def report_of(settings: Settings) -> Path:
 
 def assert_reported(client: Client, settings: Settings) -> list[AnyEvent]:
     """Assert that the report is there, told once, and part of state and result; return the events."""
-    wait_until(lambda: client.status("job").report is not None)
+    wait_until(lambda: client.status("job").report is not None, seconds=180)
     wait_until(lambda: not (settings.state_dir / JOBS / "job").exists())
     events = assert_nothing_duplicated(client, "job")
     assert [event.type for event in events].count("report_ready") == 1
@@ -121,3 +124,43 @@ def test_a_superseded_attempt_adds_nothing(
     assert later.wait() == 0
     assert "superseded" in later.output()
     assert (connection.xlen(keys.events("job")), report_of(settings).exists()) == (before, False)
+
+
+def started_after(client: Client, *, report: str, job: str) -> bool:
+    """Whether `job` has begun after the report of another."""
+    (ready,) = [event.ts for event in client.events(report, timeout=5) if event.type == "report_ready"]
+    started = next(event.ts for event in client.events(job, timeout=5) if event.type == "job_started")
+    return started > ready
+
+
+def test_the_next_job_does_not_wait_for_the_report(
+    settings: Settings, client: Client, stopped_report: tuple[Worker, psutil.Process]
+) -> None:
+    """It runs at idle priority meanwhile."""
+    if not may_run_beside(detect()):
+        pytest.skip("this machine has too little memory or one core")
+    _, report = stopped_report
+    assert os.sched_getscheduler(report.pid) == os.SCHED_IDLE
+    client.enqueue(digits_job(job_id="next", epochs=1))
+    assert wait_for(client, "next").status == "finished"
+    report.resume()
+    assert_reported(client, settings)
+    assert not started_after(client, report="job", job="next")
+
+
+def test_on_one_core_the_next_job_waits(settings: Settings, client: Client, start_worker: StartWorker) -> None:
+    core = str(min(os.sched_getaffinity(0)))
+    worker = start_worker(environment=REPORTING, prefix=("taskset", "-c", core))
+    client.enqueue(digits_job(job_id="job", epochs=1))
+    report = stop_report(worker)
+    assert os.sched_getscheduler(report.pid) != os.SCHED_IDLE or in_idle_class()
+    client.enqueue(digits_job(job_id="next", epochs=1))
+    report.resume()
+    assert_reported(client, settings)
+    assert wait_for(client, "next").status == "finished"
+    assert started_after(client, report="job", job="next")
+
+
+def in_idle_class() -> bool:
+    """Whether these tests run at idle priority themselves."""
+    return os.sched_getscheduler(0) == os.SCHED_IDLE

@@ -1,0 +1,35 @@
+"""Whether extras have room beside a job: a core, and so much memory that no training can be killed for theirs.
+
+They begin beside a job only where half of the memory is free, and at least `MIN_FREE_BYTES`. While they run, free
+memory is measured several times a second; below half of that they give way and run when the worker is idle.
+"""
+
+import os
+from typing import Final
+
+from training.system.resources import MemoryUse, Resources
+
+MIN_FREE_BYTES: Final = 2 << 30
+"""The largest extra, an ONNX export, takes about half of it."""
+MIN_CORES: Final = 2
+LOWEST_NICENESS: Final = 19
+
+
+def may_run_beside(resources: Resources) -> bool:
+    """Whether extras that begin now may run beside the next job."""
+    enough = max(MIN_FREE_BYTES, resources.memory_bytes // 2)
+    is_known = resources.working_set_bytes is not None
+    return resources.cores >= MIN_CORES and is_known and resources.headroom_bytes >= enough
+
+
+def must_give_way(memory: MemoryUse) -> bool:
+    """Whether extras that run beside a job have to end."""
+    return memory.limit - (memory.bytes() or 0) < max(MIN_FREE_BYTES, memory.limit // 2) // 2
+
+
+def use_idle_priority() -> None:
+    """Let this process and its children have the processor time that nobody else wants."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:  # forbidden, or a kernel without it
+        os.nice(LOWEST_NICENESS)
