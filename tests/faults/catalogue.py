@@ -10,7 +10,7 @@ from faults.stock import StockScene
 from faults.strikes import checkpoints, processes, redis_server
 from faults.strikes.checkpoints import damage
 from faults.strikes.runs import Run, Strike, at
-from faults.trials import enqueueing, hosts, messages, resources
+from faults.trials import enqueueing, extras, hosts, messages, resources
 from faults.trials.runs import Trial, alone
 
 FINISHED: Final = "finished once, no double or missing event, weights as undisturbed, no orphan"
@@ -52,6 +52,7 @@ def tried(name: str, does: str, trial: Trial[Scene], survival: str = FINISHED, *
 RUNNING: Final = tuple(moment for moment in Moment if moment not in (Moment.DEQUEUED, Moment.MARKED))
 """When there is a child."""
 SAVING: Final = (Moment.MID_EPOCH, Moment.CHECKPOINT)
+NO_REPORT: Final = "has no report"
 NO_CHECKPOINTS: Final = "has no checkpoints"
 
 CATALOGUE: Final = (
@@ -106,6 +107,10 @@ CATALOGUE: Final = (
           "failed: artifact_error before training; the next job finishes"),
     Fault("checkpoint directory full", "a real file system fills up during the training, then kill -9 of the child",
           f"{FINISHED}; gone on from the old checkpoint", alone(resources.checkpoints_full), NO_CHECKPOINTS),
+    Fault("kill -9 between result and report", "SIGKILL of the whole tree; it is started again",
+          f"{FINISHED}; the report made and told once", alone(extras.at_report(extras.kill_tree)), NO_REPORT, 2),
+    Fault("report crashes", "SIGKILL of the process that makes the report",
+          f"{FINISHED}; the report made and told once", alone(extras.at_report(extras.crash)), NO_REPORT),
     tried("system clock set back and forth", "by hours, for two workers and Redis", hosts.clock_steps,
           times=2),
     tried("one id enqueued twice", "by the client and by RQ itself, before and while it runs; two workers",

@@ -29,12 +29,15 @@ from training.config.plan import Plan
 from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
+from worker.jobs.paths import JOBS
+from worker.jobs.stages.pending_extras import pending_attempts
 from worker.wire import (
     FUNCTION,
     AnyEvent,
     JobStarted,
     LoaderConfig,
     Progress,
+    TrainingDone,
     TrainJob,
     TrainResult,
     unflatten,
@@ -46,6 +49,8 @@ CHECKPOINT_SECONDS: Final = 1.0
 
 SLACK_SECONDS: Final = 0.5
 """Allowed beyond a checkpoint interval: a step, the write, and what this measurement cannot tell apart."""
+EXTRAS_SECONDS: Final = 120.0
+"""After which the report of a finished job must be there: a worker looks once a minute for what others left."""
 SETTLED_SECONDS: Final = 30.0
 """After which nothing of a finished job may be left in any queue or registry of RQ's."""
 SIGNS: Final = {
@@ -182,7 +187,8 @@ class PreflightScene(Scene):
         events = self.events(job)
         loading = next(event.ts for event in events if isinstance(event, LoaderConfig))
         first = next(event.ts for event in events if isinstance(event, Progress)) - FIRST_REPORT_S
-        return Pace(first_step_s=first - loading, train_s=events[-1].ts - first, whole_s=whole_s)
+        done = next(event.ts for event in events if isinstance(event, TrainingDone))
+        return Pace(first_step_s=first - loading, train_s=done - first, whole_s=whole_s)
 
     # --- the promises
 
@@ -196,6 +202,7 @@ class PreflightScene(Scene):
         lost_s = lost_seconds(events, struck, self.expected.pace.first_step_s if self.expected else 0.0)
         self.wait(lambda: not self._registry_problems(job), SETTLED_SECONDS)
         bound = (1 + self.damaged) * CHECKPOINT_SECONDS + SLACK_SECONDS
+        self.wait(lambda: not self._extras_left(job), EXTRAS_SECONDS)
         orphans = self.orphans()
         problems = [
             *sequence_problems(events, whole=not self.emptied),
@@ -215,6 +222,10 @@ class PreflightScene(Scene):
             orphans=orphans,
             takeover_s=next((at - struck for at in begun), None),
         )
+
+    def _extras_left(self, job: Job) -> bool:
+        """Whether a worker still has to make the report of a finished job, at idle priority."""
+        return any(pending_attempts(self.settings.state_dir / JOBS / job.id))
 
     def _model_problems(self, job: Job, result: TrainResult) -> list[str]:
         """Return what is wrong with the model: result, manifest and file must be those of the undisturbed run."""

@@ -1,0 +1,72 @@
+"""Trials of what follows a result: the report of a finished job is interrupted or fails."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import psutil
+
+from faults.container import hit
+from faults.jobs import Job, Verdict
+from faults.preflight import PreflightScene
+from faults.trials.runs import GOOD, Trial, finished
+from worker.report import child as report_child
+
+REPORTED_WITHIN: Final = 120.0
+"""Seconds; a worker looks for what others left behind, or what failed, once a minute."""
+
+
+def kill_tree(scene: PreflightScene, report: psutil.Process) -> None:  # noqa: ARG001 - the signature of both
+    """Kill the worker and all below it; it is started again."""
+    hit(scene.container.tree, signal.SIGKILL)
+
+
+def crash(scene: PreflightScene, report: psutil.Process) -> None:  # noqa: ARG001 - the signature of both
+    """Kill the report's process alone."""
+    hit([report], signal.SIGKILL)
+
+
+def at_report(strike: Callable[[PreflightScene, psutil.Process], None]) -> Trial[PreflightScene]:
+    """Return a trial that strikes when the report's process runs; another one must make the report, once."""
+
+    def trial(scene: PreflightScene, random: Random) -> Verdict:
+        scene.add_container()
+        job = scene.new_job(**GOOD)
+        scene.submit(job)
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            found[:] = _reports(scene)
+            return bool(found)
+
+        if not scene.wait(is_there, scene.patience):
+            return Verdict(problems=("no report was begun",), lost=not scene.ended(job))
+        scene.sleep(random.uniform(0, 0.5))
+        strike(scene, found[0])
+        scene.wait(lambda: scene.client.status(job.id).report is not None, REPORTED_WITHIN)
+        verdict = finished(scene, job)
+        return replace(verdict, problems=(*verdict.problems, *_problems(scene, job)))
+
+    return trial
+
+
+def _reports(scene: PreflightScene) -> list[psutil.Process]:
+    def is_report(process: psutil.Process) -> bool:
+        try:
+            return report_child.MODULE in process.cmdline()
+        except psutil.Error:
+            return False
+
+    return [process for process in scene.container.tree if is_report(process)]
+
+
+def _problems(scene: PreflightScene, job: Job) -> list[str]:
+    result, told = scene.client.result(job.id), scene.kinds(job).count("report_ready")
+    attempts = {event.attempt for event in scene.events(job)}
+    return [
+        *([] if result is not None and result.report else ["the result has no report"]),
+        *([] if told == 1 else [f"the report is told {told} times"]),
+        *([] if attempts == {1} else [f"the attempts are {sorted(attempts)}"]),
+    ]
