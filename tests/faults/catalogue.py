@@ -111,6 +111,8 @@ CATALOGUE: Final = (
           f"{FINISHED}; the report made and told once", alone(extras.at_report(extras.kill_tree)), NO_REPORT, 2),
     Fault("report crashes", "SIGKILL of the process that makes the report",
           f"{FINISHED}; the report made and told once", alone(extras.at_report(extras.crash)), NO_REPORT),
+    Fault("disk full between model and report", "a real file system fills up when the model is published, for a while",
+          f"{FINISHED}; the report made and told once", alone(extras.disk_full), NO_REPORT),
     tried("system clock set back and forth", "by hours, for two workers and Redis", hosts.clock_steps,
           times=2),
     tried("one id enqueued twice", "by the client and by RQ itself, before and while it runs; two workers",

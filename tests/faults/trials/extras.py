@@ -8,10 +8,13 @@ from typing import Final
 
 import psutil
 
+from faults import means
 from faults.container import hit
 from faults.jobs import Job, Verdict
 from faults.preflight import PreflightScene
-from faults.trials.runs import GOOD, Trial, finished
+from faults.trials.runs import GOOD, MIB, Trial, finished
+from worker.jobs.paths import JOBS
+from worker.jobs.stages.pending_extras import FILE_NAME
 from worker.report import child as report_child
 
 REPORTED_WITHIN: Final = 120.0
@@ -28,22 +31,42 @@ def crash(scene: PreflightScene, report: psutil.Process) -> None:  # noqa: ARG00
     hit([report], signal.SIGKILL)
 
 
-def at_report(strike: Callable[[PreflightScene, psutil.Process], None]) -> Trial[PreflightScene]:
+def disk_full(scene: PreflightScene, random: Random) -> Verdict:
+    """Fill the file system of the models once a model is published; later there is room."""
+    with means.disk(scene.artifacts, 8 * MIB):
+        verdict = at_report(_fill_for_a_while, delay_s=0.0)(scene, random)
+        scene.close()  # nobody may be on the file system when it goes
+    return verdict
+
+
+def _fill_for_a_while(scene: PreflightScene, report: psutil.Process) -> None:
+    means.fill(scene.artifacts)
+    hit([report], signal.SIGCONT)
+    job = scene.settings.state_dir / JOBS
+    ended = scene.wait(lambda: not psutil.pid_exists(report.pid), scene.patience)
+    if not ended or not any(job.glob(f"*/*/{FILE_NAME}")):
+        scene.problems.append("the report was made on a full disk")
+    means.make_room(scene.artifacts)
+
+
+def at_report(strike: Callable[[PreflightScene, psutil.Process], None], delay_s: float = 0.5) -> Trial[PreflightScene]:
     """Return a trial that strikes when the report's process runs; another one must make the report, once."""
 
     def trial(scene: PreflightScene, random: Random) -> Verdict:
         scene.add_container()
+        scene.await_workers()
         job = scene.new_job(**GOOD)
         scene.submit(job)
         found: list[psutil.Process] = []
 
         def is_there() -> bool:
             found[:] = _reports(scene)
+            hit(found if delay_s == 0 else [], signal.SIGSTOP)
             return bool(found)
 
         if not scene.wait(is_there, scene.patience):
             return Verdict(problems=("no report was begun",), lost=not scene.ended(job))
-        scene.sleep(random.uniform(0, 0.5))
+        scene.sleep(random.uniform(0, delay_s))
         strike(scene, found[0])
         scene.wait(lambda: scene.client.status(job.id).report is not None, REPORTED_WITHIN)
         verdict = finished(scene, job)
