@@ -15,7 +15,6 @@ from faults.preflight import PreflightScene
 from faults.trials.runs import GOOD, MIB, Trial, finished
 from worker.jobs.paths import JOBS
 from worker.jobs.stages.pending_extras import FILE_NAME
-from worker.report import child as report_child
 
 REPORTED_WITHIN: Final = 120.0
 """Seconds; a worker looks for what others left behind, or what failed, once a minute."""
@@ -78,7 +77,7 @@ def at_report(strike: Callable[[PreflightScene, psutil.Process], None], delay_s:
 def _reports(scene: PreflightScene) -> list[psutil.Process]:
     def is_report(process: psutil.Process) -> bool:
         try:
-            return report_child.MODULE in process.cmdline()
+            return process.name() == "report"
         except psutil.Error:
             return False
 

@@ -17,7 +17,6 @@ from worker.client import Client
 from worker.config.settings import Settings
 from worker.jobs.paths import JOBS
 from worker.queue.maintenance.extras_room import may_run_beside
-from worker.report import child as report_child
 from worker.report.request import REPORT
 from worker.wire import AnyEvent, JobWarning
 
@@ -40,7 +39,7 @@ def stop_report(worker: Worker) -> psutil.Process:
         children = psutil.Process(worker.process.pid).children(recursive=True)
         for child in children:
             with suppress(psutil.Error):  # it has just ended
-                found.extend([child] if report_child.MODULE in child.cmdline() else [])
+                found.extend([child] if child.name() == "report" else [])
         return bool(found)
 
     wait_until(is_there, seconds=90)
