@@ -5,25 +5,14 @@ short.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import structlog
 
-from training.process.fork_server.client import ForkServer
-from training.system.resources import detect
-from worker.config.settings import Settings, job_environment
+from worker.config.settings import Settings
 from worker.jobs.heartbeat import memory_is_low
+from worker.ops.fork_server import new_server
 
-PRELOADED: Final = (
-    "torch", "training.loop.child", "training.loop.trainer", "training.loop.train_step", "training.data.dataset_store",
-    "training.checkpoints.checkpointer", "safetensors.torch", "calibration.measure.child",
-    "calibration.measure.benchmark", "training.artifacts.onnx_child",
-)  # fmt: skip
-"""Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
-MIN_BYTES: Final = 1 << 30
-"""Memory of a container, or of a share of it, below which nothing is kept beside a training."""
 IDLE_SECONDS: Final = 600.0
 """Seconds without a job after which the server is let go."""
 CHECK_INTERVAL: Final = 5.0
@@ -84,24 +73,3 @@ class Standby:
         """End the server."""
         if self.server is not None:
             self.server.stop()
-
-
-def new_server(settings: Settings) -> ForkServer | None:
-    """Return a server that is not started yet; None where the settings or the memory forbid it."""
-    if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
-        return None
-    return ForkServer(job_environment(settings), PRELOADED)
-
-
-@contextmanager
-def started_server(settings: Settings) -> Iterator[ForkServer | None]:
-    """Start a server for one job of this process, and end it afterwards; None where there is to be none."""
-    server = new_server(settings)
-    if server is None:
-        yield None
-        return
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()

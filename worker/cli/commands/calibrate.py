@@ -28,12 +28,15 @@ def calibrate(as_json: bool, explain: bool, report: Path | None, **options: obje
     job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
     if report is not None:
         _check_report(report, calibrates=job.calibrate)
-    from worker.cli.formatting.choices import choice_as_json, format_choice
-    from worker.cli.formatting.explanation import explain_choice
-    from worker.jobs.local.training import calibrate_local
+    from worker.ops.fork_server import started_server
 
-    log_to_stderr(settings)
-    found = calibrate_local(job, settings)
+    with started_server(settings) as server:  # it imports torch, and this process the rest, at the same time
+        from worker.cli.formatting.choices import choice_as_json, format_choice
+        from worker.cli.formatting.explanation import explain_choice
+        from worker.jobs.local.training import calibrate_local
+
+        log_to_stderr(settings)
+        found = calibrate_local(job, settings, server)
     if as_json:
         click.echo(choice_as_json(found.choice))
     elif explain:

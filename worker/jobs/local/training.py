@@ -14,6 +14,7 @@ from training.artifacts.model_dir import read_manifest
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.errors import ArtifactError, InvalidConfig
+from training.process.fork_server.client import ForkServer
 from training.system.requirements import require_training_packages
 from training.system.resources import Resources
 from worker.config.settings import Settings
@@ -27,7 +28,6 @@ from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.extras import add_extras
 from worker.jobs.stages.planning import detect_resources, select_plan
-from worker.ops.standby import started_server
 from worker.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
 
 
@@ -40,17 +40,20 @@ class Calibrated:
     resources: Resources
 
 
-def train_local(job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None]) -> TrainResult:
+def train_local(
+    job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None], server: ForkServer | None
+) -> TrainResult:
     """Train here; events go to the log.
 
-    `on_result` is called once the model is published; the result that is returned has its report, too.
+    `server` forks the job's children; None: they are fresh interpreters. `on_result` is called once the model is
+    published; the result that is returned has its report, too.
 
     Raises:
         PreflightError: the job failed.
     """
     for export in exports(settings):
         require_usable(export)
-    with _context(job, settings) as context:
+    with _context(job, settings, server) as context:
         try:
             outcome = run_pipeline(context, job)
         except KeyboardInterrupt:
@@ -86,9 +89,9 @@ def upload_local(name: str, settings: Settings) -> list[str]:
     return [export.url for export in found]
 
 
-def calibrate_local(job: TrainJob, settings: Settings) -> Calibrated:
-    """Choose the plan for a job without training it."""
-    with _context(job, settings) as context:
+def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None) -> Calibrated:
+    """Choose the plan for a job without training it; `server` as for `train_local`."""
+    with _context(job, settings, server) as context:
         spec = job.spec()
         resources = detect_resources(context)
         choice = select_plan(context, job, spec, resources, prepare_dataset(context, job))
@@ -103,13 +106,13 @@ def dataset_local(name: str, settings: Settings) -> DatasetInfo:
 
 
 @contextmanager
-def _context(job: TrainJob, settings: Settings) -> Iterator[JobContext]:
+def _context(job: TrainJob, settings: Settings, server: ForkServer | None = None) -> Iterator[JobContext]:
     require_training_packages()
     settings = settings.model_copy(update={"processes": 1})  # it has no share, only the container
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"
     attempt = next_attempt(settings, job_id)
     paths = open_paths(settings, job_id, attempt)
-    with closing(paths), started_server(settings) as server:
+    with closing(paths):
         yield JobContext(
             settings=settings,
             worker=f"{socket.gethostname()}.{os.getpid()}",

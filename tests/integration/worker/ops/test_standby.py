@@ -12,7 +12,7 @@ from services import StartWorker, Worker, digits_job, wait_for, wait_until
 from training.system.resources import detect
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.ops import standby
+from worker.ops import fork_server, standby
 from worker.ops.standby import Standby
 from worker.wire import JobWarning
 
@@ -124,7 +124,7 @@ def test_it_is_let_go_where_memory_is_short(kept: Standby, monkeypatch: pytest.M
 
 
 def test_a_small_container_has_none(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standby, "MIN_BYTES", detect().memory_bytes + 1)
+    monkeypatch.setattr(fork_server, "MIN_BYTES", detect().memory_bytes + 1)
     kept = Standby(settings)
     kept.prepare()
     assert kept.server is None
