@@ -1,0 +1,48 @@
+"""What is left of the extras of an attempt, as its directory and its events have it."""
+
+from pathlib import Path
+
+from worker.jobs.stages.extras import without_told
+from worker.jobs.stages.pending_extras import FILE_NAME, Extras, ExtrasFile, pending_attempts, read_pending
+from worker.wire import ArtifactUploaded, ReportReady, TrainResult
+
+RESULT = TrainResult(job_id="j", attempt=1, status="finished")
+REPORTED = RESULT.model_copy(update={"report": "/a/report.html"})
+EXTRAS = Extras(result=RESULT, left=("report", "upload", "mlflow"), tries=2)
+
+
+def kept(attempt: Path, extras: Extras) -> bool:
+    attempt.mkdir(exist_ok=True)
+    return ExtrasFile(attempt, rq_id="r", owner="w/1", request="0").save(extras)
+
+
+def test_what_is_left_is_found_again(tmp_path: Path) -> None:
+    """That of the newest attempt first; nothing where nothing is left."""
+    assert kept(tmp_path / "1", EXTRAS)
+    assert kept(tmp_path / "2", EXTRAS)
+    assert [*pending_attempts(tmp_path)] == [2, 1]
+    pending = read_pending(tmp_path, 2)
+    assert pending is not None
+    assert (pending.extras, pending.owner, pending.rq_id) == (EXTRAS, "w/1", "r")
+    assert not kept(tmp_path / "2", Extras(result=RESULT, left=()))
+    assert [*pending_attempts(tmp_path)] == [1]
+
+
+def test_a_damaged_file_is_none(tmp_path: Path) -> None:
+    assert kept(tmp_path / "1", EXTRAS)
+    path = tmp_path / "1" / FILE_NAME
+    path.write_bytes(path.read_bytes()[:-2])
+    assert read_pending(tmp_path, 1) is None
+
+
+def test_extras_cannot_be_kept_without_their_directory(tmp_path: Path) -> None:
+    """A full or missing disk is no error: this process does them then."""
+    assert not ExtrasFile(tmp_path / "gone", rq_id="r", owner="w/1", request="0").save(EXTRAS)
+
+
+def test_what_was_told_before_a_kill_is_not_done_again() -> None:
+    header = {"job_id": "j", "attempt": 1, "ts": 1.0}
+    report = ReportReady.model_validate({**header, "seq": 5, "report": REPORTED.report})
+    run = ArtifactUploaded.model_validate({**header, "seq": 6, "mlflow_uri": "http://m"})
+    assert without_told(EXTRAS, []) == EXTRAS
+    assert without_told(EXTRAS, [(report, REPORTED), (run, REPORTED)]) == Extras(result=REPORTED, left=("upload",))
