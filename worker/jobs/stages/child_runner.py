@@ -48,9 +48,7 @@ def run_job_child(
         shares=context.settings.processes, server=None if fresh else context.server,
     ) as child:  # fmt: skip
         try:
-            done = read_to_end(child, check, handle)
-            child.end(0)  # all that it has made is on disk; torch takes half a second to leave an interpreter
-            return done
+            return read_to_end(child, check, handle)
         except (Interrupted, Cancelled, KeyboardInterrupt):
             # Before its first window a child has little to save, and may import torch for seconds.
             if progressed:

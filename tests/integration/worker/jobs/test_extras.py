@@ -87,9 +87,11 @@ def test_the_next_worker_makes_the_report(
     """After SIGKILL of the whole tree, or SIGTERM, at which the worker exits with 0."""
     worker, _ = stopped_report
     if end == "killed":
-        tree = psutil.Process(worker.process.pid)
-        for process in (*tree.children(recursive=True), tree):
+        root = psutil.Process(worker.process.pid)
+        tree = [*root.children(recursive=True), root]
+        for process in tree:
             process.kill()
+        psutil.wait_procs(tree, timeout=30)  # a dying one still holds its lock
     else:
         worker.stop()
     assert client.status("job").status == "finished"
