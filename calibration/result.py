@@ -3,7 +3,7 @@
 Kept in the plan cache as it is, so that a choice can still be explained and drawn when nothing was measured for it.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -21,9 +21,12 @@ Knob = Literal[
     "own", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "affinity", "interop", "compile"
 ]
 """What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, measured first."""
-Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped"]
-"""`level`: not proven faster; `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ;
-`failed`: its process was killed or broke; `skipped`: never run, the note says why."""
+Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
+"""`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
+`dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;
+`skipped`: never run, the note says why."""
+ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
+"""Verdicts after which the plan is the best one so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -116,6 +119,8 @@ class CalibrationResult:
     confirmation: Confirmation | None
     """None where the user's own plan was not beaten, or time ran out."""
     confidence: Confidence
+    doubt: str = ""
+    """Why the confidence is low, a clause; empty where it is high."""
     why: str
     """One sentence."""
     samples: Annotated[int, Field(ge=1)]

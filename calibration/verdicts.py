@@ -8,6 +8,7 @@ from calibration.result import Trial, Verdict
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "own": "your own plan, measured first",
     "won": "faster (95 %)",
+    "kept": "not faster, but better in another way",
     "level": "not proven faster",
     "lost": "slower",
     "dropped": "slower (95 %), stopped early",

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
-from calibration.result import Trial
+from calibration.result import ADOPTED, Trial
 from training.config.plan import Plan
 from training.config.spec import STRICT
 from training.process.journal import JournalWriter, Record, decode
@@ -26,7 +26,7 @@ from training.system.atomic_files import read_text
 
 MAX_BYTES: Final = 4 << 20
 """Bytes; a larger file is deleted."""
-DECIDED: Final = ("won", "level", "lost", "dropped", "rejected")
+DECIDED: Final = (*ADOPTED, "level", "lost", "dropped", "rejected")
 """Verdicts that stand when the same two plans meet again."""
 
 PLAN = TypeAdapter(Plan)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
-from calibration.result import Knob, Trial, Verdict
+from calibration.result import ADOPTED, Knob, Trial, Verdict
 from calibration.search.budget import PAIRS, training_seconds
 from calibration.search.progress import end_trial, note_trial
 from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, race, race_validation
@@ -66,12 +66,12 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         paid = min(1.0, run.paid * ratio)
         if paid >= LEVEL:
             run.paid = paid
-            return "won", "as fast in less memory"
+            return _adopted(ratio), "as fast in less memory"
     if knob == "allocator" and plan.allocator == "tuned" and best != run.own and ratio < LIKELY:
         if ratio >= LEVEL:
-            return "won", "as fast, and so from its first steps on"
+            return _adopted(ratio), "as fast, and so from its first steps on"
         if ratio >= DROP_BELOW and comparison.high >= 1:
-            return "won", "no slower, and fast from its first steps on"
+            return _adopted(ratio), "no slower, and fast from its first steps on"
     if comparison.high < DROP_BELOW and MIN_PAIRS <= comparison.pairs < PAIRS:
         return "dropped", f"slower (95 %) after {comparison.pairs} pairs"
     if ratio >= GAIN and comparison.low > 1:
@@ -81,9 +81,14 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
     return ("level" if ratio > 1 or comparison.high > 1 else "lost"), ""
 
 
+def _adopted(ratio: float) -> Verdict:
+    """Return the verdict on a plan that is taken for another reason than its speed."""
+    return "won" if ratio >= 1 else "kept"
+
+
 def reuse_trial(run: SearchRun, kept: Trial, best: Plan) -> bool:
     """Report the trial of an earlier calibration; return whether it won."""
-    if kept.verdict == "won" and kept.ratio:
+    if kept.verdict in ADOPTED and kept.ratio:
         run.gained[kept.plan] = kept.ratio
         known, step_s, sample_s = run.evidence[best], run.evidence[best].step_s / kept.ratio, None
         if kept.knob == "eval_batch":  # there the steps stay as they are, and the ratio is that of an epoch
@@ -92,4 +97,4 @@ def reuse_trial(run: SearchRun, kept: Trial, best: Plan) -> bool:
             sample_s = max(0.0, rest_s) / max(1, run.task.validation)
         run.evidence[kept.plan] = replace(known, step_s=step_s, sample_s=sample_s, blocks=[])
     note_trial(run, replace(kept, at=run.backend.now(), seconds=0.0, kept=True))
-    return kept.verdict == "won"
+    return kept.verdict in ADOPTED

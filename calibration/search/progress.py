@@ -1,6 +1,6 @@
 """Trials: each is recorded on disk and reported as it ends."""
 
-from calibration.result import Knob, Trial, Verdict
+from calibration.result import ADOPTED, Knob, Trial, Verdict
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
@@ -36,7 +36,7 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     comparison: Comparison | None = None,
 ) -> bool:  # fmt: skip
     """Record the verdict on a plan; return whether it won."""
-    won = verdict == "won"
+    won = verdict in ADOPTED
     if won and comparison:
         run.gained[plan] = comparison.ratio
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)

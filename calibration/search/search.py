@@ -51,16 +51,17 @@ def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: 
         step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
         gauge_s=statistics.median(known.gauges) if known.gauges else None,
     )  # fmt: skip
-    confidence: Confidence = "high" if run.complete and not run.disturbed else "low"
+    doubt = "the machine was busy" if run.disturbed else "" if run.complete else "the time was short"
+    confidence: Confidence = "low" if doubt else "high"
     return CalibrationResult(
         baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials), memory=fit,
-        confirmation=confirmation, confidence=confidence, why=_explain(run, confirmation),
+        confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
         samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.budget,
         calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 
 
-def _explain(run: SearchRun, confirmation: Confirmation | None) -> str:
+def _explain(run: SearchRun, confirmation: Confirmation | None, doubt: str) -> str:
     measured = len({trial.plan for trial in run.trials if trial.step_s is not None})
     if run.unconfirmed:
         return run.unconfirmed
@@ -68,4 +69,6 @@ def _explain(run: SearchRun, confirmation: Confirmation | None) -> str:
         return "no other plan was faster" if measured > 1 else "no other plan was measured"
     if not confirmation.proven:
         return f"no improvement was proven ({confirmation.ratio:.2f}x, but it may be {confirmation.low:.2f}x)"
+    if doubt:
+        return f"probably faster than your own plan ({confirmation.low:.2f}x to {confirmation.high:.2f}x; {doubt})"
     return f"{confirmation.ratio:.2f}x as fast as your own plan, the fastest of {measured} measured"

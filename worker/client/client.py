@@ -117,8 +117,13 @@ class Client:
             redis.exceptions.NoPermissionError: this user may enqueue, but not read.
         """
         from worker.client.job_state import read_job
+        from worker.client.rq_job import stored_failure
 
-        return read_job(self._redis, job_id, self._queue).state()
+        record = read_job(self._redis, job_id, self._queue)
+        state = record.state()
+        if state.status != "failed" or state.reason is not None:
+            return state
+        return state.model_copy(update=stored_failure(self._redis, record.rq_id))  # a killed worker publishes no event
 
     def resolve(self, job_id: str) -> str:
         """Return the id that a job's events have; RQ's leads to it once a worker has taken the job.

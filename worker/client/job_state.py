@@ -82,14 +82,16 @@ class JobRecord:
         return at if math.isfinite(at) else 0.0
 
     def state(self) -> JobState:
-        """Return the state; invalid fields of the state hash discard the whole hash."""
+        """Return the state without the invalid fields of the state hash."""
         rq_id = None if self.rq_id == self.job_id else self.rq_id
         rq_status = None if self.rq_status is None else self.rq["status"]
         header = {"job_id": self.job_id, "rq_id": rq_id, "status": self.status, "rq_status": rq_status}
+        fields = {"updated_at": self.enqueued_at, **self.own, **header}
         try:
-            return JobState.model_validate({"updated_at": self.enqueued_at, **self.own, **header})
-        except ValidationError:
-            return JobState.model_validate(header)
+            return JobState.model_validate(fields)
+        except ValidationError as error:
+            invalid = {found["loc"][0] for found in error.errors()} - header.keys()
+            return JobState.model_validate({name: value for name, value in fields.items() if name not in invalid})
 
 
 def read_job(redis: Redis, given_id: str, queue: Queue | None = None, rq_id: str | None = None) -> JobRecord:

@@ -14,6 +14,8 @@ from worker.wire import (
     LIFECYCLE_EVENTS,
     STATUS_BY_EVENT,
     AnyEvent,
+    JobWarning,
+    MemoryRanOut,
     PlanAdapted,
     PredictionChecked,
     TrainingProfile,
@@ -48,6 +50,8 @@ def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
             return {event.field: fields["after"]}
         case PredictionChecked():  # its `steps` is not the steps of an epoch, and its cause is temporary
             return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
+        case JobWarning() | MemoryRanOut():  # the job goes on, so its state has no message
+            return {name: value for name, value in fields.items() if name != "message"}
         case TrainingProfile():  # its `steps` is of this process
             return {name: value for name, value in fields.items() if name.endswith("_s")}
     return dict(fields)

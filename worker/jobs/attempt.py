@@ -84,7 +84,7 @@ class Attempt:
         try:
             return outcome_of(context, self._earlier_outcome) or resume_pipeline(context, self._job.request)
         except Interrupted:
-            message = f"worker {context.worker} was asked to stop; the job is requeued and resumes with the next one"
+            message = f"worker {context.worker} was asked to stop; the job is at the front of its queue"
             context.emit("job_interrupted", {"message": message})
             raise
 

@@ -51,7 +51,8 @@ def calibration_section(result: CalibrationResult, facts: Mapping[str, str]) -> 
     return CalibrationSection(
         result=result, winner=winner(result), confirmation=_confirmation(result), prediction=tuple(_prediction(result)),
         plans=tuple(_plans(result)), gain=numbers.ratio(GAIN), headings=HEADINGS, trials=tuple(trial_rows(result)),
-        verdicts=tuple(trial.verdict for trial in result.trials), drawn_trials=speed_of_trials(result.trials),
+        verdicts=tuple(trial.verdict for trial in result.trials),
+        drawn_trials=speed_of_trials(result.trials, result.confirmation),
         memory=_memory(result), probes=tuple(_probes(fit)) if fit else (),
         outcomes=tuple(probe.outcome for probe in probes),
         drawn_memory=memory_of_micro_batches(fit) if fit and probes else Markup(""),
@@ -65,6 +66,9 @@ def winner(result: CalibrationResult) -> str:
     if result.plan == result.baseline:
         return "Your own plan stays: no other was proven faster"
     if confirmed is not None:
+        if result.doubt:
+            between = f"{numbers.ratio(confirmed.low)} to {numbers.ratio(confirmed.high)}"
+            return f"Probably faster than your own plan ({between}; {result.doubt})"
         doubt = "" if confirmed.proven else ", which is not proven"
         return f"{numbers.ratio(confirmed.ratio)} as fast as your own plan{doubt}"
     if own is not None and result.prediction.epoch_s > 0:
@@ -90,7 +94,8 @@ def _confirmation(result: CalibrationResult) -> str:
 
 
 def _prediction(result: CalibrationResult) -> Iterator[Row]:
-    predicted, own = result.prediction, _own_epoch_s(result)
+    predicted, confirmed = result.prediction, result.confirmation
+    own = predicted.epoch_s * confirmed.ratio if confirmed else _own_epoch_s(result)
     whole, interval = numbers.seconds_between(predicted.epoch_s, predicted.low_s, predicted.high_s)
 
     def aligned(seconds: float) -> str:
@@ -102,7 +107,7 @@ def _prediction(result: CalibrationResult) -> Iterator[Row]:
     yield "An epoch, once warm", whole, f"95 % interval {interval}"
     yield "Warm-up", aligned(predicted.warm_s), "once per process, in addition"
     if own is not None and result.plan != result.baseline:
-        yield "Your own plan", aligned(own), "an epoch, as first measured"
+        yield "Your own plan", aligned(own), f"an epoch, {'by the confirmation' if confirmed else 'as first measured'}"
 
 
 def _plans(result: CalibrationResult) -> Iterator[tuple[str, ...]]:

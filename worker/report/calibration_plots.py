@@ -1,13 +1,15 @@
 """Plots of a calibration: the speed of each trial, and memory against micro-batch."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from calibration.result import MemoryFit, MemoryProbe, Trial
+from calibration.result import Confirmation, MemoryFit, MemoryProbe, Trial
 from calibration.search.evaluation import GAIN
 from worker.report import numbers
 from worker.report.svg import ACCENT, BAD, HAIR, INK, OWN, SOFT, draw_svg
@@ -19,36 +21,57 @@ MAX_TRIALS: Final = 40
 """Rows that a plot has room for; the table has all."""
 
 
-def speed_of_trials(trials: Sequence[Trial]) -> Markup:
-    """Return the ratio of each measured trial with its interval, on a logarithmic axis; nothing without one."""
-    rows = [(number, trial) for number, trial in enumerate(trials, 1) if trial.ratio is not None][:MAX_TRIALS]
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A ratio with its interval, as a row of the plot."""
+
+    label: str
+    ratio: float
+    low: float | None
+    high: float | None
+    won: bool
+
+
+def speed_of_trials(trials: Sequence[Trial], confirmation: Confirmation | None = None) -> Markup:
+    """Return the ratio of each measured trial and of the confirmation, with intervals, on a logarithmic axis.
+
+    Returns nothing where no trial was measured.
+    """
+    rows = [
+        Bar(f"{number} {trial.knob.replace('_', ' ')}", trial.ratio, trial.low, trial.high, trial.verdict == "won")
+        for number, trial in enumerate(trials, 1)
+        if trial.ratio is not None
+    ][:MAX_TRIALS]
     if not rows:
         return Markup("")
-    values = [clip(value) for _, trial in rows for value in (trial.low, trial.ratio, trial.high) if value is not None]
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        axes.set_xscale("log")
-        axes.grid(visible=False, axis="y")
-        axes.axvline(1.0, color=SOFT, linewidth=1.0)
-        axes.axvline(GAIN, color=SOFT, linewidth=1.0, linestyle=(0, (2, 3)))
-        for row, (_, trial) in enumerate(rows):
-            colour = ACCENT if trial.verdict == "won" else OWN
-            if trial.low is not None and trial.high is not None:
-                axes.plot([clip(trial.low), clip(trial.high)], [row, row], color=colour)
-            axes.plot([clip(trial.ratio or 1.0)], [row], _marker(trial), color=colour)
-        axes.set_yticks(range(len(rows)), [f"{number} {trial.knob.replace('_', ' ')}" for number, trial in rows])
-        axes.set(xlim=(min([*values, 0.9]) / 1.05, max([*values, 1.1]) * 1.05), ylim=(len(rows) - 0.5, -0.5))
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0), numticks=8))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.ratio(value)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-
-    won = ", ".join(
-        f"trial {number} {numbers.ratio(trial.ratio or 1.0)}" for number, trial in rows if trial.verdict == "won"
+    won = ", ".join(f"trial {row.label.split()[0]} {numbers.ratio(row.ratio)}" for row in rows if row.won)
+    if confirmation is not None:  # the headline's figures
+        known = confirmation
+        rows.append(Bar("confirmed", known.ratio, known.low, known.high, known.proven))
+    return draw_svg(
+        "trials", 50 + 16 * len(rows), "Speed of each trial", f"Won: {won or 'none'}", partial(_draw_bars, rows)
     )
-    return draw_svg("trials", 50 + 16 * len(rows), "Speed of each trial", f"Won: {won or 'none'}", draw)
+
+
+def _draw_bars(rows: Sequence[Bar], figure: Figure) -> None:
+    values = [clip(value) for row in rows for value in (row.low, row.ratio, row.high) if value is not None]
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    axes.grid(visible=False, axis="y")
+    axes.axvline(1.0, color=SOFT, linewidth=1.0)
+    axes.axvline(GAIN, color=SOFT, linewidth=1.0, linestyle=(0, (2, 3)))
+    for place, row in enumerate(rows):
+        colour = ACCENT if row.won else OWN
+        if row.low is not None and row.high is not None:
+            axes.plot([clip(row.low), clip(row.high)], [place, place], color=colour)
+        axes.plot([clip(row.ratio)], [place], _marker(row), color=colour)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.set(xlim=(min([*values, 0.9]) / 1.05, max([*values, 1.1]) * 1.05), ylim=(len(rows) - 0.5, -0.5))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0), numticks=8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.ratio(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
 
 
 def clip(ratio: float) -> float:
@@ -56,11 +79,10 @@ def clip(ratio: float) -> float:
     return min(MAX_RATIO, max(1 / MAX_RATIO, ratio))
 
 
-def _marker(trial: Trial) -> str:
-    ratio = trial.ratio or 1.0
-    if ratio != clip(ratio):
-        return ">" if ratio > 1 else "<"
-    return "D" if trial.verdict == "won" else "o"
+def _marker(row: Bar) -> str:
+    if row.ratio != clip(row.ratio):
+        return ">" if row.ratio > 1 else "<"
+    return "D" if row.won else "o"
 
 
 def memory_of_micro_batches(fit: MemoryFit) -> Markup:

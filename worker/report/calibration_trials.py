@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final
 
-from calibration.result import CalibrationResult, Trial
+from calibration.result import ADOPTED, CalibrationResult, Trial
 from calibration.verdicts import explain_trial
 from training.config.plan import Plan
 from worker.report import numbers
@@ -22,7 +22,7 @@ def trial_rows(result: CalibrationResult) -> Iterator[Row]:
     for number, trial in enumerate(result.trials, 1):
         comparison, measured = _comparison(trial), _measurements(trial, result.batch_size)
         yield f"{number} {_change(best, trial)}", trial.verdict, *comparison, _why(trial), *measured
-        if trial.verdict in ("own", "won"):
+        if trial.verdict in ("own", *ADOPTED):
             best = trial.plan
 
 

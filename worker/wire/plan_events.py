@@ -61,6 +61,9 @@ class CalibrationWinner(PlanFields):
     """Confidence in the prediction; null where nothing was measured."""
     ratio: Rate | None = None
     """Speed relative to the user's own plan, confirmed in a fresh process."""
+    ratio_low: Rate | None = None
+    ratio_high: Rate | None = None
+    """95 % confidence interval of `ratio`."""
     max_feasible: Count | None = None
     """Largest micro-batch known to fit into memory; 0: none."""
     cache: Literal["hit", "miss", "off"] | None = None

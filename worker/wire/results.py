@@ -64,6 +64,9 @@ class JobState(Wire):
     model: Label | None = None
     epoch: Count | None = None
     epochs: Count | None = None
+    step: Count | None = None
+    """Of the epoch `epoch`, of `steps`."""
+    steps: Count | None = None
     loss: Loss | None = None
     val_acc: Share | None = None
     samples_per_s: Rate | None = None

@@ -30,7 +30,8 @@ def format_choice(choice: PlanChoice) -> str:
 def _trial_line(trial: Trial) -> str:
     seconds = "" if trial.predicted_epoch_s is None else f"{trial.predicted_epoch_s:.2f} s/epoch"
     ratio = "" if trial.ratio is None else f"{trial.ratio:.2f}x"
-    return f"{trial.verdict:8} {seconds:>14} {ratio:>6}  {plan_line(trial.plan)}  {trial.note}".rstrip()
+    knob = trial.knob.replace("_", "-")
+    return f"{knob:11} {trial.verdict:8} {seconds:>14} {ratio:>6}  {plan_line(trial.plan)}  {trial.note}".rstrip()
 
 
 def choice_as_json(choice: PlanChoice) -> str:

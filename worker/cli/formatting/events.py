@@ -47,7 +47,8 @@ def _plan_line(event: wire.AnyEvent) -> str | None:
             speed = "" if event.samples_per_s is None else f"{event.samples_per_s:,.0f} samples/s"
             ratio = "" if event.ratio is None else f"{event.ratio:.2f}x"
             verdict = event.verdict or ("won" if event.won else "")
-            return f"trial     {speed:>18} {ratio:6} {verdict:8} {plan_line(event)} {event.note}".rstrip()
+            knob = (event.knob or "").replace("_", "-")
+            return f"trial     {knob:11} {speed:>18} {ratio:6} {verdict:8} {plan_line(event)} {event.note}".rstrip()
         case wire.CalibrationWinner():
             seconds = (
                 "" if event.predicted_epoch_s is None else f", {event.predicted_epoch_s:.1f} s per epoch predicted"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from calibration.choose import PlanChoice
-from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
+from calibration.result import ADOPTED, CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
 from calibration.verdicts import OUTCOMES, PHASES, explain_trial
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
@@ -56,7 +56,7 @@ def _trials(finding: CalibrationResult) -> Iterator[tuple[str, ...]]:
             "" if trial.predicted_epoch_s is None else f"{trial.predicted_epoch_s:.2f}",
             trial.verdict, _reason(trial),
         )  # fmt: skip
-        if trial.verdict == "won":
+        if trial.verdict in ADOPTED:
             best = trial.plan
 
 

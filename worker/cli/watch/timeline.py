@@ -112,7 +112,9 @@ class JobTimeline:
         if self.status == "finished":
             return 1.0
         now = self.progress
-        return 0.0 if now is None else ((now.epoch - 1) * now.steps + now.step) / max(1, now.epochs * now.steps)
+        if now is None or (self.start is not None and now.attempt < self.start.attempt):
+            return 0.0  # this attempt has done no step yet
+        return ((now.epoch - 1) * now.steps + now.step) / max(1, now.epochs * now.steps)
 
     @property
     def is_finished(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from pydantic import JsonValue
 
-from calibration.result import CalibrationResult
+from calibration.result import ADOPTED, CalibrationResult, Confirmation
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
@@ -27,7 +27,7 @@ def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue]) -> dict[str, Jso
     plan, step_s = trial["plan"], trial.get("step_s")
     return {
         **({name: plan[name] for name in PLAN_FIELDS} if isinstance(plan, dict) else {}),
-        "won": trial.get("verdict") == "won",
+        "won": trial.get("verdict") in ADOPTED,
         "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,
         **{name: value for name, value in trial.items() if name in CalibrationTrial.model_fields},
     }
@@ -39,9 +39,13 @@ def calibration_payload(found: CalibrationResult) -> dict[str, JsonValue]:
         "predicted_low_s": found.prediction.low_s,
         "predicted_high_s": found.prediction.high_s,
         "confidence": found.confidence,
-        "ratio": found.confirmation.ratio if found.confirmation else None,
+        **_confirmation_payload(found.confirmation),
         "max_feasible": found.memory.max_feasible if found.memory else None,
     }
+
+
+def _confirmation_payload(found: Confirmation | None) -> dict[str, JsonValue]:
+    return {} if found is None else {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high}
 
 
 def container_facts(found: Resources) -> dict[str, JsonValue]:

@@ -114,6 +114,21 @@ def test_a_plan_that_stays_is_named_as_such() -> None:
     assert plain(winner(doubtful)) == "1.02x as fast as your own plan, which is not proven"
 
 
+def test_a_doubtful_gain_is_an_interval() -> None:
+    """At low confidence no sentence has a single figure; the headline, the plot and the own plan's time agree."""
+    sure = replace(finding(), confirmation=Confirmation(ratio=2.0, low=1.9, high=2.1, pairs=8, proven=True))
+    text = plain(check(page_of(sure)).text)
+    assert "2.00x as fast as your own plan" in text
+    assert f"Your own plan {2 * sure.prediction.epoch_s:.2f} s an epoch, by the confirmation" in text
+    assert "confirmed" in text
+    busy = replace(
+        sure, confidence="low", doubt="the machine was busy",
+        confirmation=Confirmation(ratio=9.16, low=2, high=6, pairs=3, proven=True),
+    )  # fmt: skip
+    assert plain(winner(busy)) == "Probably faster than your own plan (2.00x to 6.00x; the machine was busy)"
+    assert "9.16x" not in plain(winner(busy))
+
+
 def test_an_interval_stands_beside_its_trial() -> None:
     text = plain(check(page_of(finding())).text)
     assert re.search(r"6 threads: 4 → 2 won 1\.24x 1\.19-1\.30", text)

@@ -168,7 +168,10 @@ def test_the_tuned_allocator_is_taken_where_it_is_as_fast() -> None:
     """Beside another gain: glibc's own is as fast only after seconds of training. By itself it would prove nothing."""
     speed = tuned_at(1 / 1.005, bfloat16=1.8)
     task = replace(only("precision", "allocator"), space=WITHOUT_TCMALLOC)
-    assert found(Simulated(speed), task).plan == replace(BFLOAT16, allocator="tuned")
+    finding = found(Simulated(speed), task)
+    assert finding.plan == replace(BFLOAT16, allocator="tuned")
+    (trial,) = (trial for trial in trials_of(finding, "allocator") if trial.plan == finding.plan)
+    assert (trial.verdict, (trial.ratio or 1) < 1) == ("kept", True)
     assert found(Simulated(speed), replace(task, knobs=frozenset({"allocator"}))).plan == OWN
 
 
@@ -442,6 +445,12 @@ def test_a_disturbed_confirmation_is_believed_for_an_hour_only(when: str, confid
     finding = found(lab, LONG)
     assert finding.plan != OWN
     assert finding.confidence == confidence
+    assert finding.confirmation is not None
+    low, high = finding.confirmation.low, finding.confirmation.high
+    if confidence == "low":  # no single figure
+        assert finding.why == (f"probably faster than your own plan ({low:.2f}x to {high:.2f}x; the machine was busy)")
+    else:
+        assert finding.why.startswith(f"{finding.confirmation.ratio:.2f}x as fast as your own plan")
 
 
 def test_where_two_do_not_fit_they_are_measured_one_after_the_other() -> None:

@@ -24,6 +24,11 @@ export function isActive(state) {
   return state.status === "queued" || state.status === "running";
 }
 
+/** The share of a training's steps that are done, by a `progress` event or a state: 0 before the first step. */
+export function shareDone({ epoch, epochs, step, steps }) {
+  return steps && epochs && epoch ? Math.min(1, (epoch - 1 + step / steps) / epochs) : 0;
+}
+
 /** Return a link from one job to the list. */
 export function backToJobs() {
   return h("p.back", h("a", { href: "#/" }, "← Jobs"));

@@ -26,7 +26,7 @@ const LISTED = new Set([
   "job_cancelled",
 ]);
 /** Events that say nothing about a later attempt. */
-const PER_ATTEMPT = ["progress", "epoch_done", "checkpoint_saved", "training_done", "job_failed", "job_cancelled"];
+const PER_ATTEMPT = ["progress", "epoch_done", "training_done", "job_failed", "job_cancelled"];
 
 export class JobTimeline {
   attempt = 0;

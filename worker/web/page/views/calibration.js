@@ -9,6 +9,7 @@ import { changes, planOf, planSentence } from "../lib/plan_text.js";
 const VERDICTS = {
   own: ["square", "own", "the job's own plan, measured first"],
   won: ["diamond", "won", "faster (95 %)"],
+  kept: ["square", "open", "not faster, but better in another way"],
   level: ["circle", "open", "not proven faster"],
   lost: ["circle", "open", "slower"],
   dropped: ["down", "open", "slower (95 %), stopped early"],

@@ -1,6 +1,6 @@
 // The table of jobs.
 
-import { jobAddress, statusBadge } from "../lib/components.js";
+import { jobAddress, shareDone, statusBadge } from "../lib/components.js";
 import { fill, h, reorder, setText } from "../lib/dom.js";
 import { NONE, age, number, percent, speed, waitsFor, words } from "../lib/format.js";
 
@@ -70,7 +70,7 @@ class Row {
     const [epoch, epochs] = [job.epoch, job.epochs ?? job.epoch];
     setText(this.#epoch, epoch === undefined ? NONE : `${number(epoch, 0)} of ${number(epochs, 0)}`);
     this.#bar.hidden = job.status !== "running" || !job.epochs;
-    this.#bar.value = job.epochs ? (epoch ?? 0) / job.epochs : 0;
+    this.#bar.value = shareDone(job);
     const accuracy = job.test_accuracy ?? job.val_acc;
     setText(this.#accuracy, accuracy === undefined ? NONE : percent(accuracy));
     setText(this.#samples, accuracy === undefined ? "" : job.test_accuracy === undefined ? "validation" : "test");

@@ -142,7 +142,7 @@ export class JobView {
     const effect =
       this.state.status === "queued"
         ? "It is removed from the queue."
-        : "It stops within a step. Its checkpoint is kept.";
+        : `It stops within a step. ${checkpointNote(this.#timeline.latest)}`;
     const parts = [h("p", h("code", this.#id)), h("p", effect)];
     const answers = { yes: "Cancel the job", no: "Keep it", danger: true };
     if (!(await confirmDialog("Cancel this job?", parts, answers))) return;
@@ -157,4 +157,9 @@ export class JobView {
     }
     this.draw();
   }
+}
+
+/** What a cancellation leaves: a job has no checkpoint before its first one is saved. */
+function checkpointNote({ checkpoint_saved: saved, job_resumed: resumed }) {
+  return saved || resumed ? "Its last checkpoint is kept." : "It has no checkpoint yet.";
 }

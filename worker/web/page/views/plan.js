@@ -21,10 +21,7 @@ export function plan({ plan: current, latest: { calibration_winner: chosen, reso
     chosen && h("p", sentence(chosen.why)),
     facts([
       chosen && ["Source", SOURCES[chosen.source]],
-      chosen?.ratio !== undefined && [
-        "Confirmation",
-        `${times(chosen.ratio)} the speed of the job's own plan, in a fresh process`,
-      ],
+      chosen?.ratio !== undefined && ["Confirmation", confirmation(chosen)],
       chosen?.predicted_epoch_s !== undefined && ["Epoch time", predictedTime(chosen)],
       chosen?.trials > 0 && ["Calibration", calibrationTime(chosen)],
       chosen?.max_feasible !== undefined && [
@@ -34,6 +31,12 @@ export function plan({ plan: current, latest: { calibration_winner: chosen, reso
       container && ["Container", `${pluralize(container.cpu_cores, "core")}, ${mebibytes(container.memory_mb)}`],
     ]),
   ];
+}
+
+function confirmation({ ratio, ratio_low: low, ratio_high: high, confidence }) {
+  const isBounded = low !== undefined && high !== undefined;
+  if (confidence !== "low") return `${times(ratio)} the speed of the job's own plan, in a fresh process`;
+  return `probably faster than the job's own plan${isBounded ? `: ${times(low)} to ${times(high)}` : ""}`;
 }
 
 function calibrationTime({ trials, calibration_seconds: took, import_seconds: imported }) {

@@ -6,12 +6,12 @@ import { duration, number, percent, seconds, sentence, speed, words } from "../l
 
 /** Return the result of a job or the reason of its failure; nothing while it is active. */
 export function result(state) {
-  const message = h("p.said", sentence(state.message ?? "the worker's log may say why", state.field));
+  const message = h("p.said", sentence(state.message ?? "no reason is stored; the worker's log may have one", state.field));
   switch (state.status) {
     case "finished":
       return finished(state);
     case "failed": {
-      const heading = h("h2.bad", `Failed: ${words(state.reason ?? "for an unknown reason")}`);
+      const heading = h("h2.bad", state.reason ? `Failed: ${words(state.reason)}` : "Failed");
       return [heading, message, state.field && facts([["Field", h("code", state.field)]])];
     }
     case "cancelled":

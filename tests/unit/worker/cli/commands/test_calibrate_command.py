@@ -81,9 +81,10 @@ def test_a_trial_becomes_an_event() -> None:
     assert isinstance(skipped, CalibrationTrial)
     assert (skipped.knob, skipped.samples_per_s, skipped.compile) == ("compile", None, True)
     assert [format_event(event) for event in (won, skipped)] == [
-        "trial       10,240 samples/s 1.60x  won      2 threads float32 contiguous tuned malloc micro-batch 128",
-        "trial                               skipped  2 threads bfloat16 channels_last tuned malloc micro-batch 128 "
-        "compiled no compiler is installed",
+        "trial     allocator     10,240 samples/s 1.60x  won      2 threads float32 contiguous tuned malloc "
+        "micro-batch 128",
+        "trial     compile                               skipped  2 threads bfloat16 channels_last tuned malloc "
+        "micro-batch 128 compiled no compiler is installed",
     ]
 
 

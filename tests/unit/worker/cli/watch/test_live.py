@@ -52,7 +52,7 @@ def test_a_queued_job_shows_its_position() -> None:
 def test_each_stage_is_shown() -> None:
     assert "preparing the data set" in shown(BEGINNING[0])
     assert "choosing a plan" in shown(*BEGINNING)
-    assert "1 plan tried, best 1.90x as fast as the job's own plan" in shown(*BEGINNING, CALIBRATED[0])
+    assert "1 plan tried, the best 1.90x so far, not confirmed yet" in shown(*BEGINNING, CALIBRATED[0])
     assert "starting the training process" in shown(*BEGINNING, *CALIBRATED)
     running = shown(*BEGINNING, *CALIBRATED, progress(2, 50), CHECKED)
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running
@@ -85,6 +85,15 @@ def test_an_interrupted_job_is_queued_and_resumed() -> None:
     assert "attempt 2 on other.9" in again
     assert "resumed   from the checkpoint after 1 epoch and 0 steps" in again
     assert [x for x, _ in timeline.loss.points] == [50, 110]
+
+
+def test_the_bar_of_an_attempt_is_not_full_at_its_start() -> None:
+    """It is empty until the attempt's first step, whatever an earlier attempt had done."""
+    timeline = JobTimeline("job")
+    assert "100%" in shown(*BEGINNING, progress(4, 100), timeline=timeline)
+    again = shown(started(attempt=2), timeline=timeline)
+    assert "  0%" in again
+    assert "100%" not in again
 
 
 def test_a_job_is_shown_without_its_first_events() -> None:
