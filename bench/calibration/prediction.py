@@ -90,5 +90,5 @@ def train(seed: int) -> tuple[dict[str, float], Sequence[str]]:
         )  # fmt: skip
     result: dict[str, float] = json.loads(done.stdout)
     said = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
-    noisy = [event for event in said if event["message"] == CHECKED and event["cause"] == "noisy"]
+    noisy = [event for event in said if event["event"] == CHECKED and event["cause"] == "noisy"]
     return result, [f"in the training: {event['seen']}" for event in noisy]

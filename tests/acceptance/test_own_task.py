@@ -45,7 +45,7 @@ def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path
     second = subprocess.run(JOB, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     assert second.returncode == 0, second.stderr[-2000:]
     records = [json.loads(line) for line in (log.read_text() + second.stderr).splitlines() if line.startswith("{")]
-    events = {str(record.get("type", record.get("message"))) for record in records}
+    events = {str(record.get("type", record.get("event"))) for record in records}
     assert {"calibration_trial", "calibration_winner", "checkpoint_saved", "job_resumed"} <= events
     result = json.loads(second.stdout)
     assert result["test_accuracy"] > 0.9

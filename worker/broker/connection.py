@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from training.errors import PreflightError
 from worker.broker.backoff import backoff
-from worker.broker.retry import BASE_PAUSE_SECONDS, CLUSTERED, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, clustered
+from worker.broker.retry import BASE_PAUSE_SECONDS, CLUSTERED, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, REDIS, clustered
 from worker.config.settings import Settings
 
 SOCKET_TIMEOUT: Final = 5
@@ -93,7 +93,9 @@ def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object
     deadline, pauses = time.monotonic() + settings.redis_wait, backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
     while True:
         try:
-            return connection.info("server")
+            found = connection.info("server")
+            REDIS.note_answer()
+            return found
         except RedisError as error:
             pause = next(pauses)
             refused = isinstance(error, PERMANENT_ERRORS) or any(sign in str(error) for sign in BAD_CERTIFICATE)
@@ -104,7 +106,7 @@ def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object
                     f" ({settings.redact(str(error))}); "
                     f"{ADVICE if 'redis_url' in settings.model_fields_set else ADVICE_UNSET}"
                 ) from error
-        structlog.get_logger("preflight").warning("redis_unreachable", url=settings.safe_redis_url, retry_in_s=pause)
+            REDIS.note_failure(error, "connect")
         time.sleep(pause)
 
 
@@ -114,7 +116,7 @@ def _compare_clocks(ahead: float, settings: Settings) -> None:
         return
     found = f"this host's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} that of Redis"
     if abs(ahead) < MAX_CLOCK_SKEW_SECONDS:
-        structlog.get_logger("preflight").warning("clock_skew", detail=f"{found}; set both by NTP")
+        structlog.get_logger("preflight").warning("clock_skew", message=f"{found}; set both by NTP")
         return
     raise ClockSkew(
         f"{found} at {settings.safe_redis_url}, but may differ by {MAX_CLOCK_SKEW_SECONDS:.0f} s; set both by NTP"

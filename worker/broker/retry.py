@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-import structlog
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -22,12 +21,11 @@ from redis.exceptions import (
 )
 
 from worker.broker.backoff import backoff
+from worker.broker.outage import Outage
 
 BASE_PAUSE_SECONDS: Final = 0.1
 """Longest pause before the second try."""
 MAX_PAUSE_SECONDS: Final = 2.0
-LOG_INTERVAL: Final = 10.0
-"""Seconds between two log lines of one wait."""
 
 PERMANENT_ERRORS: Final = (AuthenticationError, NoPermissionError)
 """The credentials are wrong, or lack a permission; retrying does not help."""
@@ -65,6 +63,10 @@ def describe_error(error: RedisError) -> str:
     return f"Redis {condition(error)}: {error}"
 
 
+REDIS: Final = Outage(describe_error)
+"""The outage that this process sees: its log has one line for it, whoever notices."""
+
+
 def clustered(server: Mapping[str, object]) -> bool:
     """Whether the section `server` of INFO is that of a Redis Cluster."""
     return server.get("redis_mode") == "cluster"
@@ -89,17 +91,17 @@ def retry_until_available(
     Raises:
         redis.exceptions.AuthenticationError, NoPermissionError, ResponseError: retrying does not help.
     """
-    pauses, log_at = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS), time.monotonic()
+    pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
     while True:
         try:
-            return action()
+            answer = action()
+            REDIS.note_answer()
+            return answer
         except PERMANENT_ERRORS:
             raise
         except RedisError as error:
             if is_wrong_type(error) and not wrong_types:
                 raise
-            if time.monotonic() >= log_at:
-                structlog.get_logger("preflight").warning("waiting_for_redis", to=what, detail=describe_error(error))
-                log_at = time.monotonic() + LOG_INTERVAL
+            REDIS.note_failure(error, what)
         on_retry()
         time.sleep(next(pauses))

@@ -78,5 +78,6 @@ class RedisRetry:
         for key, found in zip(renamed[::2], renamed[1::2], strict=True):
             structlog.get_logger("preflight").error(
                 "wrong_type_key_renamed", key=key, found=found, expected=self.expected[key],
-                renamed_to=f"{key}{suffix}", detail="look at what it holds and who wrote it, then delete it",
+                renamed_to=f"{key}{suffix}",
+                message="a key of another type was renamed; look at what it holds and who wrote it, then delete it",
             )  # fmt: skip

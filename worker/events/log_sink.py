@@ -1,24 +1,41 @@
 """The sink that logs events."""
 
-import structlog
+from collections.abc import Mapping
 
-from worker.wire import AnyEvent, JobFailed, JobWarning, TrainResult
+import structlog
+from pydantic import JsonValue
+
+from worker.events.sentences import sentence
+from worker.wire import TERMINAL_EVENTS, AnyEvent, JobFailed, JobStarted, JobWarning, TrainJob, TrainResult
 
 
 class LogSink:
-    """Logs each event as one record."""
+    """Logs each event as one record: its type as `event`, a sentence as `message`, and its fields."""
 
-    def __init__(self, job_id: str, attempt: int) -> None:
+    def __init__(
+        self, job_id: str, attempt: int, *, request: TrainJob | None = None, enqueued_at: float | None = None
+    ) -> None:
+        """Log the events of an attempt.
+
+        Its first record has the `request`, its last one the total time since `enqueued_at`,
+        seconds since the epoch, else since the start.
+        """
         self._log = structlog.get_logger("preflight").bind(job_id=job_id, attempt=attempt)
+        self._request = request
+        self._began = enqueued_at
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - it is in the event
-        """Log the event under its type."""
-        fields = event.model_dump(exclude={"v", "job_id", "attempt", "ts", "type"})
-        if isinstance(event, JobFailed):
-            # `message` is the name of the log record.
-            self._log.error(event.type, **{("detail" if k == "message" else k): v for k, v in fields.items()})
-        elif isinstance(event, JobWarning):
-            self._log.warning(event.message, seq=event.seq)
-        else:
-            fields["detail"] = fields.pop("message", None)
-            self._log.info(event.type, **{name: value for name, value in fields.items() if name != "detail" or value})
+        """Log the event."""
+        fields = event.model_dump(exclude={"v", "job_id", "attempt", "ts", "type", "message"})
+        level = "error" if isinstance(event, JobFailed) else "warning" if isinstance(event, JobWarning) else "info"
+        log = {"error": self._log.error, "warning": self._log.warning, "info": self._log.info}[level]
+        log(event.type, message=sentence(event), **fields, **self._times(event))
+
+    def _times(self, event: AnyEvent) -> Mapping[str, JsonValue]:
+        if isinstance(event, JobStarted):
+            self._began = event.ts if self._began is None else self._began
+            request = None if self._request is None else self._request.model_dump(mode="json", exclude_unset=True)
+            return {"request": request}
+        if event.type in TERMINAL_EVENTS and self._began is not None:
+            return {"total_s": round(max(0.0, event.ts - self._began), 3)}
+        return {}

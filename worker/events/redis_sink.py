@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from worker.broker.fencing import EventRecord, Fence
-from worker.broker.retry import describe_error, is_wrong_type
+from worker.broker.retry import REDIS, is_wrong_type
 from worker.events.rq_meta import RqMeta
 from worker.events.spool import Spool, SpooledEvent
 from worker.events.state import event_record
@@ -47,6 +47,7 @@ class RedisSink:
         """Attempt -> its start, seconds since the epoch."""
         self._retry_at = 0.0
         self._log = structlog.get_logger("preflight")
+        REDIS.backlog = self._count_pending
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
         """Publish the event, or keep it until Redis is available; raises `Superseded`."""
@@ -67,6 +68,7 @@ class RedisSink:
         """
         batches = 0
         while (self._pending or self._overflowed) and time.monotonic() >= self._retry_at:
+            REDIS.note_backlog()
             # An empty batch checks that Redis is available before the whole spool is read.
             size = 0 if self._overflowed else min(BATCH_SIZE, len(self._pending))
             batch = [self._pending[number] for number in range(size)]
@@ -78,7 +80,7 @@ class RedisSink:
                 if is_wrong_type(error):
                     raise
                 self._retry_at = time.monotonic() + RETRY_INTERVAL
-                self._log.warning("event_publish_failed", pending=len(self._pending), detail=describe_error(error))
+                REDIS.note_failure(error, "publish events")
                 break
             if not published or self._overflowed:
                 self._reload()
@@ -87,7 +89,11 @@ class RedisSink:
                 self._published[one.event.attempt] = one.event.seq
                 self._pending.popleft()
             batches += 1
+            REDIS.note_answer()
         return not (self._pending or self._overflowed)
+
+    def _count_pending(self) -> int:
+        return len(self._pending)
 
     def verify_published(self) -> bool:
         """Whether Redis still has all published events; where not, they are pending again.
@@ -106,7 +112,9 @@ class RedisSink:
         records = [self._record(spooled) for spooled in batch]
         added = self._fence.publish(records, before=self._published, kept=self._kept)
         if added is None:
-            self._log.warning("redis_data_loss_detected", detail="publishing the events of the spool again")
+            self._log.warning(
+                "redis_data_loss_detected", message="Redis lost events; those of the spool are published again"
+            )
         return added is not None
 
     def _reload(self) -> None:

@@ -23,7 +23,7 @@ class RqMeta:
         self._meta = dict(meta) if fits else {}
         if not fits:
             structlog.get_logger("preflight").warning(
-                "meta_dropped", detail=f"the job's meta has more than {MAX_META_LENGTH} characters as JSON"
+                "meta_dropped", message=f"the job's meta has more than {MAX_META_LENGTH} characters as JSON"
             )
 
     def update(self, event: AnyEvent) -> str:

@@ -36,7 +36,7 @@ class TensorBoardSink:
             self._failed = True  # the last record may be torn; no other may follow it
             structlog.get_logger("preflight").warning(
                 "tensorboard_stopped", directory=str(self._directory),
-                detail=f"{error.strerror}; nothing more of this attempt is written for TensorBoard",
+                message=f"{error.strerror}; nothing more of this attempt is written for TensorBoard",
             )  # fmt: skip
 
     def _encode(self, event: AnyEvent) -> bytes:

@@ -64,9 +64,11 @@ class Attempt:
                 fence, self.events, stop, recorder.start, timeout=rq_job.timeout, shares=settings.processes
             )
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
+            log = LogSink(job_id, attempt, request=job.request, enqueued_at=rq_job.enqueued_at)
             self._context = JobContext(
                 settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,
-                sinks=(LogSink(job_id, attempt), self.events, *drawn), control=self.heartbeat,
+                enqueued_at=rq_job.enqueued_at,
+                sinks=(log, self.events, *drawn), control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server,
                 plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
                 extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),

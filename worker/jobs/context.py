@@ -28,6 +28,8 @@ class JobContext:
     attempt: int
     sinks: Sequence[Sink]
     paths: JobPaths
+    enqueued_at: float | None = None
+    """Seconds since the epoch; None: not from a queue."""
     warnings: Sequence[str] = ()
     """Emitted when the job begins."""
     control: JobControl = field(default_factory=JobControl)

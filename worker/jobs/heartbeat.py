@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from training.errors import Cancelled, TimedOut
 from training.system.resources import detect
 from worker.broker.fencing import Fence
-from worker.broker.retry import retry_until_available
+from worker.broker.retry import REDIS, retry_until_available
 from worker.events.redis_sink import RedisSink
 from worker.jobs.control import Interrupted, JobControl, StopSignal
 
@@ -66,8 +66,9 @@ class AttemptHeartbeat(JobControl):
         self._next = time.monotonic() + HEARTBEAT_INTERVAL
         try:
             self._renew_lease()
-        except RedisError:
-            return  # unavailable, which the sink logs
+            REDIS.note_answer()
+        except RedisError as error:
+            REDIS.note_failure(error, "renew the lease")
 
     def mark_progress(self) -> None:
         """Note that the attempt is further than those before it."""

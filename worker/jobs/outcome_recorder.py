@@ -119,7 +119,7 @@ class OutcomeRecorder:
                 if time.monotonic() > deadline:
                     structlog.get_logger("preflight").warning(
                         "requeue_failed", job_id=self._job.job_id, error=str(error),
-                        detail="the next worker reclaims it",
+                        message="the job is not requeued; the next worker reclaims it",
                     )  # fmt: skip
                     return
                 time.sleep(0.1)

@@ -1,5 +1,6 @@
 """Pipeline: the stages of a job, from the request to its outcome; with or without Redis."""
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -72,6 +73,7 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
             "model": spec.model,
             "epochs": spec.epochs,
             "batch_size": spec.batch_size,
+            "waited_s": None if context.enqueued_at is None else max(0.0, time.time() - context.enqueued_at),
         },
     )
     for message in context.warnings:

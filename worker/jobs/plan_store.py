@@ -49,4 +49,6 @@ class RedisPlanStore(PlanStore):
         try:
             self._connection.set(self._key, PLAN.dump_json(plan), ex=self._ttl)
         except RedisError as error:
-            structlog.get_logger("preflight").warning("plan_save_failed", error=str(error))
+            structlog.get_logger("preflight").warning(
+                "plan_save_failed", message=f"the plan is not kept for later attempts: {error}"
+            )

@@ -71,6 +71,7 @@ class Supervisor:
             Interrupted: asked to stop before the job was claimed, or while Redis was away.
             redis.exceptions.RedisError: Redis refuses this worker.
         """
+        structlog.contextvars.bind_contextvars(job_id=self._job.job_id)  # this process runs one job
         try:
             self._claim_and_run()
         except (Interrupted, *PERMANENT_ERRORS):
@@ -84,7 +85,7 @@ class Supervisor:
         except Exception as error:
             if self._fence.attempt:
                 raise
-            self._log.exception("job_quarantined")
+            self._log.exception("job_quarantined", message="the job could not be started and is quarantined")
             self._quarantine(f"it could not be started ({type(error).__name__}: {error})")
 
     def _claim_and_run(self) -> None:
@@ -122,7 +123,7 @@ class Supervisor:
         except Interrupted:
             self._recorder.requeue()
         except Superseded:
-            self._log.warning("superseded", attempt=self._fence.attempt, detail="a newer attempt has taken over")
+            self._log.warning("superseded", attempt=self._fence.attempt, message="a newer attempt has taken over")
 
     def _run_attempt(self) -> None:
         """Run the attempt and record its outcome."""

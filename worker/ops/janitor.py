@@ -79,7 +79,9 @@ class Janitor:
         with suppress(OSError):  # it was just deleted
             old = not path.is_symlink() and kind(path) and _newest(path) <= time.time() - min_age
             if old and remove(path):
-                self._log.info("leftover_removed", path=str(path))
+                self._log.info(
+                    "leftover_removed", path=str(path), message=f"removed {path}, which nothing uses any more"
+                )
 
 
 def _names(root: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """Structured logs: one line per record, secrets scrubbed, for this program, RQ and redis-py.
 
-key=value at a terminal, JSON with `message` and `level` in a container.
+key=value at a terminal, JSON in a container; in both, `event` is the record's name and `message` a sentence.
 """
 
 import errno
@@ -17,10 +17,13 @@ from typing import Final, Literal, TextIO
 import structlog
 
 from worker.config.secrets import encoded_forms, redact
+from worker.events.sentences import as_sentence
 
 PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:/@+*%()\[\]-]+")
 """A value that needs no quotes."""
-FIRST: Final = ("ts", "level", "message", "job_id", "attempt")
+NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+"""Name of a record of this program."""
+FIRST: Final = ("ts", "level", "event", "message", "job_id", "attempt")
 MAX_TEXT_LENGTH: Final = 16_000
 """Characters; of a longer text the beginning and the end are kept."""
 MAX_DEPTH: Final = 8
@@ -49,7 +52,7 @@ def configure(
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.format_exc_info,
-        structlog.processors.EventRenamer("message"),
+        name_and_sentence,
     ]
     handler = logging.NullHandler() if stream is None else LineHandler(stream)
     handler.setFormatter(
@@ -69,6 +72,19 @@ def configure(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def name_and_sentence(logger: logging.Logger | None, method: str, fields: Fields) -> Fields:  # noqa: ARG001 - structlog's signature
+    """Return the record with its name as `event` and a sentence as `message`.
+
+    A record of another library is named after its logger.
+    """
+    name = str(fields.get("event", ""))
+    if NAME.fullmatch(name):
+        return {**fields, "event": name, "message": as_sentence(str(fields.get("message") or name.replace("_", " ")))}
+    record = fields.get("_record")
+    origin = record.name if isinstance(record, logging.LogRecord) else "log"
+    return {**fields, "event": origin, "message": name}
 
 
 class LineHandler(logging.StreamHandler[TextIO]):

@@ -129,7 +129,7 @@ class _Supervisor:
         try:
             pid = os.fork()
         except OSError as error:
-            self._log.warning("fork_retry", detail=f"the system starts no process ({error.strerror})")
+            self._log.warning("fork_retry", message=f"the system starts no process ({error.strerror})")
             process.start_at = time.monotonic() + FORK_PAUSE
             return
         if pid == 0:
@@ -175,7 +175,11 @@ class _Supervisor:
             return
         self._code = self._code or max(os.waitstatus_to_exitcode(status), 1)
         if not self._stopping:
-            self._log.error("worker_failed", pid=pid, detail=f"{describe_exit(status)}; the others are stopped")
+            self._log.error(
+                "worker_failed",
+                pid=pid,
+                message=f"a worker process ended: {describe_exit(status)}; the others are stopped",
+            )
             self._stop(signal.SIGTERM)
 
     def _replace(self, process: _Process, pid: int, status: int) -> bool:
@@ -184,7 +188,9 @@ class _Supervisor:
         if process.kills > MAX_KILLS:
             return False
         pause = FIRST_PAUSE * 2 ** (process.kills - 1)
-        self._log.warning("worker_killed", pid=pid, detail=describe_exit(status), replaced_in_s=pause)
+        self._log.warning(
+            "worker_killed", pid=pid, message=f"a worker process ended: {describe_exit(status)}", replaced_in_s=pause
+        )
         process.start_at = time.monotonic() + pause
         return True
 

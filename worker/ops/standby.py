@@ -40,7 +40,7 @@ class Standby:
         try:
             self.server.start()
         except OSError as error:
-            self._log.warning("standby_failed", detail=f"no process could be started ({error.strerror}); jobs go on")
+            self._log.warning("standby_failed", message=f"no process could be started ({error.strerror}); jobs go on")
 
     def job_ended(self) -> None:
         """Note that the worker is idle from now on."""
@@ -50,7 +50,7 @@ class Standby:
             self._told = self.server.pid
             self._log.info(
                 "standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20,
-                detail=f"children of later jobs share it; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
+                message=f"children of later jobs share it; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
             )  # fmt: skip
 
     def due(self) -> bool:
@@ -67,7 +67,7 @@ class Standby:
             freed = self.server.shared_bytes() >> 20
             self.stop()
             why = "no job came" if idle >= IDLE_SECONDS else "memory is short"
-            self._log.info("standby_released", detail=why, idle_s=round(idle), memory_mib=freed)
+            self._log.info("standby_released", message=why, idle_s=round(idle), memory_mib=freed)
 
     def stop(self) -> None:
         """End the server."""

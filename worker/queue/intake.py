@@ -65,7 +65,11 @@ class Intake:
             self.quarantine_poison(poison)
             return None
         except NoSuchJobError:
-            self._log.warning("job_not_found", rq_id=ascii(raw_id)[:80], detail="its hash expired or was deleted")
+            self._log.warning(
+                "job_not_found",
+                rq_id=ascii(raw_id)[:80],
+                message="a job in the queue does not exist; its hash expired or was deleted",
+            )
             for key in (keys.rq_dependents, keys.rq_dependencies):  # RQ keeps them for ever
                 self._connection.expire(key(raw_id.decode("ascii")), self._settings.state_ttl)
         except InvalidConfig as error:
@@ -87,7 +91,12 @@ class Intake:
 
     def quarantine(self, rq_id: str, error: Exception, claimed_id: str | None = None) -> None:
         """Quarantine a job that made this process fail."""
-        self._log.error("job_quarantined", rq_id=ascii(rq_id)[:80], exc_info=error)
+        self._log.error(
+            "job_quarantined",
+            rq_id=ascii(rq_id)[:80],
+            message="taking the job failed; it is quarantined",
+            exc_info=error,
+        )
         why = f"taking it failed ({type(error).__name__}: {ascii(str(error))[:500]}); please report it"
         poison = PoisonMessage(why, rq_id)
         try:
@@ -95,7 +104,11 @@ class Intake:
         except (Interrupted, *PERMANENT_ERRORS):
             raise
         except Exception:  # the failure cannot be published, but the job has to leave the queue
-            self._log.exception("quarantine_not_published", rq_id=ascii(rq_id)[:80])
+            self._log.exception(
+                "quarantine_not_published",
+                rq_id=ascii(rq_id)[:80],
+                message="the failure of the job cannot be published",
+            )
             ttl = self._settings.state_ttl
             self._retry(
                 lambda: quarantine.put(self._connection, self._queue, rq_id, why, ttl=ttl), "quarantine the job"

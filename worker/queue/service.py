@@ -82,19 +82,24 @@ def _run_worker(settings: Settings, connection: Redis, *, burst: bool, with_sche
     finally:
         for number in STOP_SIGNALS:  # a late signal must not kill a worker that is about to exit
             signal.signal(number, signal.SIG_IGN)
-    log.info("worker_stopped", worker=worker.name)
+    log.info("worker_stopped", worker=worker.name, message=f"worker {worker.name} has stopped")
 
 
 def _log_start(settings: Settings, worker_name: str) -> None:
     log = structlog.get_logger("preflight")
     log.info(
-        "worker_started", version=version("preflight-worker"), worker=worker_name, queue=settings.queue,
+        "worker_started", message=f"worker {worker_name} takes jobs from queue {settings.queue}",
+        version=version("preflight-worker"), worker=worker_name, queue=settings.queue,
         redis=settings.safe_redis_url, data_dir=str(settings.data_dir), artifact_dir=str(settings.artifact_dir),
         cache_dir=str(settings.cache_dir), state_dir=str(settings.state_dir), **settings.platform(),
     )  # fmt: skip
-    log.info("resource_limits", **resources_payload(detect(shares=settings.processes)))
+    log.info(
+        "resource_limits",
+        message="these are the limits of this container",
+        **resources_payload(detect(shares=settings.processes)),
+    )
     if slow := explain_missing_bytecode():
-        log.warning("bytecode_missing", detail=slow)
+        log.warning("bytecode_missing", message=slow)
     # RQ's log of successes repeats our events; its second logger has a level of its own.
     for name in ("rq", "rq.worker"):
         logging.getLogger(name).setLevel("DEBUG" if settings.log_level == "debug" else "WARNING")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
@@ -51,6 +52,8 @@ class UntrustedJob:
     """Seconds for which it may wait."""
     options: RqOptions
     meta: Mapping[str, JsonValue]
+    enqueued_at: float | None
+    """Seconds since the epoch; None where RQ does not say."""
     fields: Mapping[str, bytes]
     """As they were read; the job's hash is restored from them should Redis lose its data."""
 
@@ -86,6 +89,7 @@ def parse(job_id: str, fields: Mapping[str, bytes]) -> UntrustedJob:
         ttl=whole(fields.get("ttl"), 1, MAX_TTL),
         options=parse_options(fields),
         meta=_meta(fields.get("meta")),
+        enqueued_at=_time(fields.get("enqueued_at")),
         fields=fields,
     )
 
@@ -126,6 +130,14 @@ def _status(value: bytes | None) -> JobStatus:
         return JobStatus((value or b"")[:MAX_NAME_LENGTH].decode(errors="replace"))
     except ValueError:
         return JobStatus.QUEUED
+
+
+def _time(value: bytes | None) -> float | None:
+    """Return a time as RQ writes it, in seconds since the epoch; None for anything else."""
+    try:
+        return datetime.fromisoformat((value or b"")[:MAX_NAME_LENGTH].decode()).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _meta(value: bytes | None) -> dict[str, JsonValue]:

@@ -96,9 +96,10 @@ class WorkHorse:
             except OSError as error:
                 pause = next(pauses)
                 detail = (
-                    f"the system starts none ({error.strerror}); raise this container's limit on processes or memory"
+                    f"the system starts no process ({error.strerror}); "
+                    "raise this container's limit on processes or memory"
                 )
-                self._log.warning("fork_retry", detail=detail, retry_in_s=pause)
+                self._log.warning("fork_retry", message=detail, retry_in_s=pause)
             self._make_room()
             self._heartbeat()
             if self._stop():
@@ -132,7 +133,7 @@ class WorkHorse:
         except Interrupted:
             code = os.EX_TEMPFAIL
         except BaseException:
-            self._log.exception("supervisor_failed")
+            self._log.exception("supervisor_failed", message="the supervisor of the job failed")
         finally:
             with suppress(AttributeError, OSError, ValueError):  # standard output may be closed
                 sys.stdout.flush()

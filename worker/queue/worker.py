@@ -28,6 +28,7 @@ from worker.broker.retry import (
     BASE_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     PERMANENT_ERRORS,
+    REDIS,
     describe_error,
     is_wrong_type,
 )
@@ -159,7 +160,9 @@ class PreflightWorker(Worker):
             Worker.teardown(self)
             self._commands.close()
         except RedisError as error:
-            self._log.warning("deregister_failed", detail=describe_error(error))
+            self._log.warning(
+                "deregister_failed", message=f"the worker stays registered for a while: {describe_error(error)}"
+            )
 
     # --- taking a job
 
@@ -170,6 +173,7 @@ class PreflightWorker(Worker):
             self._touch_lock()
             try:
                 raw_id = self._retry.repair(partial(self._do_idle_work, burst))
+                REDIS.note_answer()
                 if raw_id is not None:
                     job = self._intake.admit(raw_id)
                     if job is not None:
@@ -180,9 +184,8 @@ class PreflightWorker(Worker):
             except PERMANENT_ERRORS:
                 raise
             except RedisError as error:
-                pause = next(pauses)
-                self._log.warning("waiting_for_redis", to="take a job", detail=describe_error(error), retry_in_s=pause)
-                time.sleep(pause)
+                REDIS.note_failure(error, "take a job")
+                time.sleep(next(pauses))
         return None
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
@@ -207,11 +210,13 @@ class PreflightWorker(Worker):
             self.connection.hset(self.key, "state", "suspended" if suspended else "idle")
             self._is_suspended = suspended
             if not suspended:
-                self._log.info("worker_resumed", worker=self.name)
+                self._log.info("worker_resumed", worker=self.name, message="the worker takes jobs again")
             elif burst:
-                self._log.info("worker_suspended", worker=self.name, detail="exiting; jobs may be left in the queue")
+                self._log.info("worker_suspended", worker=self.name, message="workers are suspended; this one exits")
             else:
-                self._log.info("worker_suspended", worker=self.name, detail="`rq resume` lets it take jobs again")
+                self._log.info(
+                    "worker_suspended", worker=self.name, message="workers are suspended; `rq resume` ends it"
+                )
         return suspended
 
     def _do_chores(self) -> None:
@@ -228,7 +233,9 @@ class PreflightWorker(Worker):
             except Exception as error:
                 if isinstance(error, RedisError) and not is_wrong_type(error):
                     raise
-                self._log.exception("chore_failed", chore=type(chore).__name__)
+                self._log.exception(
+                    "chore_failed", chore=type(chore).__name__, message="a chore between two jobs failed"
+                )
 
     def _reap(self) -> None:
         self._retry.rename_wrong_types()  # producers need these keys, too
@@ -269,7 +276,9 @@ class PreflightWorker(Worker):
         elif status == "not begun":
             self._requeue(job, ref)
         elif status != 0:
-            self._log.error("supervisor_died", job_id=job.job_id, detail=describe_exit(status))
+            self._log.error(
+                "supervisor_died", job_id=job.job_id, message=f"the job's supervisor died: {describe_exit(status)}"
+            )
             self._requeue(job, ref)
 
     def _run_work_horse(self, job: AdmittedJob, execution: Execution) -> int | Literal["timeout", "not begun"]:
@@ -323,7 +332,9 @@ class PreflightWorker(Worker):
         try:
             self._retry(put_back, "requeue the job")
         except Interrupted:
-            self._log.warning("requeue_failed", job_id=job.job_id, detail="the next worker reclaims it")
+            self._log.warning(
+                "requeue_failed", job_id=job.job_id, message="the job is not requeued; the next worker reclaims it"
+            )
 
     # --- heartbeats and commands
 
@@ -336,15 +347,16 @@ class PreflightWorker(Worker):
             self._retry.repair(lambda: self._records.renew_execution(job, execution))
             if self._scheduler.due():
                 self._retry.repair(self._scheduler.step)
-        except RedisError as error:
-            self._log.warning("heartbeat_failed", detail=f"{describe_error(error)}; the job continues")
-            return False
+        except RedisError:
+            return False  # the job continues, and its supervisor logs the outage
         return True
 
     def _send_heartbeat(self) -> None:
         """Send RQ's heartbeat; register again where Redis has lost this worker."""
         if not self.connection.exists(self.key):
-            self._log.warning("redis_data_loss_detected", detail="registering again; jobs that waited there are lost")
+            self._log.warning(
+                "redis_data_loss_detected", message="Redis lost its data; jobs that waited there are lost"
+            )
             self._retry.repair(self._register)
             idle = "suspended" if self._is_suspended else "idle"
             self.connection.hset(self.key, "state", idle if self._running is None else "busy")

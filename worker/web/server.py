@@ -73,7 +73,8 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     )  # fmt: skip
     log = structlog.get_logger("preflight")
     log.info(
-        "serving", url=f"http://{f'[{host}]' if ':' in host else host}:{chosen}", queue=settings.queue,
+        "serving", message="the web service answers",
+        url=f"http://{f'[{host}]' if ':' in host else host}:{chosen}", queue=settings.queue,
         redis=settings.safe_redis_url, token="needed" if token else "none: this machine only", **settings.platform(),
     )  # fmt: skip
     server = Server(config, broadcaster)
@@ -85,7 +86,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         listening.close()
-    log.info("served")
+    log.info("served", message="the web service has stopped")
 
 
 def _listen(host: str, port: int) -> socket.socket:

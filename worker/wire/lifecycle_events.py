@@ -17,6 +17,8 @@ class JobStarted(Event):
     model: spec.Name
     epochs: spec.Epochs
     batch_size: spec.BatchSize
+    waited_s: Seconds | None = None
+    """Time in the queue."""
 
 
 class ResourceLimits(Event):

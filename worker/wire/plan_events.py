@@ -42,6 +42,8 @@ class CalibrationTrial(PlanFields):
     """95 % confidence interval of `ratio`."""
     peak_bytes: Count | None = None
     """Peak resident memory of the measuring process."""
+    left_s: Seconds | None = None
+    """Seconds that the calibration may still take."""
     won: bool
     verdict: Verdict | None = None
     note: Text

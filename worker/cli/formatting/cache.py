@@ -7,8 +7,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from calibration.cache.plan_cache import Listed
-from worker.cli.formatting.plans import PLAN, plan_line
+from worker.cli.formatting.plans import PLAN
 from worker.cli.formatting.text import columns
+from worker.events.plan_words import plan_line
 from worker.report.numbers import format_age
 
 KEY_LENGTH: Final = 12

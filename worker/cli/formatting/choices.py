@@ -6,7 +6,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from calibration.choose import PlanChoice
 from calibration.result import CalibrationResult, Trial
-from worker.cli.formatting.plans import PLAN, format_prediction, plan_line
+from worker.cli.formatting.plans import PLAN, format_prediction
+from worker.events.plan_words import plan_line
 
 FINDING = TypeAdapter(CalibrationResult)
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from worker import wire
 from worker.cli.exit_codes import CANCELLED, FAILURE
-from worker.cli.formatting.plans import plan_line
 from worker.cli.formatting.results import phase_times
+from worker.events.plan_words import plan_line
 from worker.queue.quarantine import printable
 from worker.report.numbers import plural
 

@@ -8,8 +8,9 @@ from calibration.result import ADOPTED, CalibrationResult, Confirmation, MemoryF
 from calibration.verdicts import OUTCOMES, PHASES, explain_trial
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
-from worker.cli.formatting.plans import changes, format_prediction, plan_line
+from worker.cli.formatting.plans import changes, format_prediction
 from worker.cli.formatting.text import MIB, columns
+from worker.events.plan_words import plan_line
 from worker.report.facts import facts
 from worker.report.numbers import plural
 

@@ -6,23 +6,10 @@ from pydantic import TypeAdapter
 
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
+from worker.events.plan_words import allocator_words
 from worker.report.numbers import plural
-from worker.wire import PlanFields
 
 PLAN = TypeAdapter(Plan)
-
-
-def plan_line(plan: PlanFields | Plan) -> str:
-    """Return a plan on one line."""
-    words = [
-        plural(plan.threads, "thread"), plan.precision, plan.memory_format, _allocator(plan.allocator),
-        f"micro-batch {plan.micro_batch}",
-        *(["pinned"] if plan.affinity == "pinned" else []),
-        *([plural(plan.loader_workers, "loader worker")] if plan.loader_workers else []),
-        *(["compiled"] if plan.compile else []),
-        *(["on cuda"] if plan.device == "cuda" else []),
-    ]  # fmt: skip
-    return " ".join(words)
 
 
 def changes(before: Plan, after: Plan) -> str:
@@ -39,14 +26,10 @@ def _change(name: str, value: object) -> str:
         case "compile", bool(on):
             return "compiled" if on else "not compiled"
         case "allocator", str(allocator):
-            return _allocator(allocator)
+            return allocator_words(allocator)
         case "precision" | "memory_format" | "affinity", str(word):
             return word
     return f"{name.replace('_', '-')} {value}"
-
-
-def _allocator(name: str) -> str:
-    return name if "malloc" in name else f"{name} malloc"
 
 
 def format_prediction(prediction: Prediction) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from training.loop.profiler import PHASES
-from worker.cli.formatting.plans import plan_line
 from worker.cli.formatting.text import columns
+from worker.events.plan_words import plan_line
 from worker.report.numbers import plural
 from worker.wire import StepProfile, TrainResult
 

@@ -7,12 +7,12 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from worker.cli.formatting.plans import plan_line
 from worker.cli.formatting.text import MIB
 from worker.cli.watch.plots import plots
 from worker.cli.watch.rich_text import bar, labelled, left_and_right, wrapped
 from worker.cli.watch.stages import format_clock, stage_lines, time_lines
 from worker.cli.watch.timeline import JobTimeline
+from worker.events.plan_words import plan_line
 from worker.queue.quarantine import printable
 from worker.report.numbers import plural
 from worker.wire import JobInterrupted, JobWarning, MemoryRanOut

@@ -22,11 +22,16 @@ def plan_payload(plan: Plan) -> dict[str, JsonValue]:
     return {name: value for name, value in asdict(plan).items() if name in PLAN_FIELDS}
 
 
-def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the fields of `calibration_trial` for a trial with those of `calibration.result.Trial`."""
-    plan, step_s = trial["plan"], trial.get("step_s")
+def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue], budget_s: float) -> dict[str, JsonValue]:
+    """Return the fields of `calibration_trial` for a trial with those of `calibration.result.Trial`.
+
+    `budget_s` are the seconds that the calibration may take.
+    """
+    plan, step_s, at, took = trial["plan"], trial.get("step_s"), trial.get("at"), trial.get("seconds")
+    ended = at + took if isinstance(at, float) and isinstance(took, float) else 0.0
     return {
         **({name: plan[name] for name in PLAN_FIELDS} if isinstance(plan, dict) else {}),
+        "left_s": max(0.0, budget_s - ended),
         "won": trial.get("verdict") in ADOPTED,
         "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,
         **{name: value for name, value in trial.items() if name in CalibrationTrial.model_fields},

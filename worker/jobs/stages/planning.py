@@ -131,7 +131,7 @@ def _calibrate(
     def emit(kind: str, fields: dict[str, JsonValue]) -> None:
         match kind, fields:
             case "trial", {"plan": dict()}:
-                context.emit("calibration_trial", trial_payload(spec, fields))
+                context.emit("calibration_trial", trial_payload(spec, fields, options.seconds))
             case _, {"message": str(message)}:
                 context.warn(message)
 

@@ -67,7 +67,7 @@ class Dependents:
         self._connection.hdel(self._ended, raw)
         if refused:
             structlog.get_logger("preflight").warning(
-                "dependents_not_enqueued", rq_id=excerpt(raw), detail=explain_foreign_queues(refused)
+                "dependents_not_enqueued", rq_id=excerpt(raw), message=explain_foreign_queues(refused)
             )
 
     def _release_pages(self, raw_id: bytes, status: bytes | str) -> tuple[list[bytes], list[bytes]]:

@@ -117,7 +117,9 @@ class Reaper:
         timeout = LEASE_TIMEOUT if seen.lease else CLAIM_TIMEOUT
         if self._died(ref, lease, dead_workers) or time.monotonic() - seen.since >= timeout:
             queued = reclaim(self._connection, job_id, ref, lease=lease, worker_died=True)
-            structlog.get_logger("preflight").warning("job_reclaimed", job_id=job_id, waits_in_queue=queued)
+            structlog.get_logger("preflight").warning(
+                "job_reclaimed", job_id=job_id, waits_in_queue=queued, message="the job of a dead worker was reclaimed"
+            )
         return seen
 
     def _died(self, ref: RqJobRef, lease: str, dead_workers: frozenset[str]) -> bool:

@@ -161,7 +161,9 @@ class RegistryCleaner:
         """Log once that a key cannot be cleaned."""
         if key not in self._logged:
             self._logged.add(key)
-            structlog.get_logger("preflight").warning("registry_not_maintained", key=key, detail=describe_error(error))
+            structlog.get_logger("preflight").warning(
+                "registry_not_maintained", key=key, message=f"a registry is not cleaned: {describe_error(error)}"
+            )
 
 
 def _keys_of(raw_id: bytes) -> tuple[bytes, ...]:

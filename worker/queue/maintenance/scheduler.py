@@ -58,7 +58,9 @@ class Scheduler:
             args=[self._worker, int(1000 * LOCK_SECONDS), now, as_date(now), PAGE],
         )  # fmt: skip
         if held and not self._holds_lock:
-            structlog.get_logger("preflight").info("scheduling", queue=queue.name, worker=self._worker)
+            structlog.get_logger("preflight").info(
+                "scheduling", queue=queue.name, worker=self._worker, message="this worker enqueues scheduled jobs"
+            )
         self._holds_lock = bool(held)
         for limit in dict.fromkeys(name for name in limits if isinstance(name, bytes)):
             fill_rate_limit(self._connection, limit)

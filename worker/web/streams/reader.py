@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from redis.typing import KeyT, StreamIdT
 
 from worker.broker import keys
+from worker.broker.outage import Outage
 from worker.broker.retry import describe_error, is_wrong_type
 from worker.web.streams.pages import RETRY_SECONDS, Pages
 from worker.web.streams.stream_record import RawRecords, UnreadableStream, format_id, newest_record
@@ -23,8 +24,6 @@ LINGER_SECONDS: Final = 10.0
 """How long a job is read after its last viewer has left: a viewer that reconnects needs no second read."""
 MAX_RECORDS_PER_STREAM: Final = 20
 """Records of each stream in one reply."""
-LOG_INTERVAL: Final = 10.0
-"""Seconds between two log records while Redis is away."""
 
 XREAD_REPLY: Final = TypeAdapter(list[tuple[bytes, RawRecords]])
 
@@ -53,7 +52,7 @@ class StreamReader:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        log_at = 0.0
+        outage = Outage(describe_error)
         while True:
             if not self._subscriptions:
                 self._has_work.clear()
@@ -61,13 +60,10 @@ class StreamReader:
             try:
                 await self._read()
                 self.is_redis_away = False
+                outage.note_answer()
             except RedisError as error:
                 self.is_redis_away = True
-                if time.monotonic() >= log_at:
-                    structlog.get_logger("preflight").warning(
-                        "waiting_for_redis", to="read events", detail=describe_error(error)
-                    )
-                    log_at = time.monotonic() + LOG_INTERVAL
+                outage.note_failure(error, "read events")
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self) -> None:
@@ -101,7 +97,7 @@ class StreamReader:
             try:
                 await newest_record(self._redis, subscription.job_id)
             except UnreadableStream as error:
-                structlog.get_logger("preflight").error(error.reason, job_id=subscription.job_id, detail=str(error))
+                structlog.get_logger("preflight").error(error.reason, job_id=subscription.job_id, message=str(error))
                 subscription.is_unreadable = True
                 subscription.notify()
 

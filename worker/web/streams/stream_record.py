@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from worker.broker import keys
 from worker.broker.replies import texts
 from worker.broker.retry import is_wrong_type
+from worker.events.sentences import sentence
 from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, unflatten
 
 RecordId = tuple[int, int]
@@ -58,10 +59,12 @@ def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
     except ValidationError:
         return None
     data = event.model_dump_json(exclude_none=True)
+    # A line that EventSource ignores; progress is the bulk of all events, and not listed.
+    said = "" if event.type == "progress" else f"text: {sentence(event)}\n"
     return StreamRecord(
         id=parse_id(record_id),
         number=(event.attempt, event.seq),
-        text=f"id: {record_id}\nevent: {event.type}\ndata: {data}\n\n".encode(),
+        text=f"id: {record_id}\nevent: {event.type}\n{said}data: {data}\n\n".encode(),
         is_terminal=event.type in (*TERMINAL_EVENTS, *EXTRA_EVENTS),
     )
 

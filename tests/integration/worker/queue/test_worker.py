@@ -30,6 +30,7 @@ from worker.broker.connection import ClockSkew, connect
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings
+from worker.events.sentences import as_sentence
 from worker.queue import quarantine
 from worker.queue.worker_lock import DIRECTORY
 from worker.report.request import REPORT
@@ -106,8 +107,11 @@ def test_a_job_is_trained_and_told(
     assert (meta["status"], meta["test_accuracy"]) == ("finished", result.test_accuracy)
 
     lines = [json.loads(line) for line in worker.output().splitlines()]
-    assert all({"message", "level", "ts"} <= set(line) for line in lines)
-    logged = {line["message"]: line for line in lines}
+    assert all({"event", "message", "level", "ts"} <= set(line) for line in lines)
+    assert all(line["message"] == as_sentence(line["message"]) for line in lines)
+    logged = {line["event"]: line for line in lines}
+    assert logged["job_started"]["request"]["epochs"] == 2
+    assert 0 <= logged["job_started"]["waited_s"] <= logged["training_done"]["total_s"]
     fields = {
         "resource_limits": ("cpu_cores", "quota", "memory_mb", "source"),
         "calibration_trial": ("threads", "samples_per_s"),
@@ -432,7 +436,7 @@ def test_a_wrong_password_is_not_retried(start_worker: StartWorker) -> None:
 def test_a_worker_waits_for_redis_to_start(server: RedisServer, start_worker: StartWorker) -> None:
     server.kill()
     worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})
-    wait_until(lambda: "redis_unreachable" in worker.output())
+    wait_until(lambda: "redis_away" in worker.output())
     server.start()
     assert worker.wait() == 0
     assert "worker_started" in worker.output()

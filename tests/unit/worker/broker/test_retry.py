@@ -1,17 +1,19 @@
 """Retries of Redis operations: they end on success, on permanent errors, and when `on_retry` raises."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faults.machines import RedisServer
 from redis import Redis
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionError, RedisError, ResponseError
 from services import out_of_memory, read_only, without_retries
 from structlog.testing import capture_logs
 
-from worker.broker import retry
+from worker.broker import outage, retry
 from worker.broker.embedded_redis import redis_server
+from worker.broker.outage import Outage
 from worker.broker.retry import describe_error, retry_until_available
 from worker.config.settings import Settings
 
@@ -132,14 +134,31 @@ def test_other_exceptions_are_not_retried() -> None:
     assert look.times == 0
 
 
-def test_a_long_wait_is_logged_at_intervals(nowhere: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_is_logged_at_its_start_at_intervals_and_at_its_end(
+    nowhere: Redis, connection: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for any number of waits; the last one says how many events were delivered, once all are."""
+    monkeypatch.setattr(retry, "REDIS", Outage(describe_error))
     with capture_logs() as log, pytest.raises(Enough):
         retry_until_available(nowhere.ping, "ask", Look(20))
-    assert [(line["event"], line["to"], line["log_level"]) for line in log] == [("waiting_for_redis", "ask", "warning")]
-    monkeypatch.setattr(retry, "LOG_INTERVAL", 0.0)
-    with capture_logs() as log, pytest.raises(Enough):
-        retry_until_available(nowhere.ping, "ask", Look(20))
-    assert len(log) == 20
+    with capture_logs() as more, pytest.raises(Enough):
+        retry_until_available(nowhere.ping, "ask again", Look(20))
+    (line,) = [*log, *more]
+    assert (line["event"], line["to"], line["log_level"]) == ("redis_away", "ask", "warning")
+    assert line["message"].startswith("Redis cannot be reached")
+    monkeypatch.setattr(outage, "LOG_INTERVAL", 0.0)
+    retry.REDIS.note_failure(ConnectionError("gone"))  # the interval that began with the last line
+    waiting = [14]
+    retry.REDIS.backlog = lambda: waiting[0]
+    with capture_logs() as log:
+        retry_until_available(connection.ping, "ask", Look())
+        assert log == []  # it is over when nothing waits any more
+        waiting[0] = 0
+        retry_until_available(connection.ping, "ask", Look())
+        retry_until_available(connection.ping, "ask", Look())
+    (line,) = log
+    assert (line["event"], line["delivered"], line["log_level"]) == ("redis_back", 14, "info")
+    assert re.fullmatch(r"Redis is back after \d+ s; 14 events delivered", line["message"])
 
 
 def failed(action: Callable[[], object]) -> str:

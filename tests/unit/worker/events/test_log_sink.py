@@ -1,10 +1,16 @@
 """The log sink: records, levels and fields."""
 
+import json
+from pathlib import Path
+
+import pytest
 from fences import progress
+from job_events import START, done, started
 from structlog.testing import capture_logs
 
 from worker.events.log_sink import LogSink
-from worker.wire import JobFailed, JobWarning
+from worker.events.sentences import as_sentence, sentence
+from worker.wire import EVENT, JOB_TYPE, JobFailed, JobWarning, parse_job
 
 
 def test_the_log_names_an_event_by_its_type() -> None:
@@ -18,12 +24,40 @@ def test_the_log_names_an_event_by_its_type() -> None:
 
 
 def test_failures_and_warnings_have_log_levels() -> None:
-    """A failure is an error with its message as `detail`, because `message` is the name of the log record."""
+    """A failure is an error; `message` is always a sentence, `event` always the name."""
     failed = JobFailed(seq=1, job_id="j", attempt=1, ts=1, reason="timeout", message="it took too long")
     warning = JobWarning(seq=2, job_id="j", attempt=1, ts=2, message="look here")
     with capture_logs() as log:
         for said in (failed, warning):
             LogSink("j", 1).emit(said)
     first, second = log
-    assert (first["event"], first["log_level"], first["detail"]) == ("job_failed", "error", "it took too long")
-    assert (second["event"], second["log_level"]) == ("look here", "warning")
+    assert (first["event"], first["log_level"]) == ("job_failed", "error")
+    assert first["message"] == "Failed, timeout: It took too long."
+    assert (second["event"], second["log_level"], second["message"]) == ("warning", "warning", "Warning: Look here.")
+
+
+def test_the_log_of_a_job_has_its_request_its_wait_and_its_total_time() -> None:
+    """The first record what was asked for and how long it waited, the last one the time since it was enqueued."""
+    request = parse_job({"type": JOB_TYPE, "dataset": "digits", "epochs": 4})
+    with capture_logs() as log:
+        sink = LogSink("job", 1, request=request, enqueued_at=START - 12.5)
+        for one in (started().model_copy(update={"waited_s": 12.5}), done(2)):
+            sink.emit(one)
+    first, last = log
+    assert first["request"] == {"type": JOB_TYPE, "dataset": "digits", "epochs": 4}
+    assert (first["waited_s"], last["total_s"]) == (12.5, 72.5)
+    assert first["message"] == "Attempt 1 started: cnn on digits, 4 epochs, batch 128, by worker host.7."
+    assert last["message"] == "Finished with a test accuracy of 98.76%."
+
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "wire").glob("event.*.json"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_event_is_a_sentence(path: Path) -> None:
+    """On one line, with a capital letter and a full stop, also where its text has neither."""
+    said = sentence(EVENT.validate_python(json.loads(path.read_text())["event"]))
+    assert said == as_sentence(said)
+    assert said.isprintable()
+    assert said.isascii() or "text" in path.name
+    assert len(said) > 10

@@ -38,10 +38,10 @@ def stream() -> io.StringIO:
     return io.StringIO()
 
 
-def logged(style: Literal["auto", "json", "text"], message: str, **fields: object) -> str:
+def logged(style: Literal["auto", "json", "text"], name: str, **fields: object) -> str:
     stream = io.StringIO()
     configure(style, "info", stream, secrets=[HIDDEN])
-    structlog.get_logger("preflight").info(message, **fields)
+    structlog.get_logger("preflight").info(name, **fields)
     return stream.getvalue()
 
 
@@ -52,17 +52,18 @@ def assert_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "auto"])
-def test_json_has_message_and_level(style: Literal["json", "auto"]) -> None:
+def test_json_has_event_message_and_level(style: Literal["json", "auto"]) -> None:
     """As Railway reads it; `auto` is JSON where the stream is no terminal."""
     record = json.loads(logged(style, "epoch_done", epoch=1, loss=0.5, job_id="j"))
-    assert (record["message"], record["level"], record["epoch"], record["job_id"]) == ("epoch_done", "info", 1, "j")
+    assert (record["event"], record["level"], record["epoch"], record["job_id"]) == ("epoch_done", "info", 1, "j")
+    assert record["message"] == "Epoch done."
     assert record["ts"].endswith("Z")
 
 
 def test_a_terminal_gets_key_value() -> None:
-    """Plain values are unquoted; the message comes first."""
-    line = logged("text", "epoch_done", epoch=1, loss=0.123456789, note="two words", job_id="j")
-    assert 'message=epoch_done job_id=j epoch=1 loss=0.123457 note="two words"' in line
+    """Plain values are unquoted; name and sentence come first."""
+    line = logged("text", "epoch_done", message="it took 4 s", epoch=1, loss=0.123456789, note="two words", job_id="j")
+    assert 'event=epoch_done message="It took 4 s." job_id=j epoch=1 loss=0.123457 note="two words"' in line
 
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -110,7 +111,7 @@ def test_records_of_other_libraries_have_the_same_format(stream: io.StringIO) ->
     except ValueError:
         logging.getLogger("rq.worker").exception("it %s", "broke")
     record = json.loads(stream.getvalue())
-    assert record["message"] == "it broke"
+    assert (record["event"], record["message"]) == ("rq.worker", "it broke")
     assert "first\nsecond" in record["exception"]
 
 

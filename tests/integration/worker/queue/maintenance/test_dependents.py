@@ -117,7 +117,7 @@ def test_only_named_queues_get_dependents(raw: Redis, queue: Queue, settings: Se
     assert (reports.get_job_ids(), mail.get_job_ids()) == (["report"], [])
     assert reports.deferred_job_registry.get_job_ids() == []
     assert mail.deferred_job_registry.get_job_ids() == ["letter"]
-    assert [(line["event"], line["detail"]) for line in logs] == [("dependents_not_enqueued", said)]
+    assert [(line["event"], line["message"]) for line in logs] == [("dependents_not_enqueued", said)]
 
 
 def test_many_dependents_are_released_in_pages(raw: Redis, queue: Queue, dependents: Dependents) -> None:

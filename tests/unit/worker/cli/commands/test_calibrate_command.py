@@ -63,7 +63,7 @@ def test_json_is_one_object_with_everything(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["confirmation"]["proven"] is True
     assert 0 <= found["cache_age_s"] < 60
     records = [json.loads(line) for line in result.stderr.splitlines()]
-    (winner,) = [record for record in records if record["message"] == "calibration_winner"]
+    (winner,) = [record for record in records if record["event"] == "calibration_winner"]
     expected = {"cache": "hit", "confidence": "high", "ratio": 2.02, "max_feasible": 128, "predicted_low_s": 4.1}
     assert winner | expected == winner
 
@@ -72,9 +72,12 @@ def test_a_trial_becomes_an_event() -> None:
     """Fields of a trial that the wire format does not have are left out."""
     spec = parse_job(JOB).spec()
     head = {"type": "calibration_trial", "seq": 1, "job_id": "j", "attempt": 1, "ts": 1.0}
-    events = [EVENT.validate_python({**head, **trial_payload(spec, TRIAL.dump_python(one))}) for one in FINDING.trials]
+    events = [
+        EVENT.validate_python({**head, **trial_payload(spec, TRIAL.dump_python(one), 45.0)}) for one in FINDING.trials
+    ]
     own, won, *_, skipped = events
     assert isinstance(own, CalibrationTrial)
+    assert own.left_s == 43.0
     assert (own.won, own.verdict, own.samples_per_s) == (False, "own", spec.batch_size / 0.02)
     assert isinstance(won, CalibrationTrial)
     assert (won.won, won.ratio, won.low, won.peak_bytes, won.allocator) == (True, 1.6, 1.55, 420 << 20, "tuned")

@@ -1,0 +1,64 @@
+"""An outage of Redis in the log: a line at its start, one a minute, one at its end."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from redis.exceptions import RedisError
+
+LOG_INTERVAL: Final = 60.0
+"""Seconds between two lines while Redis is away."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """What a process knows of the outage of its Redis; whoever asks Redis reports here."""
+
+    describe: Callable[[RedisError], str]
+    backlog: Callable[[], int] = field(default=lambda: 0)
+    """Returns how many events wait for Redis; the outage lasts until none does."""
+    _began: float | None = None
+    _log_at: float = 0.0
+    _waiting: int = 0
+    """Most events that waited."""
+
+    def note_failure(self, error: RedisError, to: str = "") -> None:
+        """Note that Redis did not answer; `to`: what it was asked to do."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began, self._log_at, self._waiting = now, now, 0
+        self.note_backlog()
+        if now < self._log_at:
+            return
+        self._log_at = now + LOG_INTERVAL
+        away = now - self._began
+        since = f"{self.describe(error)}" + (f" (for {away:.0f} s now)" if away >= 1 else "")
+        waiting = f"; {_events(self._waiting)} waiting" if self._waiting else ""
+        structlog.get_logger("preflight").warning(
+            "redis_away", message=f"{since}{waiting}; it is tried again until it is back", away_s=round(away, 1),
+            waiting=self._waiting, to=to,
+        )  # fmt: skip
+
+    def note_backlog(self) -> None:
+        """Count the events that wait now."""
+        self._waiting = max(self._waiting, self.backlog())
+
+    def note_answer(self) -> None:
+        """Note that Redis answered."""
+        if self._began is None:
+            return
+        self.note_backlog()
+        if self.backlog():
+            return
+        away, delivered = time.monotonic() - self._began, self._waiting
+        self._began = None
+        also = f"; {_events(delivered)} delivered" if delivered else ""
+        structlog.get_logger("preflight").info(
+            "redis_back", message=f"Redis is back after {away:.0f} s{also}", away_s=round(away, 1), delivered=delivered
+        )
+
+
+def _events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count:,} events"

@@ -1,0 +1,23 @@
+"""A plan in a few words."""
+
+from training.config.plan import Plan
+from worker.report.numbers import plural
+from worker.wire import PlanFields
+
+
+def plan_line(plan: PlanFields | Plan) -> str:
+    """Return a plan on one line."""
+    words = [
+        plural(plan.threads, "thread"), plan.precision, plan.memory_format, allocator_words(plan.allocator),
+        f"micro-batch {plan.micro_batch}",
+        *(["pinned"] if plan.affinity == "pinned" else []),
+        *([plural(plan.loader_workers, "loader worker")] if plan.loader_workers else []),
+        *(["compiled"] if plan.compile else []),
+        *(["on cuda"] if plan.device == "cuda" else []),
+    ]  # fmt: skip
+    return " ".join(words)
+
+
+def allocator_words(name: str) -> str:
+    """Return the name of an allocator with its noun."""
+    return name if "malloc" in name else f"{name} malloc"

@@ -1,0 +1,104 @@
+"""Each event as a sentence: the log and the page say the same words."""
+
+from typing import Final
+
+from training.loop.profiler import PHASES
+from worker import wire
+from worker.events.plan_words import plan_line
+from worker.report.numbers import plural
+
+VERDICTS: Final = {
+    "own": "is the job's own plan", "won": "won", "kept": "is kept", "level": "is not proven faster",
+    "lost": "is slower", "dropped": "is slower and was stopped early", "rejected": "was rejected",
+    "failed": "failed", "skipped": "was skipped",
+}  # fmt: skip
+"""Verdict on a trial -> predicate of its sentence."""
+
+
+def sentence(event: wire.AnyEvent) -> str:
+    """Return an event as one line."""
+    said = _of_job(event) or _of_plan(event) or _of_training(event) or _words(event.type)
+    return as_sentence(said)
+
+
+def as_sentence(clause: str) -> str:
+    """Return a clause on one line, with a capital letter and a full stop; a name at its start keeps its case."""
+    text = " ".join(clause.split())
+    first = text.split(" ", 1)[0].rstrip(",;:")
+    start = text[:1].upper() if first.isalpha() and first.islower() else text[:1]
+    return text and start + text[1:] + ("" if text[-1] in ".!?" else ".")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _of_job(event: wire.AnyEvent) -> str | None:
+    match event:
+        case wire.JobStarted():
+            job = f"{event.model} on {event.dataset}, {plural(event.epochs, 'epoch')}, batch {event.batch_size:,}"
+            return f"Attempt {event.attempt} started: {job}, by worker {event.worker}"
+        case wire.ResourceLimits():
+            quota = "" if event.quota is None else f" (quota {event.quota:g})"
+            cores = f"{plural(event.cpu_cores, 'core')}{quota}"
+            return f"The container allows {cores} and {event.memory_mb:,} MiB of memory ({event.source})"
+        case wire.DatasetReady():
+            counts = f"{event.train_samples:,} training and {event.test_samples:,} test samples"
+            return f"Data set {event.dataset} is ready after {event.seconds:.1f} s: {counts}"
+        case wire.JobResumed():
+            steps = f" and {plural(event.steps_done, 'step')}" if event.steps_done else ""
+            return f"Resumed from the checkpoint after {plural(event.epochs_done, 'epoch')}{steps}"
+        case wire.CheckpointSaved():
+            steps = f" and {plural(event.steps_done, 'step')}" if event.steps_done else ""
+            return f"Saved a checkpoint after {plural(event.epochs_done, 'epoch')}{steps}, in {event.seconds:.2f} s"
+        case wire.JobWarning():
+            return f"Warning: {as_sentence(event.message)}"
+        case wire.MemoryRanOut():
+            return f"Out of memory: {as_sentence(event.message)}"
+        case wire.JobFailed():
+            return f"Failed, {_words(event.reason)}: {as_sentence(event.message)}"
+        case wire.JobInterrupted() | wire.JobCancelled():
+            return event.message
+        case wire.TrainingDone():
+            return f"Finished with a test accuracy of {event.test_accuracy:.2%}"
+    return None
+
+
+def _of_plan(event: wire.AnyEvent) -> str | None:
+    match event:
+        case wire.CalibrationTrial():
+            verdict = VERDICTS[event.verdict or ("won" if event.won else "level")]
+            ratio = "" if event.ratio is None else f", {event.ratio:.2f}x the speed of the best plan before it"
+            note = f" ({event.note})" if event.note else ""
+            return f"The trial of {_words(event.knob or 'a plan')} {verdict}{ratio}: {plan_line(event)}{note}"
+        case wire.CalibrationWinner():
+            return f"Plan chosen: {plan_line(event)}; {event.why}"
+        case wire.TrainingConfig():
+            return f"Training with {plan_line(event)}, {plural(event.batch_size, 'sample')} in a step"
+        case wire.LoaderConfig():
+            return f"Batches are fetched by {plural(event.num_workers, 'loader worker')}"
+        case wire.PlanAdapted():
+            field = event.field.replace("_", "-")
+            return f"Changed {field} from {event.before} to {event.after}: {as_sentence(event.reason)}"
+        case wire.PredictionChecked():
+            what = f"Epoch {event.epoch}" if event.whole else f"The first {plural(event.steps, 'step')}"
+            times = f"took {event.measured_s:.2f} s, predicted were {event.predicted_s:.2f} s ({event.deviation:+.1%})"
+            return f"{what} {times}{f': {event.seen}' if event.seen else ''}"
+    return None
+
+
+def _of_training(event: wire.AnyEvent) -> str | None:
+    match event:
+        case wire.Progress():
+            place = f"Epoch {event.epoch} of {event.epochs}, step {event.step:,} of {event.steps:,}"
+            return (
+                f"{place}: loss {event.loss:.4f}, accuracy {event.accuracy:.1%}, {event.samples_per_s:,.0f} samples/s"
+            )
+        case wire.EpochDone():
+            accuracy = "" if event.val_acc is None else f", validation accuracy {event.val_acc:.2%}"
+            return f"Epoch {event.epoch} took {event.seconds:.1f} s: loss {event.loss:.4f}{accuracy}"
+        case wire.TrainingProfile():
+            shares = {phase: getattr(event, f"{phase}_s") / max(event.total_s, 1e-9) for phase in PHASES}
+            phases = ", ".join(f"{phase} {share:.0%}" for phase, share in shares.items() if share >= 0.005)
+            return f"A step took {1e3 * event.average_batch_s:.2f} ms: {phases}"
+    return None
