@@ -59,7 +59,7 @@ export async function follow(path, cursor, { signal, onEvents, onComment }) {
       const problem = records.find((record) => record.event === "problem");
       const events = records.filter((record) => record.data && record.event !== "end" && record !== problem);
       if (events.length) {
-        onEvents(events.map((record) => JSON.parse(record.data)));
+        onEvents(events.map(asEvent));
         cursor.lastId = events.at(-1).id ?? cursor.lastId;
       }
       if (problem) throw problemFrom(409, JSON.parse(problem.data));
@@ -73,6 +73,11 @@ export async function follow(path, cursor, { signal, onEvents, onComment }) {
     signal.removeEventListener("abort", stop);
     stop();
   }
+}
+
+/** The event of a record, with its sentence; not enumerable, as it is no field of the event. */
+function asEvent({ data, text = "" }) {
+  return Object.defineProperty(JSON.parse(data), "text", { value: text });
 }
 
 async function* chunks(stream) {

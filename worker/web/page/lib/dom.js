@@ -50,13 +50,13 @@ export function reorder(parent, elements) {
   if (focused !== document.activeElement && focused.isConnected) focused.focus();
 }
 
-/** Return a button that copies `text`; without a clipboard it selects `source` instead. */
+/** Return a button that copies `text`, or what it returns; without a clipboard it selects `source` instead. */
 export function copyButton(text, source) {
   const label = "Copy";
   const button = h("button.quiet", { type: "button", click: copy }, label);
   async function copy() {
     try {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(typeof text === "function" ? text() : text);
       button.textContent = "Copied";
     } catch {
       getSelection().selectAllChildren(source);

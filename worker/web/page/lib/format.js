@@ -62,6 +62,12 @@ export function clock(ts) {
   return today ? time : `${when.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${time}`;
 }
 
+/** The time zone of all times, such as GMT+2. */
+export function zone() {
+  const parts = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(new Date());
+  return parts.find(({ type }) => type === "timeZoneName").value;
+}
+
 /** A fraction of 1: 99.47 %. */
 export function percent(share, decimals = 2) {
   return `${(100 * share).toFixed(decimals)}${THIN}%`;

@@ -7,6 +7,8 @@ import { Series } from "./series.js";
 const MAX_CHECKS = 6;
 /** Newest events that are kept for the list. */
 const MAX_LISTED = 300;
+/** Newest events that are kept as they came. */
+const MAX_RAW = 1000;
 /** Events that are listed; of the others only the newest is shown. */
 const LISTED = new Set([
   "job_started",
@@ -39,6 +41,9 @@ export class JobTimeline {
   trials = [];
   checks = [];
   listed = [];
+  raw = [];
+  /** When the times of the newest attempt ended, by name; seconds since the epoch. */
+  marks = {};
   /** Peak memory use of the container in MiB. */
   memoryPeak = 0;
   /** Loss, accuracy and samples/s of the training steps, by epochs trained. */
@@ -59,6 +64,9 @@ export class JobTimeline {
     if (event.attempt > this.attempt) this.#beginAttempt(event.attempt);
     this.latest[event.type] = this.newest = event;
     this.#update(event);
+    this.#mark(event);
+    this.raw.push(event);
+    if (this.raw.length > 2 * MAX_RAW) this.raw = this.raw.slice(-MAX_RAW);
     if (LISTED.has(event.type)) this.listed.push(event);
     if (this.listed.length > MAX_LISTED) this.listed.shift();
     return true;
@@ -67,7 +75,18 @@ export class JobTimeline {
   #beginAttempt(attempt) {
     if (this.attempt > 0) this.#resume = { x: 0, label: `attempt ${attempt}` };
     this.attempt = attempt;
+    this.marks = {};
     for (const type of PER_ATTEMPT) delete this.latest[type];
+  }
+
+  #mark({ type, ts }) {
+    const { marks } = this;
+    if (type === "job_started") marks.started = ts;
+    else if (type === "dataset_ready") marks.prepared = ts;
+    else if (type === "calibration_winner") marks.calibrated = ts;
+    else if (type === "progress" || type === "epoch_done") marks.trained = ts;
+    else if (type !== "warning" && marks.trained) marks.reported = ts;
+    marks.newest = ts;
   }
 
   #update(event) {

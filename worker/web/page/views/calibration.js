@@ -31,25 +31,44 @@ const DEVIATION_TICKS = [1, 1.1, 0.9, 2, 0.5, 1.5, 4, 8].map((value) => [
 ]);
 
 /** Return every trial with its speed relative to the best plan before it. */
-export function trials(events) {
+export function trials(events, winner) {
   if (!events.length) return [];
-  const values = events.flatMap(({ ratio: value, low, high }) => (value === undefined ? [] : [value, low, high]));
+  const confirmed = winner?.ratio_low !== undefined && winner.attempt === events[0].attempt ? confirmationOf(winner) : null;
+  const compared = [...events, confirmed ?? {}];
+  const values = compared.flatMap(({ ratio: value, low, high }) => (value === undefined ? [] : [value, low, high]));
   const known = values.filter((value) => value !== undefined);
   const scale = new Scale(known, { least: 0.8, most: 1.25, limit: 8 });
   let best = null;
   const rows = events.map((trial, index) => {
     const before = best;
     if (best === null || trial.won) best = planOf(trial);
-    return trialRow(trial, index + 1, before, scale);
+    return trial.verdict === "skipped" ? null : trialRow(trial, index + 1, before, scale);
   });
+  if (confirmed) rows.push(trialRow(confirmed, "✓", planOf(events[0]), scale));
   return [
     h(
       "p.note",
       "Each plan was measured in turns with the best one before it, in real training steps. ",
       "The mark is the relative speed, the line its 95 % interval.",
     ),
-    h("div.forest", { role: "list" }, axis(scale, RATIO_TICKS), rows),
+    h("div.forest", axis(scale, RATIO_TICKS), h("div", { role: "list" }, rows.filter(Boolean))),
+    skipped(events.filter((trial) => trial.verdict === "skipped")),
   ];
+}
+
+/** The confirmation of the chosen plan against the job's own, as a trial: the figures of the headline. */
+function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, ...plan }) {
+  const note = `in a fresh process, against the job's own plan${confidence === "low" ? "; confidence low" : ""}`;
+  return { ...plan, knob: "confirmation", verdict: low > 1 ? "won" : "level", ratio, low, high, note };
+}
+
+/** Return the trials that were not worth a measurement as one line that unfolds. */
+function skipped(events) {
+  if (!events.length) return null;
+  const names = [...new Set(events.map((trial) => (trial.knob ?? "plan").replaceAll("_", "-")))].join(", ");
+  const summary = `${pluralize(events.length, "plan")} not worth a measurement: ${names}`;
+  const items = events.map((trial) => h("li", h("strong", (trial.knob ?? "plan").replaceAll("_", "-")), `: ${trial.note}`));
+  return h("details.skipped", h("summary", summary), h("ul", items));
 }
 
 function trialRow(trial, place, before, scale) {
@@ -89,7 +108,7 @@ export function predictions(checks) {
   const rows = checks.map((check) => checkRow(check, scale));
   return [
     h("p.note", "The line is the 95 % interval of the prediction, the mark the measured time."),
-    h("div.forest.checks", { role: "list" }, axis(scale, DEVIATION_TICKS), rows),
+    h("div.forest.checks", axis(scale, DEVIATION_TICKS), h("div", { role: "list" }, rows)),
   ];
 }
 

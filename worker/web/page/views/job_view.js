@@ -5,8 +5,9 @@ import { backToJobs, isActive, panel, statusBadge } from "../lib/components.js";
 import { confirmDialog, fill, h, setText } from "../lib/dom.js";
 import { number, pluralize, waitsFor } from "../lib/format.js";
 import { predictions, trials } from "./calibration.js";
-import { Charts } from "./charts.js";
-import { EventList } from "./events.js";
+import { Charts } from "./charts/charts.js";
+import { times } from "./charts/times.js";
+import { EventList } from "./events/list.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
 import { result } from "./result.js";
@@ -27,10 +28,11 @@ export class JobView {
   #result = h("section.outcome", { "aria-label": "Result", role: "status" });
   #progress = new Progress();
   #figures = h("dl.figures");
-  #chartArea = h("div.charts");
+  #chartArea = h("div");
   #charts = new Charts(this.#chartArea);
   #chartPanel = panel("Training curves", this.#chartArea);
   #plan = panel("Plan");
+  #times = panel("Time");
   #predictions = panel("Predicted and measured time");
   #trials = panel("Calibration trials");
   #events = new EventList();
@@ -48,7 +50,7 @@ export class JobView {
       this.#progress.element,
       this.#figures,
       this.#chartPanel,
-      h("div.columns", this.#plan, this.#predictions),
+      h("div.columns", this.#plan, h("div", this.#times, this.#predictions)),
       this.#trials,
       this.#events.element,
     );
@@ -66,6 +68,7 @@ export class JobView {
 
   close() {
     this.#charts.close();
+    this.#progress.close();
   }
 
   #drawNow() {
@@ -86,8 +89,10 @@ export class JobView {
     const planData = [timeline.plan, latest.calibration_winner, latest.resource_limits];
     this.#redrawPanel(this.#plan, planData, () => plan(timeline));
     this.#redrawPanel(this.#predictions, [timeline.checks], () => predictions(timeline.checks));
-    this.#redrawPanel(this.#trials, [timeline.trials], () => trials(timeline.trials));
-    this.#events.draw(timeline.listed);
+    this.#redrawPanel(this.#times, [state.status, timeline.newest], () => times(state, timeline));
+    const winner = latest.calibration_winner;
+    this.#redrawPanel(this.#trials, [timeline.trials, winner], () => trials(timeline.trials, winner));
+    this.#events.draw(timeline);
   }
 
   /** Whether the data of `element` changed since the last call. */

@@ -1,6 +1,6 @@
 // Progress of a running job, and its latest figures.
 
-import { isActive } from "../lib/components.js";
+import { isActive, shareDone } from "../lib/components.js";
 import { fill, h, setText } from "../lib/dom.js";
 import { NONE, age, duration, mebibytes, number, percent, pluralize, seconds, speed } from "../lib/format.js";
 
@@ -11,18 +11,34 @@ export class Progress {
   #remaining = h("span.left");
   element = h("section.course", { "aria-label": "Progress" }, h("p", this.#phase, this.#remaining), this.#bar);
 
+  #timer = null;
+
   draw(state, timeline) {
+    this.close();
     this.element.hidden = !isActive(state);
     if (this.element.hidden) return;
     const { progress } = timeline.latest;
     const isQueued = state.status === "queued";
     setText(this.#phase, isQueued ? "Waiting in the queue for a worker" : phase(timeline));
     const isRunning = progress && state.status === "running";
-    setText(this.#remaining, isRunning && progress.eta_s > 0 ? `about ${duration(progress.eta_s)} left` : "");
-    if (progress?.steps) this.#bar.value = (progress.epoch - 1 + progress.step / progress.steps) / progress.epochs;
-    else if (isQueued) this.#bar.value = 0;
+    const countdown = progress || isQueued ? null : timeLeft(timeline.newest);
+    if (countdown !== null) this.#timer = setTimeout(() => this.draw(state, timeline), 1000);
+    const left = isRunning && progress.eta_s > 0 ? `about ${duration(progress.eta_s)} left` : "";
+    setText(this.#remaining, countdown === null ? left : `at most ${duration(countdown)} left to calibrate`);
+    if (isQueued) this.#bar.value = 0;
+    else if (progress) this.#bar.value = shareDone(progress);
     else this.#bar.removeAttribute("value"); // indeterminate
   }
+
+  /** End the countdown. */
+  close() {
+    clearTimeout(this.#timer);
+  }
+}
+
+/** Seconds that the calibration may still take, by its newest trial; null where that is not known. */
+function timeLeft(newest) {
+  return newest?.left_s === undefined ? null : Math.max(0, newest.left_s - (Date.now() / 1000 - newest.ts));
 }
 
 /** Return the current phase of a running job. */

@@ -1,0 +1,188 @@
+"""Charts, times, trials and events of a job's page in a real browser."""
+
+import json
+
+from browser import Browser
+from event_publisher import PLAN, EventPublisher
+from redis import Redis
+from selenium.webdriver.common.action_chains import ActionChains
+from services import wait_until
+from structlog.testing import capture_logs
+from web import Service
+
+from worker.client import Client
+from worker.events.log_sink import LogSink
+
+CURVE = """
+const chart = document.querySelectorAll(".chart")[arguments[0]];
+return chart.querySelector("canvas").toDataURL();
+"""
+CHOOSE = """
+const [label, name] = arguments;
+const field = [...document.querySelectorAll(".tools label")].find((one) => one.textContent.startsWith(label));
+const choice = field.querySelector("select");
+choice.value = name;
+choice.dispatchEvent(new Event("change"));
+"""
+
+
+def trained(connection: Redis, job_id: str, *, waited_s: float = 12.5) -> EventPublisher:
+    publisher = EventPublisher(connection, job_id)
+    publisher.start(waited_s=waited_s)
+    publisher.calibrate()
+    publisher.train(1, 3)
+    return publisher
+
+
+def test_charts_are_scaled_smoothed_and_zoomed(browser: Browser, service: Service, connection: Redis) -> None:
+    """Each control changes what is drawn; the value under the cursor stays the raw one."""
+    trained(connection, "curves")
+    browser.open(f"{service.url}/#/jobs/curves")
+    browser.see("Epoch 3 of 4", ".where")
+    wait_until(lambda: bool(browser.ask("return document.querySelector('.chart canvas')")))
+    browser.picture("charts")
+
+    def changed(script: str, *arguments: object) -> bool:
+        before = browser.ask(CURVE, 0)
+        browser.ask(script, *arguments)
+        wait_until(lambda: browser.ask(CURVE, 0) != before)
+        return True
+
+    assert changed("document.querySelector('.tools input').click()")  # to a linear scale
+    assert changed("document.querySelector('.tools input').click()")
+    place = browser.find(".chart .u-over")
+    ActionChains(browser.driver).move_to_element_with_offset(place, 20, 0).perform()
+    browser.see("at epoch", ".chart .value")
+    raw = browser.text(".chart:first-child .value")
+    assert changed(CHOOSE, "Smoothing", "strong")
+    ActionChains(browser.driver).move_by_offset(1, 0).perform()
+    assert browser.text(".chart:first-child .value").split(" at ")[0] == raw.split(" at ")[0]
+    assert changed(CHOOSE, "Show", "the last half")
+    assert changed(CHOOSE, "Show", "all epochs")
+    before = browser.ask(CURVE, 1)
+    place = browser.find(".chart .u-over")
+    drag = ActionChains(browser.driver).move_to_element_with_offset(place, -60, 0).click_and_hold()
+    drag.move_by_offset(90, 0).release().perform()
+    wait_until(lambda: browser.ask(CURVE, 1) != before)  # the charts beside it show the same epochs
+    browser.picture("charts-zoomed")
+    ActionChains(browser.driver).double_click(browser.find(".chart .u-over")).perform()
+    wait_until(lambda: browser.ask("return document.querySelectorAll('.tools select')[1].value") == "all epochs")
+    assert browser.complaints() == []
+
+
+def test_an_accuracy_is_scaled_by_what_comes_after_the_first_tenth(browser: Browser, service: Service) -> None:
+    browser.open(service.url)
+    script = """
+    const done = arguments[0];
+    import("/page/views/charts/scales.js").then(({ accuracyRange, logRange, rangeFromZero }) => {
+      const points = [[0, 0.1], [0.5, 0.3], [1, 0.6], [5, 0.9], [10, 0.98]].map((point) => point);
+      const losses = [[0, 2.3], [1, 0], [2, 0.01]];
+      done([accuracyRange({ points }), logRange({ points: losses }), rangeFromZero({ low: 1, high: 2 })]);
+    });
+    """
+    found = browser.driver.execute_async_script(script)
+    assert isinstance(found, list)
+    (low, high), (least, most), from_zero = found
+    assert 0.5 < low < 0.6
+    assert 0.98 < high <= 1
+    assert 0.005 < least < 0.01
+    assert 2.3 < most < 3
+    assert from_zero[0] == 0
+
+
+def test_a_job_without_a_step_has_an_empty_bar_and_a_countdown(
+    browser: Browser, service: Service, connection: Redis, client: Client
+) -> None:
+    """The list's bar counts steps: one of 400 of a single epoch is not full."""
+    publisher = EventPublisher(connection, "early")
+    publisher.start(epochs=1)
+    publisher.say("calibration_trial", **PLAN, knob="own", steps=64, won=False, verdict="own", note="", left_s=500)
+    browser.open(f"{service.url}/#/jobs/early")
+    browser.see("left to calibrate", ".course .left")
+    first = browser.text(".course .left")
+    wait_until(lambda: browser.text(".course .left") not in ("", first))
+    browser.picture("calibrating")
+    assert browser.ask("return document.querySelector('.course progress').hasAttribute('value')") is False
+    browser.click(".job-head button")
+    browser.see("It has no checkpoint yet.", "dialog")
+    browser.click("dialog button[type=button]")
+    publisher.say("progress", epoch=1, epochs=1, step=4, steps=400, loss=2, accuracy=0.1, samples_per_s=10, eta_s=60)
+    browser.see("Epoch 1 of 1, step 4 of 400", ".where")
+    assert browser.ask("return document.querySelector('.course progress').value") == 0.01
+    assert client.status("early").steps == 400
+    browser.open(service.url)
+    browser.see("early", "tbody")
+    assert browser.ask("return document.querySelector('tbody progress').value") == 0.01
+    assert browser.complaints() == []
+
+
+def test_trials_and_times_of_a_job(browser: Browser, service: Service, connection: Redis) -> None:
+    """What was not worth a measurement is one line; the confirmation has the headline's figures; the time is split."""
+    trained(connection, "timed", waited_s=12.5)
+    browser.open(f"{service.url}/#/jobs/timed")
+    browser.see("1 plan not worth a measurement: compile", ".skipped summary")
+    assert "no C++ compiler" not in browser.text(".trial")
+    browser.click(".skipped summary")
+    browser.see("no C++ compiler was found", ".skipped")
+    assert "1.18\u00d7" in browser.text(".trial:last-child")
+    assert "1.13 to 1.23" in browser.text(".trial:last-child")
+    times = browser.text(".times")
+    assert "waiting\n12.5" in times
+    assert "total" in times
+    assert browser.complaints() == []
+
+
+def test_a_doubtful_gain_has_no_single_figure(browser: Browser, service: Service, connection: Redis) -> None:
+    publisher = EventPublisher(connection, "doubtful")
+    publisher.start()
+    publisher.say("calibration_winner", **PLAN, source="measured", ratio=9.16, ratio_low=2, ratio_high=6,
+                  confidence="low", calibration_seconds=8, import_seconds=2, trials=4,
+                  why="probably faster than your own plan (2.00x to 6.00x; the machine was busy)")  # fmt: skip
+    browser.open(f"{service.url}/#/jobs/doubtful")
+    browser.see("Probably faster than your own plan (2.00x to 6.00x; the machine was busy).", ".panel")
+    browser.see("2.00\u00d7 to 6.00\u00d7", ".panel")
+    assert "9.16" not in browser.text("main")
+
+
+def test_events_read_as_in_the_log_and_are_copied_as_json_lines(
+    browser: Browser, service: Service, connection: Redis, client: Client
+) -> None:
+    publisher = trained(connection, "told")
+    publisher.say("warning", message="look <here>")
+    browser.open(f"{service.url}/#/jobs/told")
+    browser.see("Warning: Look <here>.", ".events")
+    stored = list(client.events("told", timeout=0.5))
+    with capture_logs() as log:
+        for event in stored:
+            LogSink("told", 1).emit(event)
+    logged = {str(line["message"]) for line in log}
+    shown = browser.ask("return [...document.querySelectorAll('.events li p')].map((one) => one.textContent)")
+    assert isinstance(shown, list)
+    assert len(shown) >= 5
+    assert set(shown) <= logged
+    assert browser.text(".panel .note").count("Times are in ") == 1
+
+    browser.click(".raw summary")
+    browser.find(".raw input").send_keys('"type":"progress"')
+    wait_until(lambda: browser.text(".raw .note") == "12 events")
+    browser.picture("raw-events")
+    lines = browser.text(".raw code").splitlines()
+    assert [json.loads(line) for line in lines] == [
+        json.loads(event.model_dump_json(exclude_none=True)) for event in stored if event.type == "progress"
+    ]
+    browser.ask("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    browser.click(".raw button")
+    wait_until(lambda: browser.ask("return window.copied") == "\n".join(lines))
+    assert browser.complaints() == []
+
+
+def test_a_failure_without_a_stored_reason_claims_none(
+    browser: Browser, service: Service, connection: Redis, client: Client
+) -> None:
+    publisher = EventPublisher(connection, "lost")
+    publisher.start()
+    connection.hset("rq:job:lost", "status", "failed")
+    assert client.status("lost").status == "failed"
+    browser.open(f"{service.url}/#/jobs/lost")
+    browser.see("no reason is stored".capitalize(), ".outcome")
+    assert "unknown reason" not in browser.text("main")

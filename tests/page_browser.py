@@ -1,0 +1,37 @@
+"""Fixtures of the page's tests: a browser and a service."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, open_browser
+from web import Service, service_of
+
+from worker.config.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    asked = os.environ.get("PREFLIGHT_PICTURES")
+    pictures = Path(asked) if asked else tmp_path_factory.mktemp("pictures")
+    with open_browser(tmp_path_factory.mktemp("profile"), pictures, every_view=asked is not None) as opened:
+        yield opened
+    print(f"\npictures of the page: {pictures}")
+
+
+@pytest.fixture
+def browser(window: Browser) -> Browser:
+    """The browser at a blank page, with an empty console."""
+    window.driver.get("about:blank")
+    window.complaints()
+    return window
+
+
+@pytest.fixture
+def service(settings: Settings, tmp_path: Path) -> Iterator[Service]:
+    """A running web service, which a test may kill."""
+    started = service_of(settings, tmp_path)
+    started.start()
+    yield started
+    started.kill()
