@@ -101,6 +101,7 @@ def test_calibrate_prints_the_plan_and_the_reason(environment: dict[str, str]) -
 def test_the_demo_trains_mnist(environment: dict[str, str], mnist_dir: Path) -> None:
     """It reaches 98.9 %, and prints plan, model and next steps."""
     text = output_of({**environment, "PREFLIGHT_DATA_DIR": str(mnist_dir)}, "demo")
+    assert "preflight serve" in text
     for words in ("cnn on mnist", "plan ", "epoch ", "test accuracy", "model.safetensors", "next steps"):
         assert words in text
     assert float(text.rpartition("test accuracy ")[2].partition("%")[0]) >= 98.9

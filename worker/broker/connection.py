@@ -13,7 +13,15 @@ from redis.retry import Retry
 
 from training.errors import PreflightError
 from worker.broker.backoff import backoff
-from worker.broker.retry import BASE_PAUSE_SECONDS, CLUSTERED, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, REDIS, clustered
+from worker.broker.retry import (
+    BASE_PAUSE_SECONDS,
+    CLUSTERED,
+    MAX_PAUSE_SECONDS,
+    PERMANENT_ERRORS,
+    REDIS,
+    clustered,
+    condition,
+)
 from worker.config.settings import Settings
 
 SOCKET_TIMEOUT: Final = 5
@@ -100,14 +108,15 @@ def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object
             pause = next(pauses)
             refused = isinstance(error, PERMANENT_ERRORS) or any(sign in str(error) for sign in BAD_CERTIFICATE)
             if refused or time.monotonic() + pause > deadline:
-                raise RedisUnreachable(
-                    f"Redis at {settings.safe_redis_url} "
-                    f"{'cannot be used' if refused else f'did not answer for {settings.redis_wait:g} s'}"
-                    f" ({settings.redact(str(error))}); "
-                    f"{ADVICE if 'redis_url' in settings.model_fields_set else ADVICE_UNSET}"
-                ) from error
+                raise RedisUnreachable(explain_unusable(settings, error)) from error
             REDIS.note_failure(error, "connect")
         time.sleep(pause)
+
+
+def explain_unusable(settings: Settings, error: RedisError) -> str:
+    """Return the sentence on a Redis that does not answer or denies access, the same in every command."""
+    advice = ADVICE if "redis_url" in settings.model_fields_set else ADVICE_UNSET
+    return f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error))}); {advice}"
 
 
 def _compare_clocks(ahead: float, settings: Settings) -> None:

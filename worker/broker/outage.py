@@ -34,7 +34,7 @@ class Outage:
             return
         self._log_at = now + LOG_INTERVAL
         away = now - self._began
-        since = f"{self.describe(error)}" + (f" (for {away:.0f} s now)" if away >= 1 else "")
+        since = self.describe(error).rstrip(".") + (f" (for {away:.0f} s now)" if away >= 1 else "")
         waiting = f"; {_events(self._waiting)} waiting" if self._waiting else ""
         structlog.get_logger("preflight").warning(
             "redis_away", message=f"{since}{waiting}; it is tried again until it is back", away_s=round(away, 1),

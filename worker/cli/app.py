@@ -57,10 +57,26 @@ def _report(error: Exception) -> int:
         from worker.broker.retry import CLUSTERED
 
         message = f"Redis {CLUSTERED}"
+    elif (unusable := _explain_redis(error)) is not None:
+        message = unusable
     elif not isinstance(error, PreflightError):
         message = f"{type(error).__name__}: {message}; run again with --debug to see where"
     click.echo(f"preflight: {' '.join(message.split())}", err=True)
     return BAD_INPUT if isinstance(error, InvalidConfig) else FAILURE
+
+
+def _explain_redis(error: Exception) -> str | None:
+    """Return the sentence on a Redis that is away or denies access; None for another error."""
+    if "redis" not in sys.modules:
+        return None
+    from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
+
+    if not isinstance(error, ConnectionError | NoPermissionError | TimeoutError):
+        return None
+    from worker.broker.connection import explain_unusable
+    from worker.cli.context import load_settings
+
+    return explain_unusable(load_settings(), error)
 
 
 def _is_cluster_error(error: Exception) -> bool:

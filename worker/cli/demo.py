@@ -38,6 +38,7 @@ def run_demo(settings: Settings, fields: dict[str, JsonValue]) -> int:
         job = _job(settings, fields)
         with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:
             click.secho(f"redis    {url}\nworker   log in {log}", dim=True)
+            click.secho(f"page     REDIS_URL={url} {_command()} serve", dim=True)
             client = Client(url, queue=settings.queue)
             job_id = client.enqueue(job).job_id
             click.secho(f"enqueued {job_id}", dim=True)
@@ -102,8 +103,13 @@ def _await_report(client: Client, job_id: str, last: AnyEvent | None) -> str | N
     return None
 
 
+def _command() -> str:
+    """Return the command as the user types it here."""
+    return "preflight" if shutil.which("preflight") == sys.argv[0] else sys.argv[0]
+
+
 def _print_result(done: TrainingDone, report: str | None) -> None:
-    preflight = "preflight" if shutil.which("preflight") == sys.argv[0] else sys.argv[0]  # as the user types it here
+    preflight = _command()
     accuracy = click.style(f"test accuracy {done.test_accuracy:.2%}", bold=True)
     click.echo(
         f"\n{accuracy} after {done.train_seconds:.1f} s of training ({done.samples_per_s:,.0f} samples/s)\n"
@@ -114,5 +120,6 @@ def _print_result(done: TrainingDone, report: str | None) -> None:
         f"  {preflight} train --epochs 3 --set augmentation.rotate_degrees=10\n"
         f"  {preflight} calibrate --model resnet18\n"
         f"  {preflight} doctor\n"
-        f"  REDIS_URL=redis://... {preflight} worker"
+        f"  REDIS_URL=redis://... {preflight} worker\n"
+        f"  REDIS_URL=redis://... {preflight} serve   (the page: jobs, curves, plans)"
     )

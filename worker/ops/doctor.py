@@ -19,6 +19,7 @@ from training.data.prepare import available
 from training.errors import PreflightError
 from training.system.requirements import explain_missing_bytecode
 from training.system.resources import detect
+from worker.broker.connection import explain_unusable
 from worker.broker.keys import RQ_SUSPENDED
 from worker.broker.retry import CLUSTERED, clustered
 from worker.config.settings import Settings
@@ -101,7 +102,9 @@ def _torchvision() -> Check:
 def _redis(settings: Settings) -> Check:
     try:
         info = Redis.from_url(settings.redis_url, socket_connect_timeout=2).info("server")
-    except (RedisError, ValueError, OSError) as error:  # ValueError, OSError: bad parameters in the URL, missing files
+    except RedisError as error:
+        return Check("redis", "fail", explain_unusable(settings, error))
+    except (ValueError, OSError) as error:  # ValueError, OSError: bad parameters in the URL, missing files
         return Check("redis", "fail", f"{settings.safe_redis_url}: {error}; set REDIS_URL or start Redis")
     if clustered(info):
         return Check("redis", "fail", f"{settings.safe_redis_url} {CLUSTERED}")

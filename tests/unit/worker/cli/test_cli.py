@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from worker.cli import main
-from worker.wire import is_job_id
+from worker.wire import OwnPlan, TrainJob, is_job_id
 
 pytestmark = pytest.mark.usefixtures("command_environment")
 HUGE = "9" * 5_000
@@ -129,6 +129,37 @@ def test_an_unknown_name_is_quoted_and_truncated(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("arguments", [["jobs"], ["enqueue"], ["watch", "j"], ["cancel", "j"]])
 def test_an_absent_redis_exits_with_1(arguments: list[str]) -> None:
     assert "hunter2" not in assert_one_sentence(run(*arguments), 1)
+
+
+COMMANDS_OF_REDIS = [["jobs"], ["enqueue"], ["watch", "j"], ["cancel", "j"], ["quarantine", "list"]]
+
+
+def test_redis_away_is_the_same_sentence_in_every_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where it should be, what is wrong, what to do; `doctor` says so too."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", f"unix://{tmp_path}/nowhere")
+    monkeypatch.setenv("PREFLIGHT_REDIS_WAIT", "0.1")
+    said = {assert_one_sentence(run(*arguments), 1) for arguments in COMMANDS_OF_REDIS}
+    (sentence,) = said | {run("worker", "--burst").stderr}  # which logs its wait on stdout
+    assert sentence.startswith(f"preflight: Redis at unix://{tmp_path}/nowhere cannot be reached (")
+    assert sentence.endswith("); set REDIS_URL or start Redis\n")
+    assert sentence.removeprefix("preflight: ") in run("doctor").stdout
+
+
+def test_help_has_types_bounds_and_defaults() -> None:
+    """Those of the wire format; `--fields` lists all of them, also those that only `--set` takes."""
+    text = " ".join(run("train", "--help").stdout.split())
+    assert "--epochs INTEGER Passes over the training samples. [1 to 10,000; default: 1]" in text
+    assert "--learning-rate NUMBER Peak learning rate. [above 0 to 100; default: 0.005]" in text
+    result = run("train", "--fields")
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line for line in result.stdout.splitlines()[1:]}
+    schema = TrainJob.model_json_schema()
+    names = {*schema["properties"]} - {"type", "plan", "augmentation"}
+    inner = {f"plan.{name}" for name in OwnPlan.model_fields}
+    assert names | inner <= {*rows}
+    assert {"augmentation.rotate_degrees", "augmentation.morphology_kernel"} <= {*rows}
+    assert "0 to below 1" in rows["momentum"]
+    assert "adamw, sgd, muon" in rows["optimizer"]
 
 
 def test_debug_raises_the_exception() -> None:
