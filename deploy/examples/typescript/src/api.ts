@@ -289,6 +289,11 @@ export interface components {
              */
             knob?: ("own" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "compile") | null;
             /**
+             * Left S
+             * @default null
+             */
+            left_s?: number | null;
+            /**
              * Loader Workers
              * @default 0
              */
@@ -362,7 +367,7 @@ export interface components {
              * Verdict
              * @default null
              */
-            verdict?: ("own" | "won" | "level" | "lost" | "dropped" | "rejected" | "failed" | "skipped") | null;
+            verdict?: ("own" | "won" | "level" | "lost" | "dropped" | "rejected" | "failed" | "skipped" | "kept") | null;
             /** Won */
             won: boolean;
         };
@@ -464,6 +469,16 @@ export interface components {
              * @default null
              */
             ratio?: number | null;
+            /**
+             * Ratio High
+             * @default null
+             */
+            ratio_high?: number | null;
+            /**
+             * Ratio Low
+             * @default null
+             */
+            ratio_low?: number | null;
             /** Seq */
             seq: number;
             /**
@@ -711,6 +726,10 @@ export interface components {
              * @enum {string}
              */
             status: "queued" | "running" | "finished" | "failed" | "cancelled" | "unknown";
+            /** Step */
+            step?: number | null;
+            /** Steps */
+            steps?: number | null;
             /** Test Accuracy */
             test_accuracy?: number | null;
             /** Updated At */
@@ -857,6 +876,11 @@ export interface components {
              * @default 1
              */
             v: number;
+            /**
+             * Waited S
+             * @default null
+             */
+            waited_s?: number | null;
             /** Worker */
             worker: string;
         };
@@ -916,6 +940,10 @@ export interface components {
              * @enum {string}
              */
             status: "queued" | "running" | "finished" | "failed" | "cancelled" | "unknown";
+            /** Step */
+            step?: number | null;
+            /** Steps */
+            steps?: number | null;
             /** Test Accuracy */
             test_accuracy?: number | null;
             /** Updated At */
