@@ -50,7 +50,7 @@ class Standby:
             self._told = self.server.pid
             self._log.info(
                 "standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20,
-                message=f"children of later jobs share it; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
+                message=f"later jobs share this process; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
             )  # fmt: skip
 
     def due(self) -> bool:
@@ -66,7 +66,7 @@ class Standby:
         if idle >= IDLE_SECONDS or memory_is_low(self._settings.processes):
             freed = self.server.shared_bytes() >> 20
             self.stop()
-            why = "no job came" if idle >= IDLE_SECONDS else "memory is short"
+            why = f"torch is let go: {'no job came' if idle >= IDLE_SECONDS else 'memory is short'}"
             self._log.info("standby_released", message=why, idle_s=round(idle), memory_mib=freed)
 
     def stop(self) -> None:
