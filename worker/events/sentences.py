@@ -61,6 +61,12 @@ def _of_job(event: wire.AnyEvent) -> str | None:
             return event.message
         case wire.TrainingDone():
             return f"Finished with a test accuracy of {event.test_accuracy:.2%}"
+        case wire.OnnxReady():
+            return f"The ONNX model is in {event.onnx}"
+        case wire.ReportReady():
+            return f"The report is in {event.report}"
+        case wire.ArtifactUploaded():
+            return f"The model was sent to {event.artifact_url or event.mlflow_uri}"
     return None
 
 

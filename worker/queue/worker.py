@@ -305,7 +305,11 @@ class PreflightWorker(Worker):
         try:
             horse.start()
         except OSError as error:
-            self._log.warning("fork_retry", job_id=job_id, detail=f"its extras wait: {error.strerror}")
+            self._log.warning(
+                "fork_retry",
+                job_id=job_id,
+                message=f"the extras of a job wait, as no process could be started: {error.strerror}",
+            )
             return None
         return horse
 

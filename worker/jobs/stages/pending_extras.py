@@ -82,7 +82,9 @@ class ExtrasFile(ExtrasStore):
             write_atomically(self._path, RECORD.dump_json(pending))
         except OSError as error:
             structlog.get_logger("preflight").warning(
-                "extras_not_saved", path=str(self._path), detail=error.strerror or str(error)
+                "extras_not_saved",
+                path=str(self._path),
+                message=f"a kill before the end will lose report and uploads: {error.strerror or error}",
             )
             return False
         return True

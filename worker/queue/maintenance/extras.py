@@ -80,7 +80,9 @@ class PendingExtrasChore:
         if self._horse is not None and (status := self._horse.wait(seconds)) is not None:
             self._horse = None
             if os.waitstatus_to_exitcode(status) not in (0, os.EX_TEMPFAIL):
-                structlog.get_logger("preflight").error("extras_died", detail=describe_exit(status))
+                structlog.get_logger("preflight").error(
+                    "extras_died", message=f"the process of what follows a result ended early: {describe_exit(status)}"
+                )
         return self._horse is not None
 
     def signal(self, number: signal.Signals) -> None:

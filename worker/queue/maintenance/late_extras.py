@@ -87,9 +87,9 @@ class LateExtras:
             try:
                 self._run(pending, attempt)
             except Superseded:
-                self._log.warning("superseded", attempt=attempt, detail="a newer attempt has taken over")
+                self._log.warning("superseded", attempt=attempt, message="a newer attempt has taken over")
             except ArtifactError as error:
-                self._log.warning("extras_postponed", detail=error.message)
+                self._log.warning("extras_postponed", message=error.message)
 
     def _run(self, pending: PendingExtras, attempt: int) -> None:
         job_id, settings = self._job_id, self._settings
