@@ -2,6 +2,7 @@
 
 import { h, setText } from "../../lib/dom.js";
 import { NONE, number } from "../../lib/format.js";
+import { nearest, shown, smoothed } from "./lines.js";
 import { drawResumes } from "./resumes.js";
 import { logRange, logTick, plainTick, ticks } from "./scales.js";
 
@@ -74,18 +75,6 @@ export class Chart {
     return uPlot.join(this.#isLog ? lines.map(([xs, ys]) => [xs, ys.map((y) => (y > 0 ? y : null))]) : lines);
   }
 
-  /** Return the values that are shown as [x, y], and their ends. */
-  #shown(plot) {
-    const [min, max] = this.#view.zoom ?? [-Infinity, Infinity];
-    const [xs, smooth, , validations, raw] = plot.data;
-    const points = xs.flatMap((x, index) =>
-      x >= min && x <= max ? [raw[index], smooth[index], validations[index]].filter(Number.isFinite).map((y) => [x, y]) : [],
-    );
-    const values = points.map(([, y]) => y);
-    const [low, high] = values.length ? [Math.min(...values), Math.max(...values)] : [null, null];
-    return { points, low, high };
-  }
-
   #options() {
     const style = getComputedStyle(document.documentElement);
     const names = ["--ink", "--soft", "--hair", "--accent", "--pale"];
@@ -110,7 +99,7 @@ export class Chart {
       },
       scales: {
         x: { time: false, range: (_, low, high) => this.#view.zoom ?? [low < 1 ? 0 : low, Math.max(high, low + 0.1)] },
-        y: { distr: this.#isLog ? 3 : 1, range: (plot) => (this.#isLog ? logRange : this.#kind.range)(this.#shown(plot)) },
+        y: { distr: this.#isLog ? 3 : 1, range: (plot) => (this.#isLog ? logRange : this.#kind.range)(shown(plot.data, this.#view.zoom)) },
       },
       axes: [
         { ...axis, size: 24, space: 40, grid: { show: false }, values: ticks(plainTick) },
@@ -161,25 +150,4 @@ export class Chart {
     const validation = Number.isFinite(validations[idx]) ? ` (validation ${format(validations[idx])})` : "";
     return `${format(raw[at])} at epoch ${number(xs[at], 2)}${validation}`;
   }
-}
-
-/** Return the index of the value nearest to `index`; null where there is none. */
-function nearest(values, index) {
-  for (let away = 0; away < values.length; away++)
-    for (const at of [index - away, index + away]) if (Number.isFinite(values[at])) return at;
-  return null;
-}
-
-/** Return a line as its exponential moving average; `weight` is that of the points before. */
-function smoothed([xs, ys], weight) {
-  if (!weight) return [xs, ys];
-  let mean = null;
-  let total = 0; // of the weights so far: the first points are no averages of zeros
-  const means = ys.map((y) => {
-    if (!Number.isFinite(y)) return y;
-    total = total * weight + (1 - weight);
-    mean = (mean ?? 0) * weight + y * (1 - weight);
-    return mean / total;
-  });
-  return [xs, means];
 }
