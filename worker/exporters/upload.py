@@ -38,6 +38,9 @@ class FileSystem(Protocol):
     def open(self, path: str, mode: str, *, block_size: int) -> BinaryIO:
         """Open a file."""
 
+    def info(self, path: str) -> Mapping[str, object]:
+        """Describe a file: its `size`, and what else the store says."""
+
     def makedirs(self, path: str, *, exist_ok: bool) -> None:
         """Make a directory and its parents."""
 

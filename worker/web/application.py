@@ -11,9 +11,11 @@ from starlette.concurrency import run_in_threadpool
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.web.auth import App, AuthMiddleware
+from worker.web.files.tickets import Tickets
 from worker.web.openapi import DocumentedApp
 from worker.web.routes.errors import add_error_handlers
 from worker.web.routes.events import EventRoutes
+from worker.web.routes.files import FileRoutes
 from worker.web.routes.jobs import JobRoutes
 from worker.web.routes.page import add_page
 from worker.web.routes.service import ServiceRoutes
@@ -64,6 +66,8 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     add_error_handlers(app, settings)
     JobRoutes(client, settings.job_timeout).register(app)
     EventRoutes(client, broadcaster).register(app)
+    token = None if settings.api_token is None else settings.api_token.get_secret_value()
+    FileRoutes(client, settings, Tickets(token)).register(app)
     ServiceRoutes(client, redis, broadcaster, settings.queue).register(app)
     add_page(app)
     return app, broadcaster

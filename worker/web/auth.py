@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from worker.web.files.tickets import PARAMETER, Tickets
 from worker.wire import MAX_JOB_BYTES
 
 Message = MutableMapping[str, object]
@@ -49,6 +50,7 @@ class AuthMiddleware:
     def __init__(self, app: App, token: str | None) -> None:
         self._app = app
         self._token = None if token is None else token.encode()
+        self._tickets = Tickets(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request or forward it; every response carries the security headers."""
@@ -58,8 +60,7 @@ class AuthMiddleware:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = message.get("headers", [])
-                message["headers"] = [*headers, *SECURITY_HEADERS] if isinstance(headers, list) else [*SECURITY_HEADERS]
+                message["headers"] = _secured(message.get("headers", []))
             await send(message)
 
         refused = self._refusal(scope)
@@ -86,8 +87,8 @@ class AuthMiddleware:
         """Return status, reason and message for a refused request."""
         path, headers = str(scope["path"]), _headers(scope)
         query = scope.get("query_string", b"")
-        names = {name.lower() for name, _ in parse_qsl(query.decode("latin-1"))} if isinstance(query, bytes) else set()
-        if names & TOKEN_PARAMETERS:
+        parameters = parse_qsl(query.decode("latin-1")) if isinstance(query, bytes) else []
+        if {name.lower() for name, _ in parameters} & TOKEN_PARAMETERS:
             return 400, "token_in_url", "a token has no place in an address; send it as `Authorization: Bearer TOKEN`"
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES:
@@ -103,7 +104,10 @@ class AuthMiddleware:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
             return None
-        problem = "the token is wrong" if given else "a token is missing"
+        ticket = dict(parameters).get(PARAMETER, "")
+        if scope["method"] == "GET" and self._tickets.accepts(path, ticket):
+            return None
+        problem = "the token is wrong" if given else "the ticket is over" if ticket else "a token is missing"
         return 401, "unauthorized", f"{problem}; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN"
 
 
@@ -152,6 +156,13 @@ def _hostname(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _secured(headers: object) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a response with the security headers that it does not set itself."""
+    own = headers if isinstance(headers, list) else []
+    names = {name for name, _ in own}
+    return [*own, *(header for header in SECURITY_HEADERS if header[0] not in names)]
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:

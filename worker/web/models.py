@@ -1,8 +1,10 @@
 """Response bodies of the HTTP interface."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
-from worker.wire import JobId, JobState, Status, TrainResult
+from worker.wire import Count, JobId, JobState, Status, TrainResult
 
 
 class ApiModel(BaseModel):
@@ -23,6 +25,26 @@ class JobDetail(JobState):
     """State of a job, and its result once it is finished."""
 
     result: TrainResult | None = None
+
+
+class JobFile(ApiModel):
+    """A file of a finished model."""
+
+    name: str
+    bytes: Count
+    href: str
+    """Path of the file; where the service has a token, with a ticket that replaces it for a minute."""
+
+
+class JobFiles(ApiModel):
+    """Files of a finished model, as far as the service reaches them."""
+
+    job_id: JobId
+    source: Literal["disk", "url"] | None = None
+    """Where they are read: the artifact directory of the service, or its artifact URL."""
+    files: tuple[JobFile, ...] = ()
+    message: str | None = None
+    """Where they lie, if the service cannot reach them."""
 
 
 class Cancelling(ApiModel):

@@ -3,8 +3,8 @@
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from worker.web.files.static import page_files
 from worker.web.routes.errors import ApiError
-from worker.web.static import page_files
 
 
 def add_page(app: FastAPI) -> None:

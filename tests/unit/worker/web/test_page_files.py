@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from fastapi import Request
 
-from worker.web.static import StaticFile
+from worker.web.files.static import StaticFile
 from worker.wire import STATUS_BY_EVENT, Status
 
 PAGE = Path(__file__).parents[4] / "worker" / "web" / "page"

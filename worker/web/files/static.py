@@ -9,7 +9,7 @@ from typing import Final
 from fastapi import Request
 from fastapi.responses import Response
 
-PAGE: Final = Path(__file__).parent / "page"
+PAGE: Final = Path(__file__).parents[1] / "page"
 
 
 class StaticFile:

@@ -1,0 +1,1 @@
+"""Files over HTTP: those of the page, and those of finished models."""
