@@ -1,6 +1,10 @@
-"""A headless Chromium."""
+"""A headless Chromium.
+
+With PREFLIGHT_AXE=axe.min.js (of axe-core) every picture is also checked for accessibility, WCAG 2.2 A and AA.
+"""
 
 import base64
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +27,15 @@ DESKTOP: Final = (1280, 800)
 PHONE: Final = (320, 640)
 VIEWS: Final = (("light", DESKTOP), ("dark", PHONE), ("dark", DESKTOP), ("light", PHONE))
 """Colour scheme and size of the screenshots: the first two, or all with PREFLIGHT_PICTURES."""
+
+
+CHECK: Final = """
+const done = arguments[0];
+const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+axe.run(document, { runOnly: tags }).then(({ violations }) => done(
+  violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 200)).join(" ")}`)));
+"""
+"""Returns what axe-core finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +84,22 @@ class Browser:
             self.look(colours, width, height)
             wide = self.ask("return document.documentElement.scrollWidth")
             assert wide == width, f"{name} is {wide} pixels wide in a window of {width}"
+            found = self.violations()
+            assert not found, f"{name}, {colours}, {width} pixels: {found}"
             shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
             self.pictures.mkdir(parents=True, exist_ok=True)
             path = self.pictures / f"{name}-{colours}-{width}.png"
             path.write_bytes(base64.b64decode(shot["data"]))
         self.look("light", *DESKTOP)
+
+    def violations(self) -> list[str]:
+        """Return what axe-core finds; nothing without it."""
+        axe = os.environ.get("PREFLIGHT_AXE")
+        if axe is None:
+            return []
+        self.ask(Path(axe).read_text())
+        found: list[str] = self.driver.execute_async_script(CHECK)
+        return found
 
     def look(self, colours: str, width: int, height: int) -> None:
         """Set the size of the window and the colour scheme."""

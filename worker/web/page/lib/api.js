@@ -31,6 +31,16 @@ export async function request(path, { body, signal } = {}) {
   }
 }
 
+/** Return the content of a file as an ArrayBuffer; raises Problem. */
+export async function download(path, { signal } = {}) {
+  const response = await authorizedFetch(path, { signal });
+  try {
+    return await response.arrayBuffer();
+  } catch (error) {
+    throw asProblem(error, signal);
+  }
+}
+
 /**
  * Follow server-sent events until `end`; raises Problem when the stream breaks off before.
  *

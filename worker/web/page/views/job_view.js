@@ -7,6 +7,7 @@ import { number, pluralize, waitsFor } from "../lib/format.js";
 import { predictions, trials } from "./calibration.js";
 import { Charts } from "./charts/charts.js";
 import { times } from "./charts/times.js";
+import { Details } from "./details/details.js";
 import { EventList } from "./events/list.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
@@ -26,6 +27,7 @@ export class JobView {
   #cancelButton = h("button.quiet", { type: "button", hidden: true, click: () => this.#cancel() }, "Cancel job");
   #error = h("p.warn", { role: "alert" });
   #result = h("section.outcome", { "aria-label": "Result", role: "status" });
+  #details;
   #progress = new Progress();
   #figures = h("dl.figures");
   #chartArea = h("div");
@@ -41,6 +43,7 @@ export class JobView {
     this.#id = id;
     this.#timeline = timeline;
     this.#path = path;
+    this.#details = new Details(path);
     this.element = h(
       "article",
       backToJobs(),
@@ -52,6 +55,7 @@ export class JobView {
       this.#chartPanel,
       h("div.columns", this.#plan, h("div", this.#times, this.#predictions)),
       this.#trials,
+      this.#details.element,
       this.#events.element,
     );
   }
@@ -69,6 +73,7 @@ export class JobView {
   close() {
     this.#charts.close();
     this.#progress.close();
+    this.#details.close();
   }
 
   #drawNow() {
@@ -92,6 +97,7 @@ export class JobView {
     this.#redrawPanel(this.#times, [state.status, timeline.newest], () => times(state, timeline));
     const winner = latest.calibration_winner;
     this.#redrawPanel(this.#trials, [timeline.trials, winner], () => trials(timeline.trials, winner));
+    this.#details.draw(state);
     this.#events.draw(timeline);
   }
 

@@ -1,0 +1,159 @@
+"""What a finished job leaves, in a real browser: its files, and its model on the test set."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import Browser
+from pages import Page
+from redis import Redis
+from selenium.webdriver.common.keys import Keys
+from services import RunWorker, digits_job, wait_for, wait_until
+from web import TOKEN, Service, serving
+
+from training.artifacts.metrics import evaluation_metrics
+from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.predictions import PREDICTIONS, read
+from worker.client import Client
+from worker.config.settings import Settings
+from worker.report.request import REPORT
+
+
+@pytest.fixture
+def downloads(browser: Browser, tmp_path: Path) -> Path:
+    """The directory to which the browser downloads."""
+    path = tmp_path / "downloads"
+    behaviour = {"behavior": "allow", "downloadPath": str(path)}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    return path
+
+
+@pytest.fixture
+def model(client: Client, run_worker: RunWorker, settings: Settings) -> Path:
+    """The model of a finished job."""
+    client.enqueue(digits_job(job_id="done", epochs=3))
+    run_worker(environment={"PREFLIGHT_REPORT": "auto"})
+    assert wait_for(client, "done").status == "finished"
+    return settings.artifact_dir / "done"
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Browser]:
+    """The browser, whose further tabs are closed afterwards."""
+    yield browser
+    first, *others = browser.driver.window_handles
+    for other in others:
+        browser.driver.switch_to.window(other)
+        browser.driver.close()
+    browser.driver.switch_to.window(first)
+
+
+def downloaded(directory: Path, name: str) -> bytes:
+    wait_until(lambda: (directory / name).is_file())
+    return (directory / name).read_bytes()
+
+
+def open_report(browser: Browser) -> str:
+    """Press the report's button, and return what its tab shows."""
+    browser.click(f"[aria-label='Open {REPORT}']")
+    wait_until(lambda: len(browser.driver.window_handles) == 2)
+    browser.driver.switch_to.window(browser.driver.window_handles[1])
+    browser.see("on the test set")
+    return browser.text()
+
+
+def test_a_finished_job_is_taken_home(tab: Browser, service: Service, model: Path, downloads: Path) -> None:
+    """The report is opened, files are downloaded as they are; matrix and errors are those of the predictions."""
+    tab.open(f"{service.url}/#/jobs/done")
+    tab.see(MODEL, ".files")
+    tab.see("samples are recognized", ".details")
+    tab.picture("details")
+    for name in (MODEL, PREDICTIONS, MANIFEST):
+        tab.click(f"[aria-label='Download {name}']")
+        assert downloaded(downloads, name) == (model / name).read_bytes()
+    found = evaluation_metrics(*read(model / PREDICTIONS))
+    assert f"{found.right:,} of {found.samples:,} samples" in tab.text(".details")
+    rows = tab.ask(
+        "return [...document.querySelectorAll('.confusion tbody tr')]"
+        ".map(row => [...row.querySelectorAll('td')].map(cell => Number(cell.textContent.replace('·', '0'))))"
+    )
+    assert rows == [list(row) for row in found.confusion]
+    errors = tab.text(".errors strong").splitlines()
+    assert errors == [f"{one.truth} taken for {one.predicted}" for one in found.mistakes[:12]]
+    assert "on the test set" in open_report(tab)
+    assert Page((model / REPORT).read_text()).text
+    assert tab.complaints() == []
+
+
+def test_files_with_a_token_that_changes_under_way(
+    tab: Browser, settings: Settings, model: Path, downloads: Path, tmp_path: Path
+) -> None:
+    """The token is asked for again and is in no address; the report opens by a ticket."""
+    with serving(settings, tmp_path, PREFLIGHT_API_TOKEN=TOKEN) as service:
+        tab.open(f"{service.url}/#/jobs/done")
+        tab.find("dialog input").send_keys(TOKEN, Keys.ENTER)
+        tab.see(MODEL, ".files")
+        port = service.port
+    renewed = "another-token-of-letters"
+    with serving(settings, tmp_path, port=port, PREFLIGHT_API_TOKEN=renewed):
+        tab.click(f"[aria-label='Download {MODEL}']")
+        tab.see("not accepted", "dialog")
+        tab.find("dialog input").send_keys(renewed, Keys.ENTER)
+        assert downloaded(downloads, MODEL) == (model / MODEL).read_bytes()
+        assert "on the test set" in open_report(tab)
+        assert renewed not in tab.driver.current_url
+        assert tab.ask("return document.querySelectorAll('script').length") == 0
+        assert tab.ask("return self.origin") == "null"
+    tab.driver.switch_to.window(tab.driver.window_handles[0])
+    tab.ask("sessionStorage.clear()")
+    assert tab.complaints(besides=("network",)) == []
+
+
+def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -> None:
+    """While the page is open, and before: one sentence that says where the files were written."""
+    browser.open(f"{service.url}/#/jobs/done")
+    browser.see(MODEL, ".files")
+    shutil.rmtree(model)
+    browser.click(f"[aria-label='Download {MODEL}']")
+    browser.see("This service found no file", ".details [role=alert]")
+    browser.open(f"{service.url}/#/jobs/done")
+    browser.see(str(model), ".details")
+    assert browser.text(".files") == ""
+    browser.picture("files-elsewhere")
+    assert browser.complaints() == []
+
+
+def test_markup_in_a_file_stays_text(browser: Browser, service: Service, model: Path, connection: Redis) -> None:
+    """Predictions that are none, and a place with markup in its name."""
+    script = "<script>document.title = 'owned'</script>"
+    (model / PREDICTIONS).write_bytes(json.dumps({"a": script}).encode())
+    browser.open(f"{service.url}/#/jobs/done")
+    browser.see("The predictions cannot be read.", ".details")
+    connection.hset("preflight:{done}:state", "artifact", script)
+    shutil.rmtree(model)
+    browser.open(f"{service.url}/#/jobs/done")
+    browser.see(script, ".details")
+    assert browser.ask("return document.querySelectorAll('main script').length") == 0
+    assert browser.complaints() == []
+
+
+def test_the_page_reads_predictions_as_the_service_does(browser: Browser, service: Service) -> None:
+    """The same matrix and errors for random predictions, ties included."""
+    from safetensors.numpy import save
+
+    random = np.random.default_rng(20)
+    probabilities = random.choice([0.0, 0.25, 0.5], (500, 7)).astype(np.float32)
+    labels = random.integers(0, 7, 500).astype(np.uint8)
+    browser.open(service.url)
+    script = """
+    const [bytes, done] = arguments;
+    import("/page/lib/predictions.js").then(({ evaluate }) => done(evaluate(new Uint8Array(bytes).buffer)));
+    """
+    shown = browser.driver.execute_async_script(script, [*save({"probabilities": probabilities, "labels": labels})])
+    found = evaluation_metrics(probabilities, labels)
+    assert shown["confusion"] == [list(row) for row in found.confusion]
+    assert (shown["samples"], shown["right"]) == (500, found.right)
+    assert [one["sample"] for one in shown["errors"]] == [one.sample for one in found.mistakes[:12]]

@@ -1,0 +1,75 @@
+// The model on the test set: confusion matrix and most confident errors.
+
+import { download } from "../../lib/api.js";
+import { fill, h } from "../../lib/dom.js";
+import { number, percent, pluralize } from "../../lib/format.js";
+import { evaluate } from "../../lib/predictions.js";
+
+const PREDICTIONS = "predictions.safetensors";
+/** Larger files are looked at on request only. */
+const MAX_BYTES = 2 ** 22;
+/** A larger matrix is in the report. */
+const MAX_CLASSES = 30;
+
+/** Show in `place` what the predictions say, where `files` has them. */
+export async function showEvaluation(place, path, files, signal) {
+  const file = files.find(({ name }) => name === PREDICTIONS);
+  place.hidden = !file;
+  if (!file) return;
+  const heading = h("h2", "Test set");
+  const show = async () => {
+    fill(place, heading, h("p.note", { role: "status" }, "Reading the predictions…"));
+    try {
+      fill(place, heading, parts(evaluate(await download(`${path}/files/${PREDICTIONS}`, { signal }))));
+    } catch (problem) {
+      if (signal.aborted) return;
+      const again = h("button", { type: "button", click: show }, "Read again");
+      const message = problem.reason ? problem.message : "The predictions cannot be read.";
+      fill(place, heading, h("p.bad", { role: "alert" }, message), again);
+    }
+  };
+  const size = pluralize(Math.round(file.bytes / 2 ** 20), "MiB").replace("MiBs", "MiB");
+  if (file.bytes <= MAX_BYTES) await show();
+  else fill(place, heading, h("button", { type: "button", click: show }, `Read the predictions, ${size}`));
+}
+
+function parts({ samples, right, confusion, errors }) {
+  const words = `${number(right, 0)} of ${number(samples, 0)} samples are recognized, ${percent(right / samples)}.`;
+  return [
+    h("p", words),
+    confusion.length <= MAX_CLASSES ? matrix(confusion) : h("p.note", "The report has the confusion matrix."),
+    errors.length > 0 && h("h3", "Most confident errors"),
+    errors.length > 0 && h("ol.errors", errors.map(errorItem)),
+  ];
+}
+
+function matrix(confusion) {
+  const most = Math.max(1, ...confusion.flatMap((row, truth) => row.filter((_, predicted) => predicted !== truth)));
+  const labels = confusion.map((_, label) => h("th.n", { scope: "col" }, label));
+  const rows = confusion.map((row, truth) => {
+    const cells = row.map((count, predicted) => h(cellName(count, truth === predicted, most), count || "·"));
+    return h("tr", h("th.n", { scope: "row" }, truth), cells);
+  });
+  const table = h(
+    "table.confusion",
+    h("caption", "Confusion matrix: a row for each true class, a column for each predicted one"),
+    h("thead", h("tr", h("td"), labels)),
+    h("tbody", rows),
+  );
+  const region = { role: "region", tabindex: "0", "aria-label": "Confusion matrix" };
+  return h("figure", h("figcaption.note", "True class by row, predicted class by column"), h("div.wide", region, table));
+}
+
+/** Return the cell's element and class: the more errors, the stronger its colour. */
+function cellName(count, isRight, most) {
+  if (isRight) return "td.n.right";
+  return count ? `td.n.wrong.w${Math.ceil((3 * count) / most)}` : "td.n.none";
+}
+
+function errorItem({ sample, truth, predicted, confidence, rest }) {
+  return h(
+    "li",
+    h("strong", `${truth} taken for ${predicted}`),
+    h("small", `sample ${number(sample, 0)}, confidence ${percent(confidence)}; ${percent(rest)} for ${truth}`),
+  );
+}

@@ -1,0 +1,81 @@
+// Files of a finished model: the report to open, the others to download.
+
+import { request } from "../../lib/api.js";
+import { panel } from "../../lib/components.js";
+import { fill, h, setText } from "../../lib/dom.js";
+import { number, sentence } from "../../lib/format.js";
+
+const REPORT = "report.html";
+/** File -> what it is. */
+const KINDS = {
+  [REPORT]: "The report: curves, errors, calibration",
+  "model.safetensors": "Weights, for PyTorch and other readers of safetensors",
+  "model.onnx": "The model as ONNX",
+  "predictions.safetensors": "Probabilities and labels of the test set",
+  "manifest.json": "Specification, metrics and checksums",
+  "trace.json.gz": "Trace of a few steps, for Perfetto",
+};
+
+/** The list of files; `onListed` gets it. */
+export class Files {
+  #path;
+  #signal;
+  #onListed;
+  #body = h("div");
+  #error = h("p.bad", { role: "alert" });
+  element = panel("Files", this.#body, this.#error);
+
+  constructor(path, signal, onListed) {
+    this.#path = path;
+    this.#signal = signal;
+    this.#onListed = onListed;
+    this.element.hidden = true;
+  }
+
+  async load() {
+    this.element.hidden = false;
+    fill(this.#body, h("p.note", { role: "status" }, "Looking for the files…"));
+    const found = await this.#list();
+    if (!found) {
+      const again = h("button", { type: "button", click: () => this.load() }, "Look again");
+      if (!this.#signal.aborted) fill(this.#body, again);
+      return;
+    }
+    const { files, message } = found;
+    const known = Object.keys(KINDS).flatMap((name) => files.filter((file) => file.name === name));
+    fill(this.#body, files.length ? h("ul.files", known.map((file) => this.#row(file))) : h("p", sentence(message)));
+    this.#onListed(files);
+  }
+
+  #row({ name, bytes }) {
+    const opens = name === REPORT;
+    const label = opens ? "Open" : "Download";
+    const listener = () => this.#take(name, opens);
+    const button = h("button", { type: "button", click: listener, "aria-label": `${label} ${name}` }, label);
+    return h("li", h("div", h("code", name), h("small", `${KINDS[name]}, ${size(bytes)}`)), button);
+  }
+
+  /** Open or download a file: its address is asked for anew, since it serves for a minute. */
+  async #take(name, opens) {
+    const found = await this.#list();
+    const file = found?.files.find((one) => one.name === name);
+    if (found && !file) setText(this.#error, sentence(found.message ?? `${name} is not there any more`));
+    if (!file) return;
+    const target = opens ? { target: "_blank", rel: "noopener noreferrer" } : { download: name };
+    h("a", { href: file.href, ...target }).click();
+  }
+
+  async #list() {
+    setText(this.#error, "");
+    try {
+      return await request(`${this.#path}/files`, { signal: this.#signal });
+    } catch (problem) {
+      if (!this.#signal.aborted) setText(this.#error, problem.message);
+      return null;
+    }
+  }
+}
+
+function size(bytes) {
+  return bytes < 2 ** 20 ? `${number(bytes / 1024)} KiB` : `${number(bytes / 2 ** 20)} MiB`;
+}
