@@ -116,10 +116,10 @@ class Client:
         Raises:
             redis.exceptions.NoPermissionError: this user may enqueue, but not read.
         """
-        from worker.client.job_state import read_job
+        from worker.client.job_state import read_job, with_requests
         from worker.client.rq_job import stored_failure
 
-        record = read_job(self._redis, job_id, self._queue)
+        (record,) = with_requests(self._redis, [read_job(self._redis, job_id, self._queue)])
         state = record.state()
         if state.status != "failed" or state.reason is not None:
             return state

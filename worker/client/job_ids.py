@@ -1,6 +1,7 @@
 """Job ids: the job's own, and RQ's where that is another; one leads to the other once a worker has taken the job."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -53,19 +54,33 @@ def find_waiting(redis: Redis, queue: Queue, job_id: str) -> str | None:
         partial(redis.zrange, queue.scheduled_job_registry.key), partial(redis.zrange, queue.deferred_job_registry.key),
     )  # fmt: skip
     waiting = [rq_id for read in reads for entry in _entries(read) if is_job_id(rq_id := text(entry))]
+    payloads = read_arguments(redis, waiting).items()
+    return next((rq_id for rq_id, arguments in payloads if _claims(rq_id, arguments) == job_id), None)
+
+
+def read_arguments(redis: Redis, rq_ids: Sequence[str]) -> dict[str, Sequence[object]]:
+    """Return RQ's id -> arguments of the jobs, as far as they can be read; of a bounded number of bytes.
+
+    Raises:
+        redis.exceptions.NoPermissionError: this user may not read jobs.
+    """
     sizes = redis.pipeline(transaction=False)
-    for rq_id in waiting:
+    for rq_id in rq_ids:
         sizes.hstrlen(keys.rq_job(rq_id), "data")
     found = [size if isinstance(size, int) and size <= MAX_JOB_BYTES else 0 for size in _execute(sizes)]
     read = [
-        rq_id for rq_id, size, total in zip(waiting, found, accumulate(found), strict=True)
+        rq_id for rq_id, size, total in zip(rq_ids, found, accumulate(found), strict=True)
         if size and total <= MAX_SEARCHED_BYTES
     ]  # fmt: skip
     payloads = redis.pipeline(transaction=False)
     for rq_id in read:
         payloads.hget(keys.rq_job(rq_id), "data")
-    claims = zip(read, _execute(payloads), strict=True)
-    return next((rq_id for rq_id, data in claims if isinstance(data, bytes) and _claims(rq_id, data) == job_id), None)
+    decoded: dict[str, Sequence[object]] = {}
+    for rq_id, data in zip(read, _execute(payloads), strict=True):
+        if isinstance(data, bytes):
+            with suppress(PoisonMessage):
+                decoded[rq_id] = decode_payload(rq_id, data, 2 * MAX_JOB_BYTES)[1]
+    return decoded
 
 
 def _job_id(rq_id: str, alias: object) -> str:
@@ -83,11 +98,11 @@ def _entries(read: Callable[[int, int], Sequence[object]]) -> Sequence[object]:
         return []
 
 
-def _claims(rq_id: str, data: bytes) -> str:
-    """Return the id of the job in a payload."""
+def _claims(rq_id: str, arguments: Sequence[object]) -> str:
+    """Return the id of the job with these arguments."""
     try:
-        return resolve_job_id(decode_payload(rq_id, data, 2 * MAX_JOB_BYTES)[1], rq_id)
-    except (PoisonMessage, InvalidConfig):
+        return resolve_job_id(arguments, rq_id)
+    except InvalidConfig:
         return rq_id
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from rq import Queue
 
 from worker.client.job_ids import find_job_ids
-from worker.client.job_state import JobRecord, read_jobs
+from worker.client.job_state import JobRecord, read_jobs, with_requests
 from worker.client.results import PAGE_SIZE
 from worker.client.rq_ids import read_pages, sources_of
 from worker.wire import ACTIVE_STATUSES, JobState, Status
@@ -42,7 +42,8 @@ def list_jobs(queue: Queue, *, limit: int, statuses: Collection[Status]) -> list
             break
     rq_ids = {job_id: rq_id for rq_id, job_id in job_ids.items()}
     newest = {job_id: rq_ids[job_id] for job_id in nlargest(limit, found, key=found.__getitem__)}
-    return [record.state() for record in read_jobs(queue.connection, newest) if _matches(record, statuses)]
+    records = [record for record in read_jobs(queue.connection, newest) if _matches(record, statuses)]
+    return [record.state() for record in with_requests(queue.connection, records)]
 
 
 def list_ids(queue: Queue, *, active: bool) -> list[str]:

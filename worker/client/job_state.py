@@ -2,20 +2,23 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, get_args
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from redis import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 from rq import Queue
 
+from training.errors import InvalidConfig
 from worker.broker import keys
 from worker.broker.replies import text
-from worker.client.job_ids import find_job_ids, find_waiting, resolve
+from worker.client.job_ids import find_job_ids, find_waiting, read_arguments, resolve
 from worker.client.results import PAGE_SIZE
 from worker.wire import ACTIVE_STATUSES, JobState, Status, TrainResult, is_job_id, read_result
+from worker.wire import read_job as read_request
+from worker.wire.configuration import request_of
 
 STATUS_BY_RQ_STATUS: Final[Mapping[str, Status]] = {
     "created": "queued", "queued": "queued", "deferred": "queued", "scheduled": "queued", "ready_to_enqueue": "queued",
@@ -36,6 +39,8 @@ class JobRecord:
     """RQ's id of the job; often the same."""
     own: Mapping[str, str]
     rq: Mapping[str, str]
+    asked: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Request, data set and model of a job that waits, from its payload; see `with_requests`."""
 
     @property
     def newest_rq_id(self) -> str:
@@ -86,7 +91,7 @@ class JobRecord:
         rq_id = None if self.rq_id == self.job_id else self.rq_id
         rq_status = None if self.rq_status is None else self.rq["status"]
         header = {"job_id": self.job_id, "rq_id": rq_id, "status": self.status, "rq_status": rq_status}
-        fields = {"updated_at": self.enqueued_at, **self.own, **header}
+        fields = {"updated_at": self.enqueued_at, **self.asked, **self.own, **header}
         try:
             return JobState.model_validate(fields)
         except ValidationError as error:
@@ -133,6 +138,25 @@ def read_jobs(redis: Redis, ids: Mapping[str, str], own_fields: Sequence[str] = 
     pairs = [*ids.items()]
     pages = (pairs[first : first + PAGE_SIZE] for first in range(0, len(pairs), PAGE_SIZE))
     return [record for page in pages for record in _read_page(redis, page, own_fields)]
+
+
+def with_requests(redis: Redis, records: Sequence[JobRecord]) -> list[JobRecord]:
+    """Return the records, those of waiting jobs with what their payloads ask for, within the bounds of `job_ids`."""
+    waiting = [record.rq_id for record in records if record.status == "queued" and "request" not in record.own]
+    found = read_arguments(redis, waiting) if waiting else {}
+    return [
+        replace(record, asked=_asked(found[record.rq_id])) if record.rq_id in found else record for record in records
+    ]
+
+
+def _asked(arguments: Sequence[object]) -> dict[str, JsonValue]:
+    """Return the fields of the state that a payload has; none where it would be refused."""
+    try:
+        job = read_request(arguments[0])
+        spec = job.spec()
+    except (IndexError, InvalidConfig, ValueError):
+        return {}
+    return {"dataset": spec.dataset, "model": spec.model, "request": request_of(job)}
 
 
 def _read_page(redis: Redis, page: Sequence[tuple[str, str]], own_fields: Sequence[str]) -> list[JobRecord]:

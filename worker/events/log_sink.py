@@ -6,22 +6,18 @@ import structlog
 from pydantic import JsonValue
 
 from worker.events.sentences import sentence
-from worker.wire import TERMINAL_EVENTS, AnyEvent, JobFailed, JobStarted, JobWarning, TrainJob, TrainResult
+from worker.wire import TERMINAL_EVENTS, AnyEvent, JobFailed, JobStarted, JobWarning, TrainResult
 
 
 class LogSink:
     """Logs each event as one record: its type as `event`, a sentence as `message`, and its fields."""
 
-    def __init__(
-        self, job_id: str, attempt: int, *, request: TrainJob | None = None, enqueued_at: float | None = None
-    ) -> None:
-        """Log the events of an attempt.
+    def __init__(self, job_id: str, attempt: int, *, enqueued_at: float | None = None) -> None:
+        """Log the events of an attempt, the last with the total time.
 
-        Its first record has the `request`, its last one the total time since `enqueued_at`,
-        seconds since the epoch, else since the start.
+        That is the time since `enqueued_at`, seconds since the epoch, else since the start.
         """
         self._log = structlog.get_logger("preflight").bind(job_id=job_id, attempt=attempt)
-        self._request = request
         self._began = enqueued_at
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - it is in the event
@@ -34,8 +30,6 @@ class LogSink:
     def _times(self, event: AnyEvent) -> Mapping[str, JsonValue]:
         if isinstance(event, JobStarted):
             self._began = event.ts if self._began is None else self._began
-            request = None if self._request is None else self._request.model_dump(mode="json", exclude_unset=True)
-            return {"request": request}
-        if event.type in TERMINAL_EVENTS and self._began is not None:
+        elif event.type in TERMINAL_EVENTS and self._began is not None:
             return {"total_s": round(max(0.0, event.ts - self._began), 3)}
         return {}

@@ -64,7 +64,7 @@ class Attempt:
                 fence, self.events, stop, recorder.start, timeout=rq_job.timeout, shares=settings.processes
             )
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
-            log = LogSink(job_id, attempt, request=job.request, enqueued_at=rq_job.enqueued_at)
+            log = LogSink(job_id, attempt, enqueued_at=rq_job.enqueued_at)
             self._context = JobContext(
                 settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,
                 enqueued_at=rq_job.enqueued_at,

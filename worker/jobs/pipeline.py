@@ -21,6 +21,7 @@ from worker.jobs.stages.training import TrainingRun
 from worker.report.facts import facts
 from worker.report.request import ReportRequest
 from worker.wire import TrainJob, TrainResult
+from worker.wire.configuration import configuration, request_of
 
 T = TypeVar("T")
 
@@ -74,6 +75,7 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
             "epochs": spec.epochs,
             "batch_size": spec.batch_size,
             "waited_s": None if context.enqueued_at is None else max(0.0, time.time() - context.enqueued_at),
+            "request": request_of(job),
         },
     )
     for message in context.warnings:
@@ -121,6 +123,7 @@ def _report_request(training: TrainingRun) -> ReportRequest:
         artifact=context.paths.artifact,
         store=training.store.path,
         why=choice.why,
+        config=configuration(training.job),
         facts=facts(choice, training.spec, training.resources),
         finding=choice.finding,
         prediction=choice.prediction if training.plan == choice.plan else None,

@@ -65,6 +65,7 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
         job_id=request.job_id,
         headline=_headline(record, found),
         effort=_effort(record),
+        config=request.config,
         learning=plots.learning(record.history, request.losses),
         learned=_learned(record),
         test_set=section_of_test_set(found, request.store) if found else None,

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from calibration.result import CalibrationResult
 from training.config.spec import STRICT
 from training.loop.prediction import Prediction
+from worker.wire.configuration import ConfigField
 
 REPORT: Final = "report.html"
 """Beside the model."""
@@ -43,6 +44,8 @@ class ReportRequest:
     """Wall time of choosing the plan, import of torch included."""
     training_s: float
     """Wall time of the training processes of this attempt."""
+    config: tuple[ConfigField, ...] = ()
+    """Every setting of the job."""
     losses: tuple[tuple[float, float], ...] = field(default=())
     """(epochs done, training loss) by window."""
 

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from worker.wire import Count, JobId, JobState, Status, TrainResult
+from worker.wire.configuration import ConfigField
 
 
 class ApiModel(BaseModel):
@@ -22,9 +23,11 @@ class Enqueued(ApiModel):
 
 
 class JobDetail(JobState):
-    """State of a job, and its result once it is finished."""
+    """State of a job, its configuration, and its result once it is finished."""
 
     result: TrainResult | None = None
+    config: tuple[ConfigField, ...] | None = None
+    """Every setting of the job in effect, where its request is known."""
 
 
 class JobFile(ApiModel):

@@ -5,6 +5,7 @@ from typing import Literal
 from training.config import spec
 from training.config.recipes import RecipeName
 from worker.wire.base import Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
+from worker.wire.configuration import Request
 
 
 class JobStarted(Event):
@@ -19,6 +20,8 @@ class JobStarted(Event):
     batch_size: spec.BatchSize
     waited_s: Seconds | None = None
     """Time in the queue."""
+    request: Request | None = None
+    """The job as it was asked for, without its id; null where it has more than 4096 characters."""
 
 
 class ResourceLimits(Event):

@@ -6,6 +6,7 @@ from pydantic import ConfigDict
 
 from training.config.plan import Plan
 from worker.wire.base import Count, JobId, Label, Loss, Rate, Seconds, Sha256, Share, Status, Text, Wire, require_tags
+from worker.wire.configuration import Request
 from worker.wire.training_events import StepProfile
 
 
@@ -85,3 +86,5 @@ class JobState(Wire):
     reason: Label | None = None
     field: Text | None = None
     message: Text | None = None
+    request: Request | None = None
+    """The job as it was asked for, without its id."""

@@ -118,7 +118,7 @@ def _context(job: TrainJob, settings: Settings, server: ForkServer | None = None
             worker=f"{socket.gethostname()}.{os.getpid()}",
             job_id=job_id,
             attempt=attempt,
-            sinks=(LogSink(job_id, attempt, request=job), *tensorboard_sinks(settings, job, job_id, attempt)),
+            sinks=(LogSink(job_id, attempt), *tensorboard_sinks(settings, job, job_id, attempt)),
             paths=paths,
             server=server,
         )

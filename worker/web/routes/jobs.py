@@ -14,6 +14,7 @@ from worker.web.models import Cancelling, Enqueued, JobDetail
 from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
 from worker.web.routes.ttl_cache import TtlCache
 from worker.wire import JobState, Status, is_job_id, read_job
+from worker.wire.configuration import ConfigField, configuration
 
 MAX_JOBS: Final = 1000
 """Jobs in one response."""
@@ -63,7 +64,7 @@ class JobRoutes:
         """Return the state of a job, and its result once it is finished."""
         state = require_job(self._client, job_id)
         result = self._client.result(state.job_id) if state.status == "finished" else None
-        return JobDetail(**state.model_dump(exclude_none=True), result=result)
+        return JobDetail(**state.model_dump(exclude_none=True), result=result, config=_configuration(state))
 
     async def cancel(self, job_id: str, request: Request) -> Cancelling:
         """Cancel a job: at once in the queue, within a step when it runs. Its checkpoint is kept."""
@@ -81,6 +82,14 @@ class JobRoutes:
 
     def _create_cache(self, statuses: frozenset[Status], limit: int) -> TtlCache[list[JobState]]:
         return TtlCache(lambda: self._client.jobs(limit=limit, statuses=statuses))
+
+
+def _configuration(state: JobState) -> tuple[ConfigField, ...] | None:
+    """Return the settings of a job; None where its request is not known, or of another version."""
+    try:
+        return None if state.request is None else configuration(read_job(state.request))
+    except InvalidConfig:
+        return None
 
 
 def require_job(client: Client, job_id: str) -> JobState:

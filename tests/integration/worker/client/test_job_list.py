@@ -19,6 +19,7 @@ from listed_jobs import fill
 from pydantic import JsonValue
 from redis import Redis
 from redis.client import Pipeline
+from rq import Queue
 from services import digits_job
 from terminals import StartTerminal
 from web import serving
@@ -32,7 +33,7 @@ from worker.client.job_list import MIN_PAGE_SIZE
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
 from worker.queue.maintenance.reaper import RAW
-from worker.wire import EVENT, Status
+from worker.wire import EVENT, FUNCTION, MAX_JOB_BYTES, Status
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +123,8 @@ def enqueue_numbered(client: Client, count: int) -> None:
         client.enqueue(digits_job(job_id=f"{number}"))
 
 
-def test_a_list_takes_four_round_trips(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_takes_six_round_trips(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which two are for what jobs that wait will train."""
     enqueue_numbered(client, 30)
     asked, execute = list[int](), Pipeline.execute
 
@@ -132,7 +134,7 @@ def test_a_list_takes_four_round_trips(client: Client, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Pipeline, "execute", counted)
     assert len(client.jobs()) == 30
-    assert asked == [13, 30, 60, 60]
+    assert asked == [13, 30, 60, 60, 30, 30]
 
 
 def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
@@ -201,6 +203,7 @@ def test_a_list_of_many_jobs_reads_few(crowd: Crowd, statuses: Sequence[Status],
     assert sources_asked <= 20
     assert calls.get("hmget", 0) <= 2 * (sources_asked + 1) * most
     assert sent <= 2**14 + 1000 * most * (sources_asked + 1)
+    assert max(calls.pop("hstrlen", 0), calls.pop("hget", 0)) <= limit  # what jobs that wait will train
     assert set(calls) <= {"zrange", "lrange", "get", "hmget", "info", "config"}
 
 
@@ -331,3 +334,25 @@ def test_an_unavailable_redis_completes_nothing(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", f"unix://{tmp_path}/silent.sock")
     assert names("jobs", "") == []
     assert REDIS_TIMEOUT <= 1
+
+
+def test_jobs_that_wait_show_what_they_will_train(client: Client, queue: Queue, raw: Redis) -> None:
+    """Of a client, of a producer with plain RQ, under its own id; nothing of a payload that would be refused."""
+    client.enqueue(digits_job(job_id="mine", epochs=7))
+    asked: JsonValue = {"type": "preflight.train.v1", "dataset": "mnist", "recipe": "fast", "job_id": "theirs"}
+    queue.enqueue(FUNCTION, asked, job_id="rq-id")
+    queue.enqueue(FUNCTION, {"type": "preflight.train.v1", "dataset": "<script>"}, job_id="refused")
+    queue.enqueue(FUNCTION, job_id="empty")
+    raw.hset(keys.rq_job("empty"), "data", b"no payload")
+    found = {state.job_id: (state.model, state.dataset) for state in client.jobs()}
+    assert found == {
+        "mine": ("cnn-small-valid", "digits"), "rq-id": ("cnn-small-valid", "mnist"), "refused": (None, None),
+        "empty": (None, None),
+    }  # fmt: skip
+    request = client.status("mine").request
+    assert request is not None
+    assert request["epochs"] == 7
+    theirs = client.status("rq-id").request
+    assert theirs == {"type": "preflight.train.v1", "dataset": "mnist", "recipe": "fast"}
+    raw.hset(keys.rq_job("mine"), "data", b"x" * (MAX_JOB_BYTES + 1))
+    assert client.status("mine").model is None

@@ -69,9 +69,9 @@ def test_a_waiting_job(client: Client, queue: Queue) -> None:
     client.enqueue(digits_job(job_id="before"))
     enqueue(queue)
     assert set(listed(client)) == {"before", RQS}
-    assert client.status(OWN).model_dump(exclude={"updated_at", "rq_status"}, exclude_none=True) == {
-        "job_id": OWN, "rq_id": RQS, "status": "queued",
-    }  # fmt: skip
+    state = client.status(OWN)
+    assert (state.job_id, state.rq_id, state.status, state.attempt) == (OWN, RQS, "queued", None)
+    assert state.model == "cnn-small-valid"  # of its payload
     assert client.status(RQS).job_id == RQS
     for job_id in BOTH:
         assert client.status(job_id).status == "queued"

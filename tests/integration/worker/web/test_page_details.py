@@ -83,7 +83,8 @@ def test_a_finished_job_is_taken_home(tab: Browser, service: Service, model: Pat
     assert rows == [list(row) for row in found.confusion]
     errors = tab.text(".errors strong").splitlines()
     assert errors == [f"{one.truth} taken for {one.predicted}" for one in found.mistakes[:12]]
-    assert "on the test set" in open_report(tab)
+    report = open_report(tab)
+    assert report.index("Configuration") < report.index("Learning")
     assert Page((model / REPORT).read_text()).text
     assert tab.complaints() == []
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from worker.events.log_sink import LogSink
 from worker.events.sentences import as_sentence, sentence
-from worker.wire import EVENT, JOB_TYPE, JobFailed, JobWarning, parse_job
+from worker.wire import EVENT, JOB_TYPE, JobFailed, JobWarning
 
 
 def test_the_log_names_an_event_by_its_type() -> None:
@@ -38,13 +38,13 @@ def test_failures_and_warnings_have_log_levels() -> None:
 
 def test_the_log_of_a_job_has_its_request_its_wait_and_its_total_time() -> None:
     """The first record what was asked for and how long it waited, the last one the time since it was enqueued."""
-    request = parse_job({"type": JOB_TYPE, "dataset": "digits", "epochs": 4})
+    request = {"type": JOB_TYPE, "dataset": "digits", "epochs": 4}
     with capture_logs() as log:
-        sink = LogSink("job", 1, request=request, enqueued_at=START - 12.5)
-        for one in (started().model_copy(update={"waited_s": 12.5}), done(2)):
+        sink = LogSink("job", 1, enqueued_at=START - 12.5)
+        for one in (started().model_copy(update={"waited_s": 12.5, "request": request}), done(2)):
             sink.emit(one)
     first, last = log
-    assert first["request"] == {"type": JOB_TYPE, "dataset": "digits", "epochs": 4}
+    assert first["request"] == request
     assert (first["waited_s"], last["total_s"]) == (12.5, 72.5)
     assert first["message"] == "Attempt 1 started: cnn on digits, 4 epochs, batch 128, by worker host.7."
     assert last["message"] == "Finished with a test accuracy of 98.76%."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from contexts import Ending, ListSink, context_of
+from pages import Page
 from pydantic import JsonValue
 from services import digits_job
 
@@ -22,7 +23,9 @@ from worker.jobs.stages.extras import add_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
 from worker.report import request as report_request
 from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
-from worker.wire import TrainResult
+from worker.report.templates import render_template
+from worker.wire import TrainJob, TrainResult
+from worker.wire.configuration import configuration
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")
 
@@ -43,6 +46,21 @@ def request(artifact: Path) -> ReportRequest:
 def selected(context: JobContext, artifact: Path) -> Extras:
     """Return the extras of a job whose model is in `artifact`."""
     return select_extras(context, RESULT, report=request(artifact))
+
+
+def test_the_configuration_is_at_the_top() -> None:
+    """Every setting; other values than the defaults are bold."""
+    job = TrainJob.model_validate({"type": "preflight.train.v1", "dataset": "mnist", "epochs": 7})
+    names = dict.fromkeys(
+        ("title", "job_id", "headline", "effort", "learning", "learned", "why", "seconds", "off", "manifest"), ""
+    )
+    page = render_template(
+        "run_page.html", **names, config=configuration(job), test_set=None, predicted=None, section=None
+    )
+    assert "<dt>epochs</dt><dd><strong>7</strong></dd>" in page
+    assert "<dt>momentum</dt><dd>0.9</dd>" in page
+    assert page.index("Configuration") < page.index("Learning")
+    assert "augmentation.scale" in Page(page).text
 
 
 def progress(epoch: int, step: int, loss: float) -> dict[str, JsonValue]:
