@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from training.artifacts.loading import find, load
 from training.artifacts.onnx_child import FILLED, IMAGES, PROBABILITIES
-from training.artifacts.preprocess import read_picture
+from training.artifacts.preprocess import MOST_PIXELS, read_picture
 from training.errors import InvalidConfig
 from training.process.child_main import StopFlag, serve_request
 from training.process.journal import JournalWriter
@@ -47,19 +47,30 @@ class Model:
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:
     """Record for each image, in turn, `prediction` with what is seen in it, or `refused` with why not; then `done`."""
-    model = _exported(request.model) if request.model.suffix == ".onnx" else _trained(request.model)
+    model = open_model(request.model)
     for path in request.images:
         if should_stop():
             break
-        try:
-            probabilities = model.recognize(read_picture(path, model.height, model.width, model.filled))
-        except InvalidConfig as error:
-            journal.write("refused", {"message": error.message}, durable=True)
-            continue
-        label = int(probabilities.argmax())
-        said = {"label": label, "confidence": float(probabilities[label]), "probabilities": probabilities.tolist()}
-        journal.write("prediction", {"image": str(path), **said}, durable=True)
+        predict(model, path, journal)
     journal.write("done", {}, durable=True)
+
+
+def open_model(path: Path) -> Model:
+    """Return the model at `path`, as `PredictRequest` names it; raises `InvalidConfig` where there is none."""
+    return _exported(path) if path.suffix == ".onnx" else _trained(path)
+
+
+def predict(model: Model, path: Path, journal: JournalWriter, *, most_pixels: int = MOST_PIXELS) -> None:
+    """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
+    try:
+        image = read_picture(path, model.height, model.width, model.filled, most_pixels=most_pixels)
+    except InvalidConfig as error:
+        journal.write("refused", {"message": error.message}, durable=True)
+        return
+    probabilities = model.recognize(image)
+    label = int(probabilities.argmax())
+    said = {"label": label, "confidence": float(probabilities[label]), "probabilities": probabilities.tolist()}
+    journal.write("prediction", {"image": str(path), **said}, durable=True)
 
 
 def _trained(path: Path) -> Model:

@@ -53,13 +53,15 @@ def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     return np.where(drawn.any(1), size - drawn.argmax(1) - drawn[:, ::-1].argmax(1), 0)
 
 
-def read_picture(path: Path, height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
+def read_picture(
+    path: Path, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
+) -> npt.NDArray[np.uint8]:
     """Return the drawing in the picture at `path` as uint8 [height, width], 0 for paper and 255 for ink.
 
     Raises:
         InvalidConfig: it cannot be read, is no picture of a kind that is read here, or shows nothing.
     """
-    image = center_digit(_ink(_grey(path), path), height, width, filled)
+    image = center_digit(_ink(_grey(path, most_pixels), path), height, width, filled)
     if not image.any():
         raise InvalidConfig(
             f"{path} shows only specks, of which nothing is left in {height} x {width} pixels; draw larger",
@@ -89,7 +91,7 @@ def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: 
     return image
 
 
-def _grey(path: Path) -> npt.NDArray[np.uint8]:
+def _grey(path: Path, most_pixels: int) -> npt.NDArray[np.uint8]:
     """Return the brightness of the picture at `path` as uint8 [H, W]."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -97,7 +99,7 @@ def _grey(path: Path) -> npt.NDArray[np.uint8]:
     data = _read(path)
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
-            _require_single_image(image, path)
+            _require_single_image(image, path, most_pixels)
             return _brightness(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
         kinds = " or ".join(FORMATS)
@@ -125,11 +127,11 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _require_single_image(image: Image.Image, path: Path) -> None:
+def _require_single_image(image: Image.Image, path: Path, most_pixels: int) -> None:
     """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
-    if image.width * image.height > MOST_PIXELS:
+    if image.width * image.height > most_pixels:
         raise InvalidConfig(
-            f"{path} has {image.width:,} x {image.height:,} pixels, but may have at most {MOST_PIXELS:,} in all; "
+            f"{path} has {image.width:,} x {image.height:,} pixels, but may have at most {most_pixels:,} in all; "
             "make it smaller",
             field="image",
         )

@@ -17,7 +17,9 @@ from worker.web.routes.errors import add_error_handlers
 from worker.web.routes.events import EventRoutes
 from worker.web.routes.files import FileRoutes
 from worker.web.routes.jobs import JobRoutes
+from worker.web.routes.model_files import ModelFiles
 from worker.web.routes.page import add_page
+from worker.web.routes.predict import PredictRoutes
 from worker.web.routes.service import ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
 from worker.wire import CONTRACT_VERSION
@@ -51,10 +53,14 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
 
     broadcaster = Broadcaster(AsyncRedis.from_url(settings.redis_url, socket_timeout=REDIS_TIMEOUT), is_active)
 
+    files = ModelFiles(settings)
+    predictions = PredictRoutes(client, files)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         broadcaster.start()
-        yield
+        async with predictions.lifespan():
+            yield
         await broadcaster.close()
 
     app = DocumentedApp(
@@ -67,7 +73,8 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     JobRoutes(client, settings.job_timeout).register(app)
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
-    FileRoutes(client, settings, Tickets(token)).register(app)
+    FileRoutes(client, files, Tickets(token)).register(app)
+    predictions.register(app)
     ServiceRoutes(client, redis, broadcaster, settings.queue).register(app)
     add_page(app)
     return app, broadcaster

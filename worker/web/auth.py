@@ -17,7 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES: Final = MAX_JOB_BYTES
-TOO_LARGE: Final = ("too_large", f"the body is larger than {MAX_BODY_BYTES} bytes; shorten it")
+MAX_PICTURE_BYTES: Final = 4 << 20
 PROTECTED_PATHS: Final = ("/v1/", "/metrics")
 """Prefixes of the paths that need a token: the page holds no data, and platforms poll `/healthz` and `/readyz`."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -70,11 +70,12 @@ class AuthMiddleware:
         if scope["method"] != "POST":
             await self._app(scope, receive, with_headers)
             return
-        body = await read_body(receive)
+        most = max_body_bytes(str(scope["path"]))
+        body = await read_body(receive, most)
         if body is None:
             return
-        if len(body) > MAX_BODY_BYTES:
-            await refuse(with_headers, 413, *TOO_LARGE)
+        if len(body) > most:
+            await refuse(with_headers, 413, *_too_large(most))
             return
 
         async def replayed() -> Message:
@@ -91,8 +92,9 @@ class AuthMiddleware:
         if {name.lower() for name, _ in parameters} & TOKEN_PARAMETERS:
             return 400, "token_in_url", "a token has no place in an address; send it as `Authorization: Bearer TOKEN`"
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES:
-            return 413, *TOO_LARGE
+        most = max_body_bytes(path)
+        if not length.isdigit() or int(length[:12]) > most:
+            return 413, *_too_large(most)
         if self._token is None:
             # Against DNS rebinding: the name of another site may resolve to this machine.
             host = headers.get(b"host", b"").decode("latin-1")
@@ -125,8 +127,17 @@ def _cross_site(method: str, host: str, headers: dict[bytes, bytes]) -> tuple[in
     return 403, "cross_site", f"a page of {shown} may change nothing here; use the page at http://{ascii(host)[1:-1]}"
 
 
-async def read_body(receive: Receive) -> bytes | None:
-    """Return the body, cut off once it is too large; None where the client disconnected."""
+def max_body_bytes(path: str) -> int:
+    """Return the most bytes that the body of a request to `path` may have: a job's, or a picture's."""
+    return MAX_PICTURE_BYTES if path.startswith("/v1/jobs/") and path.endswith("/predict") else MAX_BODY_BYTES
+
+
+def _too_large(most: int) -> tuple[str, str]:
+    return "too_large", f"the body is larger than {most} bytes; shorten it"
+
+
+async def read_body(receive: Receive, most: int) -> bytes | None:
+    """Return the body, cut off once it has more than `most` bytes; None where the client disconnected."""
     body = bytearray()
     while True:
         message = await receive()
@@ -134,7 +145,7 @@ async def read_body(receive: Receive) -> bytes | None:
             return None
         chunk = message.get("body", b"")
         body += chunk if isinstance(chunk, bytes) else b""
-        if len(body) > MAX_BODY_BYTES or not message.get("more_body"):
+        if len(body) > most or not message.get("more_body"):
             return bytes(body)
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from worker.wire import Count, JobId, JobState, Status, TrainResult
+from worker.wire import Count, JobId, JobState, Share, Status, TrainResult
 from worker.wire.configuration import ConfigField
 
 
@@ -48,6 +48,18 @@ class JobFiles(ApiModel):
     files: tuple[JobFile, ...] = ()
     message: str | None = None
     """Where they lie, if the service cannot reach them."""
+    predicts: bool = False
+    """Whether the service can ask the model about pictures."""
+
+
+class Prediction(ApiModel):
+    """What a model sees in a picture."""
+
+    label: Count
+    confidence: Share
+    """Probability of the label."""
+    probabilities: tuple[Share, ...]
+    """Of every label."""
 
 
 class Cancelling(ApiModel):

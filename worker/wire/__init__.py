@@ -15,6 +15,7 @@ from worker.wire.base import (
     JobId,
     Label,
     Seconds,
+    Share,
     Status,
     Text,
     is_job_id,
@@ -67,7 +68,7 @@ __all__ = (
     "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed", "JobId", "JobInterrupted",
     "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig", "MemoryRanOut",
     "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady",
-    "ResourceLimits", "Seconds", "Status", "StepProfile", "Text", "TrainJob", "TrainResult", "TrainingConfig",
+    "ResourceLimits", "Seconds", "Share", "Status", "StepProfile", "Text", "TrainJob", "TrainResult", "TrainingConfig",
     "TrainingDone", "TrainingProfile", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job",
     "read_result", "unflatten",
 )  # fmt: skip

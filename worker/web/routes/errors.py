@@ -25,9 +25,9 @@ PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
     for code, description in {
         400: "invalid JSON, or a token in the address", 401: "token missing or wrong", 404: "no such job or file",
         403: "a page of another origin", 408: "too slow", 409: "not in this state", 413: "too large",
-        415: "not application/json", 416: "a range behind the end", 421: "wrong host, without a token",
-        422: "a field is wrong", 429: "too many jobs are watched", 502: "the artifact URL cannot be read",
-        503: "Redis is away",
+        415: "another content type is needed", 416: "a range behind the end", 421: "wrong host, without a token",
+        422: "a field is wrong", 429: "too many jobs are watched, or pictures wait",
+        501: "this service has no torch", 502: "the artifact URL cannot be read", 503: "Redis is away",
     }.items()
 }  # fmt: skip
 DEFAULT_PROBLEM: Final[dict[str, object]] = {"model": Problem, "description": "refused for another reason"}
