@@ -1,5 +1,6 @@
 """What a finished job leaves, in a real browser: its files, and its model on the test set."""
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import pytest
 from browser import Browser
 from pages import Page
 from redis import Redis
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from services import RunWorker, digits_job, wait_for, wait_until
 from web import TOKEN, Service, serving
@@ -19,6 +22,7 @@ from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predictions import PREDICTIONS, read
 from worker.client import Client
 from worker.config.settings import Settings
+from worker.jobs.local.predict import ImagePrediction, predict_local
 from worker.report.request import REPORT
 
 
@@ -158,3 +162,59 @@ def test_the_page_reads_predictions_as_the_service_does(browser: Browser, servic
     assert shown["confusion"] == [list(row) for row in found.confusion]
     assert (shown["samples"], shown["right"]) == (500, found.right)
     assert [one["sample"] for one in shown["errors"]] == [one.sample for one in found.mistakes[:12]]
+
+
+def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Service, client: Client) -> None:
+    """Every setting before a worker has it; other values than the defaults are bold."""
+    client.enqueue(digits_job(job_id="waits", epochs=7, seed=2**63 - 1))
+    browser.open(f"{service.url}/#/")
+    browser.see("cnn-small-valid on digits", "tbody")
+    browser.open(f"{service.url}/#/jobs/waits")
+    browser.see("Configuration", ".details")
+    browser.picture("configuration")
+    assert browser.text(".config strong").splitlines() == [
+        "digits", "cnn-small-valid", "7", "32", "9223372036854775807", "no", "1",
+    ]  # fmt: skip
+    assert "learning rate\n0.005" in browser.text(".config")
+    assert browser.complaints() == []
+
+
+def test_a_digit_is_drawn_and_recognized(browser: Browser, service: Service, model: Path, tmp_path: Path) -> None:
+    """With the probabilities of `preflight predict`; a chosen picture; what is none; a model that is gone."""
+    browser.open(f"{service.url}/#/jobs/done")
+    draw(browser)
+    browser.see("This is a", ".try")
+    browser.picture("try-it")
+    drawn = str(browser.ask("return document.querySelector('.try canvas').toDataURL()"))
+    picture = tmp_path / "drawn.png"
+    picture.write_bytes(base64.b64decode(drawn.partition(",")[2]))
+    (expected,) = predict_local(model, [picture])
+    assert isinstance(expected, ImagePrediction)
+    shown = [float(value.partition("\u202f")[0]) for value in browser.text(".probabilities .n").splitlines()]
+    assert shown == pytest.approx([100 * value for value in expected.probabilities], abs=0.02)
+    assert f"This is a {expected.label}" in browser.text(".try")
+
+    browser.click(".try .buttons button")
+    assert browser.text(".probabilities") == ""
+    chooser = browser.driver.find_element(By.CSS_SELECTOR, ".try input[type=file]")
+    chooser.send_keys(str(picture))
+    browser.see(f"This is a {expected.label}", ".try")
+    hostile = tmp_path / "<img src=x onerror=alert(1)>.png"
+    hostile.write_text("<script>alert(1)</script>")
+    chooser.send_keys(str(hostile))
+    browser.see(f"{hostile.name} is no picture", ".try [role=alert]")
+    assert browser.ask("return document.querySelectorAll('main img').length") == 0
+    assert browser.complaints() == []
+
+    shutil.rmtree(model)
+    draw(browser)
+    browser.see("is not there", ".try [role=alert]")
+    assert browser.complaints(besides=("network",)) == []
+
+
+def draw(browser: Browser) -> None:
+    """Draw a seven."""
+    canvas = browser.find(".try canvas")
+    browser.ask("arguments[0].scrollIntoView()", canvas)
+    pen = ActionChains(browser.driver, duration=30).move_to_element_with_offset(canvas, -50, -70).click_and_hold()
+    pen.move_by_offset(100, 0).move_by_offset(-60, 150).release().perform()

@@ -20,9 +20,10 @@ export class Problem extends Error {
   }
 }
 
-/** Return the JSON response to GET or, with a body, to POST; raises Problem. */
+/** Return the JSON response to GET or, with a body, to POST; raises Problem. A Blob is sent as it is. */
 export async function request(path, { body, signal } = {}) {
-  const post = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const [type, content] = body instanceof Blob ? [body.type, body] : ["application/json", JSON.stringify(body)];
+  const post = { method: "POST", headers: { "content-type": type }, body: content };
   const response = await authorizedFetch(path, { ...(body === undefined ? {} : post), signal });
   try {
     return await response.json();

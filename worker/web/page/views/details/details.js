@@ -1,9 +1,10 @@
-// What a job was run with, and what it leaves: its files, and how its model does on the test set.
+// What a job was run with, and what it leaves: its files, its model to try, and how that does on the test set.
 
 import { h } from "../../lib/dom.js";
 import { Configuration } from "./configuration.js";
 import { showEvaluation } from "./evaluation.js";
 import { Files } from "./files.js";
+import { TryIt } from "./try_it.js";
 
 /** The panels below the course of a job; each asks the service once the job has finished. */
 export class Details {
@@ -13,10 +14,11 @@ export class Details {
   #evaluation = h("section.panel", { hidden: true });
   #leaving = new AbortController();
   #isShown = false;
+  #tryIt = null;
 
   constructor(path) {
     this.#path = path;
-    this.#files = new Files(path, this.#leaving.signal, (files) => this.#show(files));
+    this.#files = new Files(path, this.#leaving.signal, (found) => this.#show(found));
     this.element = h("div.details", this.#configuration.element, this.#files.element, this.#evaluation);
   }
 
@@ -31,7 +33,11 @@ export class Details {
     this.#leaving.abort();
   }
 
-  #show(files) {
+  #show({ files, predicts }) {
+    if (predicts && !this.#tryIt) {
+      this.#tryIt = new TryIt(this.#path, this.#leaving.signal);
+      this.#files.element.after(this.#tryIt.element);
+    }
     showEvaluation(this.#evaluation, this.#path, files, this.#leaving.signal);
   }
 }

@@ -44,7 +44,7 @@ export class Files {
     const { files, message } = found;
     const known = Object.keys(KINDS).flatMap((name) => files.filter((file) => file.name === name));
     fill(this.#body, files.length ? h("ul.files", known.map((file) => this.#row(file))) : h("p", sentence(message)));
-    this.#onListed(files);
+    this.#onListed(found);
   }
 
   #row({ name, bytes }) {
