@@ -148,6 +148,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/{job_id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Files
+         * @description List the files of a finished model; where the service reaches none, `message` says where they lie.
+         */
+        get: operations["files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job_id}/files/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * File
+         * @description Return a file of a finished model: one of those that `files` lists.
+         */
+        get: operations["file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job_id}/predict": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Predict
+         * @description Recognize the digit in a PNG or JPEG, as `preflight predict` does.
+         */
+        post: operations["predict"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/overview": {
         parameters: {
             query?: never;
@@ -172,6 +232,40 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * ArtifactUploaded
+         * @description The files of a finished job were sent to a destination, whose field is set.
+         */
+        ArtifactUploaded: {
+            /**
+             * Artifact Url
+             * @default null
+             */
+            artifact_url?: string | null;
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Mlflow Uri
+             * @default null
+             */
+            mlflow_uri?: string | null;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "artifact_uploaded";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
         /**
          * Augmentation
          * @description Random changes to training images, drawn for each sample in each epoch; all off by default.
@@ -551,6 +645,18 @@ export interface components {
             v: number;
         };
         /**
+         * ConfigField
+         * @description A setting of a job.
+         */
+        ConfigField: {
+            /** Changed */
+            changed: boolean;
+            /** Name */
+            name: string;
+            /** Value */
+            value: string;
+        };
+        /**
          * DatasetReady
          * @description The prepared data set is on disk.
          */
@@ -642,7 +748,7 @@ export interface components {
              */
             val_loss?: number | null;
         };
-        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
+        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
         /**
          * JobCancelled
          * @description The job was cancelled on request.
@@ -671,7 +777,7 @@ export interface components {
         };
         /**
          * JobDetail
-         * @description State of a job, and its result once it is finished.
+         * @description State of a job, its configuration, and its result once it is finished.
          */
         JobDetail: {
             /** Artifact */
@@ -680,6 +786,8 @@ export interface components {
             artifact_url?: string | null;
             /** Attempt */
             attempt?: number | null;
+            /** Config */
+            config?: components["schemas"]["ConfigField"][] | null;
             /** Dataset */
             dataset?: string | null;
             /** Epoch */
@@ -712,6 +820,8 @@ export interface components {
             reason?: string | null;
             /** Report */
             report?: string | null;
+            /** Request */
+            request?: Record<string, never> | null;
             result?: components["schemas"]["TrainResult"] | null;
             /** Rq Id */
             rq_id?: string | null;
@@ -773,6 +883,40 @@ export interface components {
              * @default 1
              */
             v: number;
+        };
+        /**
+         * JobFile
+         * @description A file of a finished model.
+         */
+        JobFile: {
+            /** Bytes */
+            bytes: number;
+            /** Href */
+            href: string;
+            /** Name */
+            name: string;
+        };
+        /**
+         * JobFiles
+         * @description Files of a finished model, as far as the service reaches them.
+         */
+        JobFiles: {
+            /**
+             * Files
+             * @default []
+             */
+            files?: components["schemas"]["JobFile"][];
+            /** Job Id */
+            job_id: string;
+            /** Message */
+            message?: string | null;
+            /**
+             * Predicts
+             * @default false
+             */
+            predicts?: boolean;
+            /** Source */
+            source?: ("disk" | "url") | null;
         };
         /**
          * JobInterrupted
@@ -862,6 +1006,11 @@ export interface components {
              * @default null
              */
             recipe?: ("fast" | "balanced" | "best") | null;
+            /**
+             * Request
+             * @default null
+             */
+            request?: Record<string, never> | null;
             /** Seq */
             seq: number;
             /** Ts */
@@ -927,6 +1076,8 @@ export interface components {
             reason?: string | null;
             /** Report */
             report?: string | null;
+            /** Request */
+            request?: Record<string, never> | null;
             /** Rq Id */
             rq_id?: string | null;
             /** Rq Status */
@@ -981,6 +1132,7 @@ export interface components {
              */
             v: number;
         };
+        JsonValue: unknown;
         /**
          * LoaderConfig
          * @description Configuration of the data loader.
@@ -1044,6 +1196,32 @@ export interface components {
              * @enum {string}
              */
             type: "out_of_memory";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
+        /**
+         * OnnxReady
+         * @description The ONNX export of a finished job is beside its model.
+         */
+        OnnxReady: {
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /** Onnx */
+            onnx: string;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "onnx_ready";
             /**
              * V
              * @default 1
@@ -1237,6 +1415,18 @@ export interface components {
             v: number;
         };
         /**
+         * Prediction
+         * @description What a model sees in a picture.
+         */
+        Prediction: {
+            /** Confidence */
+            confidence: number;
+            /** Label */
+            label: number;
+            /** Probabilities */
+            probabilities: number[];
+        };
+        /**
          * PredictionChecked
          * @description Predicted and measured time, after the first steps of a process and after each epoch.
          */
@@ -1326,6 +1516,11 @@ export interface components {
             epochs: number;
             /** Eta S */
             eta_s: number;
+            /**
+             * First Step At
+             * @default null
+             */
+            first_step_at?: number | null;
             /** Job Id */
             job_id: string;
             /** Loss */
@@ -1350,6 +1545,32 @@ export interface components {
              * @default null
              */
             used_memory_mb?: number | null;
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
+        /**
+         * ReportReady
+         * @description The HTML report of a finished job is beside its model.
+         */
+        ReportReady: {
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /** Report */
+            report: string;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "report_ready";
             /**
              * V
              * @default 1
@@ -1765,7 +1986,7 @@ export interface components {
         };
         /**
          * TrainingDone
-         * @description The job is finished; the fields are those of its result.
+         * @description The job is finished, its model is published; the fields are those of its result.
          */
         TrainingDone: {
             /** Artifact */
@@ -1787,6 +2008,11 @@ export interface components {
              * @description passes over the training samples
              */
             epochs: number;
+            /**
+             * Extras
+             * @default null
+             */
+            extras?: string | null;
             /** Job Id */
             job_id: string;
             /** Measured Epoch S */
@@ -2181,7 +2407,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not application/json */
+            /** @description another content type is needed */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -2266,7 +2492,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description no such job */
+            /** @description no such job or file */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2355,7 +2581,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description no such job */
+            /** @description no such job or file */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2391,7 +2617,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not application/json */
+            /** @description another content type is needed */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -2482,7 +2708,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description no such job */
+            /** @description no such job or file */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2509,8 +2735,388 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description too many jobs are watched */
+            /** @description too many jobs are watched, or pictures wait */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    files: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobFiles"];
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description no such job or file */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the artifact URL cannot be read */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    file: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description one range of bytes */
+                range?: string | null;
+                /** @description send the range only of this version */
+                "if-range"?: string | null;
+                /** @description send it only where it has another version */
+                "if-none-match"?: string | null;
+            };
+            path: {
+                job_id: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
+                    "application/json": string;
+                    "application/octet-stream": string;
+                    "text/html": string;
+                };
+            };
+            /** @description the asked bytes of it */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
+                    "application/json": string;
+                    "application/octet-stream": string;
+                    "text/html": string;
+                };
+            };
+            /** @description the client has this version */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description no such job or file */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description not in this state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a range behind the end */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the artifact URL cannot be read */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    predict: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "image/jpeg": string;
+                "image/png": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Prediction"];
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a page of another origin */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description no such job or file */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description not in this state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description another content type is needed */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a field is wrong */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too many jobs are watched, or pictures wait */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description this service has no torch */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the artifact URL cannot be read */
+            502: {
                 headers: {
                     [name: string]: unknown;
                 };
