@@ -121,6 +121,8 @@ def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -
     """While the page is open, and before: one sentence that says where the files were written."""
     browser.open(f"{service.url}/#/jobs/done")
     browser.see(MODEL, ".files")
+    lists = "return performance.getEntriesByType('resource').filter(one => one.name.endsWith('/files')).length > 1"
+    wait_until(lambda: browser.ask(lists) is True)  # the second time after the events of the job
     shutil.rmtree(model)
     browser.click(f"[aria-label='Download {MODEL}']")
     browser.see("This service found no file", ".details [role=alert]")

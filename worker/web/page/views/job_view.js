@@ -97,7 +97,7 @@ export class JobView {
     this.#redrawPanel(this.#times, [state.status, timeline.newest], () => times(state, timeline));
     const winner = latest.calibration_winner;
     this.#redrawPanel(this.#trials, [timeline.trials, winner], () => trials(timeline.trials, winner));
-    this.#details.draw(state);
+    this.#details.draw(state, latest);
     this.#events.draw(timeline);
   }
 

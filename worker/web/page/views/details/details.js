@@ -6,6 +6,9 @@ import { showEvaluation } from "./evaluation.js";
 import { Files } from "./files.js";
 import { TryIt } from "./try_it.js";
 
+/** Events after which a job has more files. */
+const EXTRAS = ["onnx_ready", "report_ready", "artifact_uploaded"];
+
 /** The panels below the course of a job; each asks the service once the job has finished. */
 export class Details {
   #path;
@@ -13,7 +16,8 @@ export class Details {
   #files;
   #evaluation = h("section.panel", { hidden: true });
   #leaving = new AbortController();
-  #isShown = false;
+  #listed = null; // the events after which the files were listed last
+  #isEvaluated = false;
   #tryIt = null;
 
   constructor(path) {
@@ -22,10 +26,12 @@ export class Details {
     this.element = h("div.details", this.#configuration.element, this.#files.element, this.#evaluation);
   }
 
-  draw(state) {
+  /** Redraw; report and ONNX file follow the end of a job, each with an event in `latest`. */
+  draw(state, latest) {
     this.#configuration.draw(state.config ?? []);
-    if (state.status !== "finished" || this.#isShown) return;
-    this.#isShown = true;
+    const seen = EXTRAS.map((type) => latest[type]?.seq ?? "").join();
+    if (state.status !== "finished" || this.#listed === seen) return;
+    this.#listed = seen;
     this.#files.load();
   }
 
@@ -38,6 +44,9 @@ export class Details {
       this.#tryIt = new TryIt(this.#path, this.#leaving.signal);
       this.#files.element.after(this.#tryIt.element);
     }
-    showEvaluation(this.#evaluation, this.#path, files, this.#leaving.signal);
+    if (!this.#isEvaluated && files.length) {
+      this.#isEvaluated = true;
+      showEvaluation(this.#evaluation, this.#path, files, this.#leaving.signal);
+    }
   }
 }

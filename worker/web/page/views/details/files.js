@@ -22,6 +22,7 @@ export class Files {
   #signal;
   #onListed;
   #body = h("div");
+  #shown = "";
   #error = h("p.bad", { role: "alert" });
   element = panel("Files", this.#body, this.#error);
 
@@ -34,14 +35,18 @@ export class Files {
 
   async load() {
     this.element.hidden = false;
-    fill(this.#body, h("p.note", { role: "status" }, "Looking for the files…"));
+    if (!this.#body.children.length) fill(this.#body, h("p.note", { role: "status" }, "Looking for the files…"));
     const found = await this.#list();
     if (!found) {
       const again = h("button", { type: "button", click: () => this.load() }, "Look again");
+      this.#shown = "";
       if (!this.#signal.aborted) fill(this.#body, again);
       return;
     }
     const { files, message } = found;
+    const now = JSON.stringify([message, files.map(({ name, bytes }) => [name, bytes])]);
+    if (now === this.#shown) return;
+    this.#shown = now;
     const known = Object.keys(KINDS).flatMap((name) => files.filter((file) => file.name === name));
     fill(this.#body, files.length ? h("ul.files", known.map((file) => this.#row(file))) : h("p", sentence(message)));
     this.#onListed(found);
