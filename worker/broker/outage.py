@@ -20,6 +20,8 @@ class Outage:
     backlog: Callable[[], int] = field(default=lambda: 0)
     """Returns how many events wait for Redis; the outage lasts until none does."""
     _began: float | None = None
+    _failures: int = 0
+    """In a row. One alone is a connection that broke, and no outage."""
     _log_at: float = 0.0
     _waiting: int = 0
     """Most events that waited."""
@@ -28,9 +30,10 @@ class Outage:
         """Note that Redis did not answer; `to`: what it was asked to do."""
         now = time.monotonic()
         if self._began is None:
-            self._began, self._log_at, self._waiting = now, now, 0
+            self._began, self._log_at, self._waiting, self._failures = now, now, 0, 0
+        self._failures += 1
         self.note_backlog()
-        if now < self._log_at:
+        if self._failures == 1 or now < self._log_at:
             return
         self._log_at = now + LOG_INTERVAL
         away = now - self._began
@@ -52,8 +55,10 @@ class Outage:
         self.note_backlog()
         if self.backlog():
             return
-        away, delivered = time.monotonic() - self._began, self._waiting
+        away, delivered, failures = time.monotonic() - self._began, self._waiting, self._failures
         self._began = None
+        if failures == 1:
+            return
         also = f"; {_events(delivered)} delivered" if delivered else ""
         structlog.get_logger("preflight").info(
             "redis_back", message=f"Redis is back after {away:.0f} s{also}", away_s=round(away, 1), delivered=delivered
