@@ -21,6 +21,7 @@ from training.config.recipes import RECIPES
 from training.config.spec import DEFAULTS, TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import open_dataset
+from training.data.split import split
 from training.loop.evaluate import evaluate
 from training.loop.train_step import TrainStep, prepare_process
 
@@ -34,7 +35,7 @@ def train(spec: TrainSpec) -> tuple[float, float, int]:
     began = time.perf_counter()
     step = TrainStep(spec, plan, store.info.shape, store.info.classes)
     batches = Batches(store, spec, plan)
-    steps = (store.info.train_count - HELD_OUT) // spec.batch_size
+    steps = split(spec, store.info).steps
     for epoch in range(spec.epochs):
         for number, (images, labels) in enumerate(batches.of(epoch)):
             step.run(images, labels, step.rate(epoch * steps + number, spec.epochs * steps, steps))

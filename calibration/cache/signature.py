@@ -81,6 +81,7 @@ def signature(
             "shape": list(info.shape),
             "classes": info.classes,
             "train": info.train_count,
+            "epoch_samples": spec.epoch_samples,
             "model": spec.model,
             "batch_size": spec.batch_size,
             "optimizer": spec.optimizer,

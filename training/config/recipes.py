@@ -2,7 +2,8 @@
 
 Chosen on the last 10,000 training samples of MNIST, held out (`python -m bench.recipes`); `best` was changed three
 times after its test figure was seen, as docs/decisions.md tells. They fit images like MNIST's (28x28, one channel, ten
-classes) and can be tried on any other.
+classes) and can be tried on any other. A recipe takes the same steps on any number of samples: it repeats few, and
+takes a part of many.
 """
 
 from collections.abc import Mapping
@@ -16,13 +17,14 @@ RecipeName = Literal["fast", "balanced", "best"]
 
 _SLOWER: Final = TrainSpec(
     dataset="mnist", model="cnn-committee", batch_size=512, optimizer="muon", learning_rate=0.02, momentum=0.95,
-    label_smoothing=0.1, validation_samples=0, augmentation=Augmentation(rotate_degrees=10, translate=0.1),
+    epoch_samples=60_000, label_smoothing=0.1, validation_samples=0,
+    augmentation=Augmentation(rotate_degrees=10, translate=0.1),
 )  # fmt: skip
 
 RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
     "fast": TrainSpec(
         dataset="mnist", model="cnn-small-valid", batch_size=320, learning_rate=0.03, label_smoothing=0.1,
-        validation_samples=0,
+        epoch_samples=60_000, validation_samples=0,
     ),
     "balanced": replace(
         _SLOWER,
@@ -36,9 +38,6 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
 """Above 99.0 % of MNIST's test samples, above 99.5 %, about 99.7 %; each takes several times as long as the last."""
 FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "deterministic"})
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
-
-FEWEST: Final = 10_000
-"""Samples below which a recipe is doubtful: with 1,500 `fast` would make four steps, and learn little."""
 
 
 def check_recipe(name: RecipeName, given: Mapping[str, object]) -> None:
@@ -55,16 +54,6 @@ def check_recipe(name: RecipeName, given: Mapping[str, object]) -> None:
                 f"leave out either recipe or {field}",
                 field=field,
             )
-
-
-def small_dataset_warning(name: RecipeName, samples: int, steps: int) -> str | None:
-    """Say what to expect of a recipe that trains on far fewer `samples` than it was chosen on, in `steps` in all."""
-    if samples >= FEWEST:
-        return None
-    return (
-        f"recipe {name!r} was chosen on 50,000 samples and takes {steps:,} optimizer steps on {samples:,}, which may "
-        "be too few to learn much; leave it out and give a smaller batch_size or more epochs"
-    )
 
 
 def _short(value: object) -> str:

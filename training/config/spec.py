@@ -14,6 +14,13 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="a registered name")]
 Epochs = Annotated[int, Field(ge=1, le=10_000, description="passes over the training samples")]
+EpochSamples = Annotated[
+    int,
+    Field(
+        ge=1, le=10_000_000,
+        description="training samples in an epoch, fewer than a pass or several passes; null: each sample once",
+    ),
+]  # fmt: skip
 BatchSize = Annotated[int, Field(ge=1, le=65_536, description="samples per optimizer step (the effective batch)")]
 LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum of sgd and muon (Nesterov)")]
@@ -86,6 +93,7 @@ class TrainSpec:
     dataset: Name
     model: Name
     epochs: Epochs = 1
+    epoch_samples: EpochSamples | None = None
     batch_size: BatchSize = 128
     optimizer: Optimizer = "adamw"
     learning_rate: LearningRate = 0.005

@@ -1,6 +1,6 @@
 """Effective batches for training: shuffled, gathered, augmented and normalised.
 
-Order and augmentation are keyed by (seed, epoch, sample), so they depend neither on the plan nor on a resumed step.
+Order and augmentation are keyed by (seed, pass, sample), so they depend neither on the plan nor on a resumed step.
 The training process gathers from the memory-mapped data, or a DataLoader's workers do, with the same result.
 """
 
@@ -17,7 +17,7 @@ from training.data.augment import augment
 from training.data.counter_rng import shuffle
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.loader import build_loader
-from training.data.split import split
+from training.data.split import Split, split
 
 
 def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryFormat) -> Tensor:
@@ -41,23 +41,31 @@ def gather(
     return normalise(images, mean, std, layout), labels.long()
 
 
-class EpochOrder(Sampler[Tensor]):
-    """Yields the sample numbers of each effective batch (int64 [batch_size]) of one epoch, from its `first` on."""
+class EpochOrder(Sampler[tuple[int, Tensor]]):
+    """Yields (pass from 0, sample numbers int64 [batch_size]) of each effective batch of an epoch, from its `first` on.
 
-    def __init__(self, seed: int, batch_size: int, train: int) -> None:
+    A pass takes each sample once at most, in an order of its own. Passes follow one another however long the epochs
+    are: an epoch goes on where the last one ended.
+    """
+
+    def __init__(self, seed: int, batch_size: int, parts: Split) -> None:
         self._seed = seed
         self._batch_size = batch_size
-        self._train = train
+        self._parts = parts
         self.epoch = 0
         self.first = 0
 
-    def __iter__(self) -> Iterator[Tensor]:
-        order = shuffle(self._seed, self.epoch, self._train)
-        for step in range(self.first, self._train // self._batch_size):
-            yield order[step * self._batch_size : (step + 1) * self._batch_size]
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        position, end = (self.epoch * self._parts.steps + step for step in (self.first, self._parts.steps))
+        while position < end:
+            number, step = divmod(position, self._parts.pass_steps)
+            order = shuffle(self._seed, number, self._parts.train).split(self._batch_size)
+            batches = order[step : min(self._parts.pass_steps, step + end - position)]
+            yield from ((number, samples) for samples in batches)
+            position += len(batches)
 
     def __len__(self) -> int:
-        return self._train // self._batch_size - self.first
+        return self._parts.steps - self.first
 
 
 class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -75,24 +83,11 @@ class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
         if self._store is None:
             self._store = open_dataset(self._path)
-        epoch, samples = key
+        number, samples = key
         return gather(
             self._store, samples, self._spec.augmentation,
-            seed=self._spec.seed, epoch=epoch, layout=self._layout,
+            seed=self._spec.seed, epoch=number, layout=self._layout,
         )  # fmt: skip
-
-
-class KeyedOrder(Sampler[tuple[int, Tensor]]):
-    """An `EpochOrder` that sends the epoch along, because persistent workers outlive it."""
-
-    def __init__(self, order: EpochOrder) -> None:
-        self._order = order
-
-    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        return ((self._order.epoch, samples) for samples in self._order)
-
-    def __len__(self) -> int:
-        return len(self._order)
 
 
 class Batches:
@@ -102,9 +97,9 @@ class Batches:
         self._store = store
         self._spec = spec
         self._layout = plan.memory_format
-        self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info).train)
+        self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info))
         dataset = StoreDataset(store.info.path, spec, plan.memory_format)
-        self._loader = build_loader(dataset, KeyedOrder(self._order), plan) if plan.loader_workers else None
+        self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
 
     def of(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.
@@ -115,8 +110,8 @@ class Batches:
         if self._loader is not None:
             yield from self._loader
             return
-        for samples in self._order:
+        for number, samples in self._order:
             yield gather(
                 self._store, samples, self._spec.augmentation,
-                seed=self._spec.seed, epoch=epoch, layout=self._layout,
+                seed=self._spec.seed, epoch=number, layout=self._layout,
             )  # fmt: skip

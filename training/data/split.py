@@ -1,4 +1,4 @@
-"""Which of the training samples train, and which validate; torch-free."""
+"""Which of the training samples train, which validate, and how many steps that makes; torch-free."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,17 @@ class Split:
     train: int
     validation: int
     steps: int
-    """Optimizer steps in an epoch; the incomplete last batch of each shuffled epoch is left out."""
+    """Optimizer steps in an epoch; an incomplete last batch is left out."""
+    pass_steps: int
+    """Optimizer steps in which each sample occurs once; as many as in an epoch where `epoch_samples` is not given."""
 
 
 def split(spec: TrainSpec, info: DatasetInfo) -> Split:
     """Return the split of a data set under a spec.
 
     Raises:
-        InvalidConfig: nothing would be left to train on, or the batch is larger than the training samples.
+        InvalidConfig: nothing would be left to train on, or the batch is larger than the training samples or than an
+            epoch.
     """
     held_out = spec.validation_samples
     if held_out is None:
@@ -41,4 +44,12 @@ def split(spec: TrainSpec, info: DatasetInfo) -> Split:
             f"batch_size is {spec.batch_size}, but {info.name} has {train} samples to train on; use at most {train}",
             field="batch_size",
         )
-    return Split(train=train, validation=held_out, steps=train // spec.batch_size)
+    samples = train if spec.epoch_samples is None else spec.epoch_samples
+    if spec.batch_size > samples:
+        raise InvalidConfig(
+            f"epoch_samples is {samples}, less than a batch of {spec.batch_size}; use at least {spec.batch_size}",
+            field="epoch_samples",
+        )
+    return Split(
+        train=train, validation=held_out, steps=samples // spec.batch_size, pass_steps=train // spec.batch_size
+    )

@@ -73,6 +73,7 @@ class TrainJob(Wire):
     """Named set of values; the fields that it fixes are left out, or equal to it."""
     model: spec.Name = DEFAULTS.model
     epochs: spec.Epochs = DEFAULTS.epochs
+    epoch_samples: spec.EpochSamples | None = DEFAULTS.epoch_samples
     batch_size: spec.BatchSize = DEFAULTS.batch_size
     optimizer: spec.Optimizer = DEFAULTS.optimizer
     learning_rate: spec.LearningRate = DEFAULTS.learning_rate

@@ -3,12 +3,10 @@
 import time
 from pathlib import Path
 
-from training.config.recipes import small_dataset_warning
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.prepare import prepared
 from training.data.prepare_child import PrepareRequest
-from training.data.split import split
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.queue.admission.limits import require_samples_within_limit
@@ -20,7 +18,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
 
     Raises:
         DatasetError: it is not available.
-        InvalidConfig: the job would see more samples than the service allows, or a recipe needs more.
+        InvalidConfig: the job would see more samples than the service allows.
     """
     began, settings = time.perf_counter(), context.settings
     info = prepared(job.dataset, settings.data_dir, settings.cache_dir) or _prepare(context, job.dataset)
@@ -33,13 +31,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
             "seconds": time.perf_counter() - began,
         },
     )
-    spec = job.spec()
-    require_samples_within_limit(spec, info.train_count, settings)
-    if job.recipe is not None:
-        parts = split(spec, info)
-        doubt = small_dataset_warning(job.recipe, parts.train, spec.epochs * parts.steps)
-        if doubt is not None:
-            context.warn(doubt)
+    require_samples_within_limit(job.spec(), info.train_count, settings)
     return info
 
 

@@ -40,7 +40,8 @@ def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, re
 
 
 def require_samples_within_limit(spec: TrainSpec, train_samples: int, settings: Settings) -> None:
-    """Raise `InvalidConfig` where all epochs, of `train_samples` each, exceed this worker's limit of samples."""
+    """Raise `InvalidConfig` where all epochs exceed this worker's limit; a pass has `train_samples` samples."""
+    train_samples = train_samples if spec.epoch_samples is None else spec.epoch_samples
     most, asked = settings.max_samples, spec.epochs * train_samples
     if most is not None and asked > most:
         raise InvalidConfig(

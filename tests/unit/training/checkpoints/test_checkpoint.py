@@ -37,6 +37,7 @@ from training.data.batches import Batches, EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, checksum, open_dataset
 from training.data.prepare import prepare
+from training.data.split import Split
 from training.errors import Cancelled, Diverged
 from training.loop.train_state import EpochDone, TrainState
 from training.loop.train_step import TrainStep
@@ -308,7 +309,7 @@ def test_finished_steps_are_not_gathered_again(store: PreparedDataset, workers: 
         for (images, labels), (same_images, same_labels) in zip(rest, whole[first:], strict=True):
             assert torch.equal(images, same_images)
             assert torch.equal(labels, same_labels)
-    order = EpochOrder(SPEC.seed, 32, 128)
+    order = EpochOrder(SPEC.seed, 32, Split(train=128, validation=0, steps=4, pass_steps=4))
     order.first = 3
     assert (len(order), len(list(order))) == (1, 1)
 

@@ -15,6 +15,7 @@ from training.data.augment import augment
 from training.data.batches import Batches, EpochOrder, StoreDataset, normalise
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
+from training.data.split import Split
 
 EVERYTHING = Augmentation(
     rotate_degrees=15.0, translate=0.1, noise_probability=0.05, dots_probability=0.5, blur_sigma=1.0,
@@ -36,9 +37,10 @@ SPEC = TrainSpec(dataset="digits", model="cnn", augmentation=EVERYTHING, seed=3)
 def test_an_epoch_takes_no_sample_twice(seed: int, epoch: int, train: int, data: st.DataObject) -> None:
     """Full batches of different training samples, as many as there are; less than one batch is left out."""
     batch_size = data.draw(st.integers(1, train))
-    order = EpochOrder(seed, batch_size, train)
+    order = EpochOrder(seed, batch_size, parts_of(train, batch_size))
     order.epoch = epoch
-    batches = list(order)
+    numbers, batches = zip(*order, strict=True)
+    assert {*numbers} == {epoch}
     assert [len(samples) for samples in batches] == [batch_size] * (train // batch_size) == [batch_size] * len(order)
     taken = torch.cat(batches)
     assert taken.dtype == torch.int64
@@ -50,13 +52,45 @@ def test_each_epoch_and_seed_has_its_own_order() -> None:
     """Another epoch or seed shuffles anew, the same ones alike."""
 
     def taken(seed: int, epoch: int) -> list[int]:
-        order = EpochOrder(seed, 100, 1000)
+        order = EpochOrder(seed, 100, parts_of(1000, 100))
         order.epoch = epoch
-        return torch.cat(list(order)).tolist()
+        return torch.cat([samples for _, samples in order]).tolist()
 
     assert taken(0, 0) == taken(0, 0)
     assert len({tuple(taken(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
     assert sorted(taken(0, 0)) == list(range(1000))
+
+
+@pytest.mark.parametrize("samples", [250, 1000, 3300])
+def test_passes_follow_one_another_however_long_an_epoch_is(samples: int) -> None:
+    """Epochs of a quarter, one or several passes cut the same sequence; each pass takes every sample once."""
+    parts = parts_of(1000, 100, samples)
+    order, found = EpochOrder(5, 100, parts), []
+    for order.epoch in range(4):
+        batches = list(order)
+        assert len(batches) == len(order) == parts.steps == samples // 100
+        found += batches
+    expected = []
+    for each in range(len(found) // 10 + 1):
+        whole = EpochOrder(5, 100, parts_of(1000, 100))
+        whole.epoch = each
+        expected += list(whole)
+    for (number, taken), (same_number, same) in zip(found, expected, strict=False):
+        assert number == same_number
+        assert torch.equal(taken, same)
+
+
+def test_a_repeated_sample_is_changed_anew(digits_store: DatasetInfo) -> None:
+    """Two passes in one epoch are the same batches as in two epochs, augmentation included."""
+    spec, plan = replace(SPEC, batch_size=450), Plan(threads=1, micro_batch=450)
+    assert equal(
+        all_batches(digits_store, spec, plan, 2), all_batches(digits_store, replace(spec, epoch_samples=2700), plan, 1)
+    )
+
+
+def parts_of(train: int, batch_size: int, samples: int | None = None) -> Split:
+    steps = (train if samples is None else samples) // batch_size
+    return Split(train=train, validation=0, steps=steps, pass_steps=train // batch_size)
 
 
 def all_batches(info: DatasetInfo, spec: TrainSpec, plan: Plan, epochs: int) -> list[tuple[Tensor, Tensor]]:
@@ -75,8 +109,8 @@ def test_a_batch_is_what_the_store_holds(digits_store: DatasetInfo) -> None:
     """Images are normalised by the training pixels' mean and deviation; validation samples never occur."""
     store = open_dataset(digits_store.path)
     spec = replace(SPEC, batch_size=50, validation_samples=500, augmentation=Augmentation())
-    order = EpochOrder(spec.seed, 50, 1000)
-    for (images, labels), samples in zip(
+    order = EpochOrder(spec.seed, 50, parts_of(1000, 50))
+    for (images, labels), (_, samples) in zip(
         all_batches(digits_store, spec, Plan(threads=1, micro_batch=50), 1), order, strict=True
     ):
         assert int(samples.max()) < 1000
@@ -90,11 +124,11 @@ def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: Datase
     """What is trained on is `augment` of the stored image, scaled and keyed by seed, epoch and sample."""
     store = open_dataset(digits_store.path)
     spec = replace(SPEC, batch_size=450)
-    order = EpochOrder(spec.seed, 450, 1350)
+    order = EpochOrder(spec.seed, 450, parts_of(1350, 450))
     for epoch in (0, 1):
         order.epoch = epoch
         batches = Batches(store, spec, Plan(threads=1, micro_batch=450)).of(epoch)
-        for (images, _), samples in zip(batches, order, strict=True):
+        for (images, _), (_, samples) in zip(batches, order, strict=True):
             pixels = store.train_images[samples].float() / 255
             changed = augment(pixels, EVERYTHING, seed=3, epoch=epoch, samples=samples) * 255
             assert torch.equal(images, normalise(changed, digits_store.mean, digits_store.std, "contiguous"))

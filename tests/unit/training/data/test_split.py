@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,12 @@ def a_set(train_count: int) -> DatasetInfo:
 @pytest.mark.parametrize(
     ("count", "asked", "batch_size", "expected"),
     [
-        (60_000, None, 128, Split(train=55_000, validation=5_000, steps=429)),
-        (50_000, None, 1000, Split(train=45_000, validation=5_000, steps=45)),
-        (1_500, None, 100, Split(train=1_350, validation=150, steps=13)),
-        (9, None, 9, Split(train=9, validation=0, steps=1)),
-        (1_500, 0, 1_500, Split(train=1_500, validation=0, steps=1)),
-        (1_500, 1_499, 1, Split(train=1, validation=1_499, steps=1)),
+        (60_000, None, 128, Split(train=55_000, validation=5_000, steps=429, pass_steps=429)),
+        (50_000, None, 1000, Split(train=45_000, validation=5_000, steps=45, pass_steps=45)),
+        (1_500, None, 100, Split(train=1_350, validation=150, steps=13, pass_steps=13)),
+        (9, None, 9, Split(train=9, validation=0, steps=1, pass_steps=1)),
+        (1_500, 0, 1_500, Split(train=1_500, validation=0, steps=1, pass_steps=1)),
+        (1_500, 1_499, 1, Split(train=1, validation=1_499, steps=1, pass_steps=1)),
     ],
 )
 def test_the_split(count: int, asked: int | None, batch_size: int, expected: Split) -> None:
@@ -59,6 +60,20 @@ def test_a_batch_larger_than_the_data_is_refused(batch_size: int) -> None:
     assert no.value.field == "batch_size"
 
 
+@pytest.mark.parametrize(("samples", "steps"), [(100, 1), (250, 2), (1_350, 13), (13_000, 130)])
+def test_an_epoch_is_as_long_as_asked(samples: int, steps: int) -> None:
+    """Less than a pass over the samples, or several passes."""
+    parts = split(replace(a_spec(100), epoch_samples=samples), a_set(1_500))
+    assert parts == Split(train=1_350, validation=150, steps=steps, pass_steps=13)
+
+
+def test_an_epoch_shorter_than_a_batch_is_refused() -> None:
+    """No step would be left of it."""
+    with pytest.raises(InvalidConfig, match="epoch_samples is 99, less than a batch of 100; use at least 100") as no:
+        split(replace(a_spec(100), epoch_samples=99), a_set(1_500))
+    assert no.value.field == "epoch_samples"
+
+
 @given(count=st.integers(1, 200_000), asked=st.none() | st.integers(0, 200_000), batch_size=st.integers(1, 65_536))
 def test_any_split_is_whole(count: int, asked: int | None, batch_size: int) -> None:
     """Each sample trains or validates, a step is a whole batch, and what cannot be is refused."""
@@ -70,7 +85,7 @@ def test_any_split_is_whole(count: int, asked: int | None, batch_size: int) -> N
         return
     assert parts.train + parts.validation == count
     assert parts.validation == (min(DEFAULT_VALIDATION, count // 10) if asked is None else asked)
-    assert 1 <= parts.steps == parts.train // batch_size
+    assert 1 <= parts.steps == parts.pass_steps == parts.train // batch_size
 
 
 def test_the_split_needs_no_torch() -> None:

@@ -17,7 +17,6 @@ from worker.cli.formatting.events import format_event
 from worker.events.log_sink import LogSink
 from worker.events.state import state_update
 from worker.jobs.stages import training as training_stage
-from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.record_forwarder import RecordForwarder
 from worker.jobs.stages.training import TrainingRun
 from worker.wire import JOB_TYPE, AnyEvent, JobState, flatten, parse_job
@@ -80,18 +79,6 @@ def test_an_adapted_plan_is_shown_and_stored(tmp_path: Path) -> None:
     assert state["threads"] == "1"
     assert not {"field", "reason", "before", "after"} & set(state)
     assert {"field", "reason"} <= set(JobState.model_fields)
-
-
-@pytest.mark.parametrize(("given", "warns"), [({"recipe": "fast"}, True), ({}, False)], ids=["recipe", "none"])
-def test_a_recipe_on_few_samples_warns(given: dict[str, JsonValue], warns: bool, tmp_path: Path) -> None:
-    """1,500 samples are four steps of `fast`."""
-    sink = ListSink()
-    prepare_dataset(context_of(tmp_path, sink), parse_job({"type": JOB_TYPE, "dataset": "digits", **given}))
-    warnings = [format_event(event) for event in sink.events if event.type == "warning"]
-    assert len(warnings) == warns
-    for line in warnings:
-        assert line is not None
-        assert "recipe 'fast' was chosen on 50,000 samples and takes 4 optimizer steps on 1,500" in line
 
 
 @pytest.mark.parametrize(

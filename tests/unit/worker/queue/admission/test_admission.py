@@ -298,3 +298,10 @@ def test_samples_are_counted_over_all_epochs(most: int) -> None:
         require_samples_within_limit(parse_job(JOB).spec(), 60_000, load(max_samples=most))
     assert f"180000 samples of 60000 an epoch, but this worker trains on at most {most}" in caught.value.message
     assert "(PREFLIGHT_MAX_SAMPLES); ask for fewer epochs" in caught.value.message
+
+
+def test_samples_are_counted_in_epochs_of_their_own_length() -> None:
+    spec = parse_job({**JOB, "epoch_samples": 1_000}).spec()
+    require_samples_within_limit(spec, 60_000, load(max_samples=3_000))
+    with pytest.raises(InvalidConfig, match="3000 samples of 1000 an epoch"):
+        require_samples_within_limit(spec, 60_000, load(max_samples=2_999))
