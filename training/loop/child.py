@@ -85,6 +85,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     # torch is imported here, so that its seconds are counted and a bad request fails before them.
     from training.checkpoints.checkpointer import Checkpointer
     from training.data.dataset_store import open_dataset
+    from training.loop.evaluate import chance_warning
     from training.loop.profiler import TRACE, PhaseTimer, tracing
     from training.loop.train_step import TrainStep, prepare_process
     from training.loop.trainer import fit
@@ -104,6 +105,9 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
             fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction, request.share)
+    doubt = chance_warning(fitted.test, store.test_labels)
+    if doubt is not None:
+        journal.write("warning", {"message": doubt})
     metrics: dict[str, JsonValue] = {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,

@@ -1,6 +1,8 @@
 """Accuracy and loss of a model on samples it is not trained on."""
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -8,6 +10,9 @@ from torch.nn import functional as F
 
 from training.data.batches import normalise
 from training.loop.train_step import TrainStep
+
+SIGMAS: Final = 3
+"""Standard deviations above the share of the largest class up to which an accuracy may be luck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +46,17 @@ def evaluate(
             probabilities[done : done + len(truth)] = logits.softmax(1)
         done += len(truth)
     return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))
+
+
+def chance_warning(score: Score, labels: Tensor) -> str | None:
+    """Say so where a model scored on samples with these `labels`, uint8 [N], is no better than its best guess.
+
+    That is to answer with the most frequent class, whatever the image.
+    """
+    guess = float(labels.bincount().max()) / len(labels)
+    if score.accuracy > guess + SIGMAS * math.sqrt(guess * (1 - guess) / len(labels)):
+        return None
+    return (
+        f"the model recognizes {score.accuracy:.1%} of the test samples, no better than chance: the most frequent "
+        f"class alone is {guess:.1%} of them; train longer, change learning_rate or check the labels"
+    )

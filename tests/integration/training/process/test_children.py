@@ -122,6 +122,17 @@ def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo,
     assert manifest["plan"] == dataclasses.asdict(PLAN)
 
 
+def test_a_training_that_learned_nothing_says_so(digits_store: DatasetInfo, tmp_path: Path) -> None:
+    """With both numbers, as a warning before its end; it is no failure."""
+    with training(digits_store, tmp_path, dataclasses.replace(SPEC, epochs=1, learning_rate=1e-9)) as child:
+        records = list(iter_records(child, nothing))
+    assert [record.kind for record in records][-2:] == ["warning", "done"]
+    message, accuracy = str(records[-2].payload["message"]), number(records[-1].payload["test_accuracy"])
+    assert message.startswith(f"the model recognizes {accuracy:.1%} of the test samples, no better than chance: ")
+    share = int(open_dataset(digits_store.path).test_labels.bincount().max()) / digits_store.test_count
+    assert f"the most frequent class alone is {share:.1%} of them" in message
+
+
 def test_a_killed_training_raises_child_killed(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Its records are read before."""
     seen: list[Record] = []
