@@ -87,7 +87,7 @@ class TrainStep:
         self._dtype = DTYPES[self.computing.dtype]
         self._scaler = torch.amp.GradScaler(plan.device, enabled=self.computing.scaled)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = optimizer(spec, self.parameters, ensemble_size(self.model), self._dtype)
+        self.optimizer = optimizer(spec, [*self.model.parameters()], ensemble_size(self.model), self._dtype)
 
     @property
     def batch_statistics(self) -> bool:
@@ -172,7 +172,7 @@ class TrainStep:
 
     def checkpoint_bytes(self) -> int:
         """Return the bytes of all tensors that the rest of a training depends on."""
-        return 2 * self.model_bytes() + state_bytes(self.spec, self.parameters, ensemble_size(self.model))
+        return 2 * self.model_bytes() + state_bytes(self.spec, [*self.model.parameters()], ensemble_size(self.model))
 
     def logits(self, images: Tensor) -> Tensor:
         """Return float32 logits [B, classes] in the plan's precision of computation."""

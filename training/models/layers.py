@@ -1,5 +1,9 @@
 """Layers that the models share."""
 
+import math
+from itertools import product
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,6 +24,33 @@ class LastConvolution(nn.Conv2d):
             return super().forward(images)
         rows, matrix = (tensor.permute(0, 2, 3, 1).flatten(1) for tensor in (images, self.weight))
         return F.linear(rows, matrix)[:, :, None, None]
+
+
+class CosineConvolution(nn.Conv2d):
+    """A convolution with fixed filters: the lowest frequencies of the discrete cosine transform, of both signs.
+
+    They are about what the principal components of small patches of images are, and what a ReLU then keeps of both
+    signs is all of it. A network that begins with it computes no gradients at its highest resolution.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
+        """Make `outputs` filters, at most twice `inputs` * `kernel`**2, of norm 1."""
+        super().__init__(inputs, outputs, kernel, stride, bias=False)
+        waves = cosines(inputs, kernel, (outputs + 1) // 2)
+        self.weight = nn.Parameter(torch.cat([waves, -waves])[:outputs].contiguous(), requires_grad=False)
+
+
+def cosines(channels: int, side: int, count: int) -> Tensor:
+    """Return the `count` lowest frequencies of the cosine transform, float32 [count, channels, side, side], norm 1."""
+    sizes = (channels, side, side)
+    lowest = sorted(product(*map(range, sizes)), key=lambda wave: (sum(each**2 for each in wave), wave))[:count]
+    axes = ((_cosine(each, size) for each, size in zip(wave, sizes, strict=True)) for wave in lowest)
+    return torch.stack([torch.einsum("c,h,w->chw", *each) for each in axes])
+
+
+def _cosine(frequency: int, size: int) -> Tensor:
+    wave = torch.cos(math.pi * frequency * (torch.arange(size) + 0.5) / size)
+    return F.normalize(wave, dim=0)
 
 
 def convolution(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, padding: int = 1) -> nn.Module:

@@ -14,14 +14,16 @@ from training.optim.untraced import PlainAdamW, PlainSGD, untrace
 def optimizer(
     spec: TrainSpec, parameters: Sequence[nn.Parameter], networks: int = 1, dtype: torch.dtype = torch.float32
 ) -> Optimizer:
-    """Return the optimizer that the spec names, for the `parameters` of an ensemble of `networks`.
+    """Return the optimizer that the spec names, for all `parameters` of an ensemble of `networks`.
 
-    The parameters are float32; `dtype` is what else the step computes in, and the optimizer where that is faster.
+    Those that want no gradient are left as they are. The parameters are float32; `dtype` is what else the step computes
+    in, and the optimizer where that is faster.
     """
     untrace()
+    trained = [each for each in parameters if each.requires_grad]
     match spec.optimizer:
         case "adamw":
-            return PlainAdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+            return PlainAdamW(trained, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
         case "muon":
             return Muon(
                 parameters, networks, dtype,
@@ -29,14 +31,14 @@ def optimizer(
             )  # fmt: skip
         case "sgd":
             return PlainSGD(
-                parameters, lr=spec.learning_rate, momentum=spec.momentum,
+                trained, lr=spec.learning_rate, momentum=spec.momentum,
                 nesterov=spec.momentum > 0, weight_decay=spec.weight_decay, fused=True,
             )  # fmt: skip
 
 
 def state_bytes(spec: TrainSpec, parameters: Sequence[nn.Parameter], networks: int = 1) -> int:
     """Return the bytes of the optimizer's state for the `parameters` of an ensemble of `networks`."""
-    one = sum(parameter.nbytes for parameter in parameters)
+    one = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
     match spec.optimizer:
         case "adamw":
             return 2 * one

@@ -30,7 +30,7 @@ class Muon(Optimizer):
         *, lr: float, momentum: float, weight_decay: float,
     ) -> None:  # fmt: skip
         hidden = hidden_matrices(parameters, networks)
-        others = [each for each in parameters if not any(each is one for one in hidden)]
+        others = [each for each in parameters if each.requires_grad and not any(each is one for one in hidden)]
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": hidden}, {"params": others}], defaults)
         self._dtype = dtype
@@ -68,13 +68,14 @@ class Muon(Optimizer):
 
 
 def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> list[nn.Parameter]:
-    """Return the weights between the first and the last layer.
+    """Return the weights between the first and the last layer that are trained.
 
     The parameters are those of so many networks alike, one after the other, each of which names its layers in order.
     """
     matrices = [each for each in parameters if each.ndim >= 2]
     size = max(1, len(matrices) // networks)
-    return [each for first in range(0, len(matrices), size) for each in matrices[first : first + size][1:-1]]
+    inner = [each for first in range(0, len(matrices), size) for each in matrices[first : first + size][1:-1]]
+    return [each for each in inner if each.requires_grad]
 
 
 def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

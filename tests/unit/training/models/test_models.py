@@ -10,7 +10,7 @@ from training.errors import InvalidConfig
 from training.models.cnn import cnn
 from training.models.ensemble import Ensemble, ensemble_size
 from training.models.factory import build
-from training.models.layers import LastConvolution
+from training.models.layers import CosineConvolution, LastConvolution, cosines
 
 
 def parameters(model: nn.Module) -> int:
@@ -19,7 +19,8 @@ def parameters(model: nn.Module) -> int:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("cnn", 135_146), ("cnn-small-valid", 98_938), ("cnn-valid", 117_834), ("cnn-committee", 2_520_980),
+    [("cnn", 135_146), ("cnn-small-valid", 98_938), ("cnn-valid", 117_834),
+     ("cnn-small-cosine", 98_906), ("cnn-committee", 2_520_980),
      ("resnet18", 11_172_810)],
 )  # fmt: skip
 def test_models_have_the_documented_size(name: str, size: int) -> None:
@@ -34,6 +35,7 @@ def test_models_have_the_documented_size(name: str, size: int) -> None:
         ("cnn", (1, 28, 28), 10), ("cnn", (3, 24, 24), 7), ("cnn", (1, 33, 24), 2),
         ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
         ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
+        ("cnn-small-cosine", (1, 28, 28), 10), ("cnn-small-cosine", (3, 29, 35), 7),
         ("cnn-committee", (1, 28, 28), 10), ("cnn-committee", (3, 28, 35), 26),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
@@ -50,7 +52,7 @@ def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int
 @pytest.mark.parametrize(
     ("name", "shape", "least"),
     [("cnn", (1, 23, 28), 24), ("cnn", (1, 28, 23), 24), ("cnn", (3, 8, 8), 24)]
-    + [(name, (1, 27, 28), 28) for name in ("cnn-small-valid", "cnn-valid", "cnn-committee")],
+    + [(name, (1, 27, 28), 28) for name in ("cnn-small-valid", "cnn-valid", "cnn-small-cosine", "cnn-committee")],
 )
 def test_too_small_images_are_refused(name: str, shape: tuple[int, int, int], least: int) -> None:
     """Nothing would be left for the last layer: the message names the size and offers the other model."""
@@ -81,6 +83,25 @@ def test_the_last_convolution_equals_conv2d(side: tuple[int, int], layout: torch
     assert len(expected) == 3
     for mine, its in zip(results(ours), expected, strict=True):
         torch.testing.assert_close(mine, its)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cosine_filters_are_orthonormal_and_of_both_signs(channels: int) -> None:
+    """All of them make a basis of the patches; the first is their mean."""
+    waves = cosines(channels, 5, channels * 25).flatten(1)
+    torch.testing.assert_close(waves @ waves.T, torch.eye(channels * 25))
+    torch.testing.assert_close(waves[0], torch.full((channels * 25,), (channels * 25) ** -0.5))
+    filters = CosineConvolution(channels, 16, 5, 2).weight
+    assert torch.equal(filters[:8], -filters[8:])
+    assert torch.equal(filters[:8].flatten(1), waves[:8])
+
+
+def test_a_cosine_stem_is_not_trained() -> None:
+    """It wants no gradient, and images get none through it; all layers above it do."""
+    model = build("cnn-small-cosine", (1, 28, 28), 10)
+    model(torch.rand(4, 1, 28, 28)).square().sum().backward()
+    assert [name for name, each in model.named_parameters() if each.grad is None] == ["0.0.weight"]
+    assert "0.0.weight" in model.state_dict()
 
 
 def test_ensemble_members_learn_from_their_shares_and_average_their_logits() -> None:

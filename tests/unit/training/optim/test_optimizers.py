@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from training.config.spec import Optimizer, TrainSpec
-from training.models.cnn import cnn, cnn_committee, cnn_valid
+from training.models.cnn import cnn, cnn_committee, cnn_small_cosine, cnn_small_valid, cnn_valid
 from training.models.ensemble import Ensemble, ensemble_size
 from training.optim.factory import optimizer, state_bytes
 from training.optim.muon import ITERATIONS, LARGE, NEWTON_SCHULZ, hidden_matrices, orthogonal
@@ -150,7 +150,15 @@ def test_the_first_and_last_layers_of_each_network_are_not_hidden() -> None:
     assert hidden_matrices([nn.Parameter(torch.zeros(3))], 3) == []
 
 
-@pytest.mark.parametrize("make", [cnn, cnn_committee])
+def test_the_layer_behind_a_fixed_stem_is_hidden() -> None:
+    """The stem is the input layer, though it is not trained."""
+    trained, fixed = cnn_small_valid((1, 28, 28), 10), cnn_small_cosine((1, 28, 28), 10)
+    shapes = [each.shape for each in hidden_matrices(list(trained.parameters()))]
+    assert [each.shape for each in hidden_matrices(list(fixed.parameters()))] == shapes
+    assert len(shapes) == 3
+
+
+@pytest.mark.parametrize("make", [cnn, cnn_committee, cnn_small_cosine])
 @pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
 def test_optimizer_state_size_is_predicted(
     name: Optimizer, make: Callable[[tuple[int, int, int], int], nn.Module]
