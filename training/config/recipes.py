@@ -28,8 +28,9 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
     ),
     "balanced": replace(
         _SLOWER,
-        model="cnn-valid",
+        model="cnn-cosine",
         epochs=2,
+        epoch_samples=57_600,
         batch_size=192,
         augmentation=Augmentation(rotate_degrees=7, translate=0.07),
     ),

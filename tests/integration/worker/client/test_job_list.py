@@ -313,7 +313,14 @@ def test_names_are_found_without_torch() -> None:
     """Ids from Redis, for `cancel` the active ones, and names from the registry."""
     assert names("jobs", "w") == ["waiting"]
     assert sorted(names("active jobs", "")) == ["running", "strange", "waiting"]
-    assert names("models", "cnn") == ["cnn", "cnn-committee", "cnn-small-cosine", "cnn-small-valid", "cnn-valid"]
+    assert names("models", "cnn") == [
+        "cnn",
+        "cnn-committee",
+        "cnn-cosine",
+        "cnn-small-cosine",
+        "cnn-small-valid",
+        "cnn-valid",
+    ]
     assert names("recipes", "") == ["fast", "balanced", "best"]
     assert names("statuses", "f") == ["finished", "failed"]
     program = (

@@ -8,7 +8,7 @@ from torch import nn
 
 from training.errors import InvalidConfig
 from training.models.cnn import cnn
-from training.models.ensemble import Ensemble, ensemble_size
+from training.models.ensemble import Ensemble, ShiftAverage, ensemble_size
 from training.models.factory import build
 from training.models.layers import CosineConvolution, LastConvolution, cosines
 
@@ -20,7 +20,7 @@ def parameters(model: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("name", "size"),
     [("cnn", 135_146), ("cnn-small-valid", 98_938), ("cnn-valid", 117_834),
-     ("cnn-small-cosine", 98_906), ("cnn-committee", 2_520_980),
+     ("cnn-small-cosine", 98_906), ("cnn-cosine", 110_458), ("cnn-committee", 2_520_980),
      ("resnet18", 11_172_810)],
 )  # fmt: skip
 def test_models_have_the_documented_size(name: str, size: int) -> None:
@@ -36,6 +36,7 @@ def test_models_have_the_documented_size(name: str, size: int) -> None:
         ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
         ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
         ("cnn-small-cosine", (1, 28, 28), 10), ("cnn-small-cosine", (3, 29, 35), 7),
+        ("cnn-cosine", (1, 28, 28), 10), ("cnn-cosine", (3, 28, 30), 4),
         ("cnn-committee", (1, 28, 28), 10), ("cnn-committee", (3, 28, 35), 26),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
     ],
@@ -52,7 +53,10 @@ def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int
 @pytest.mark.parametrize(
     ("name", "shape", "least"),
     [("cnn", (1, 23, 28), 24), ("cnn", (1, 28, 23), 24), ("cnn", (3, 8, 8), 24)]
-    + [(name, (1, 27, 28), 28) for name in ("cnn-small-valid", "cnn-valid", "cnn-small-cosine", "cnn-committee")],
+    + [
+        (name, (1, 27, 28), 28)
+        for name in ("cnn-small-valid", "cnn-valid", "cnn-small-cosine", "cnn-cosine", "cnn-committee")
+    ],
 )
 def test_too_small_images_are_refused(name: str, shape: tuple[int, int, int], least: int) -> None:
     """Nothing would be left for the last layer: the message names the size and offers the other model."""
@@ -119,6 +123,21 @@ def test_ensemble_members_learn_from_their_shares_and_average_their_logits() -> 
     torch.testing.assert_close(ensemble.eval()(images), mean)
     torch.testing.assert_close(ensemble.train()(images[:5]), mean[:5])
     assert (ensemble_size(ensemble), ensemble_size(members[0])) == (3, 1)
+
+
+def test_a_shift_average_is_the_mean_over_shifted_images() -> None:
+    """Half of it for the image itself, a quarter each for those one pixel up left and down right; training has none."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(2 * 5 * 4, 3))
+    average, images = ShiftAverage(network), torch.randn(6, 2, 5, 4)
+    assert torch.equal(average.train()(images), network(images))
+    up_left, down_right = torch.empty_like(images), torch.empty_like(images)
+    for row in range(5):
+        for column in range(4):
+            up_left[:, :, row, column] = images[:, :, min(row + 1, 4), min(column + 1, 3)]
+            down_right[:, :, row, column] = images[:, :, max(row - 1, 0), max(column - 1, 0)]
+    expected = network(images) / 2 + network(up_left) / 4 + network(down_right) / 4
+    torch.testing.assert_close(average.eval()(images), expected)
 
 
 def test_the_same_seed_builds_the_same_model() -> None:
