@@ -8,10 +8,13 @@ second for which the service keeps a list, so that each answer is read from Redi
 
 import argparse
 import asyncio
+import http.client
 import itertools
+import json
 import statistics
+import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from typing import Final
 
 from listed_jobs import fill
@@ -28,7 +31,19 @@ PAUSE: Final = 0.6
 QUESTIONS: Final = {
     "/v1/jobs": BOUND, "/v1/jobs?status=queued": BOUND, "/v1/jobs?status=finished": BOUND,
     "/v1/jobs?status=failed&status=cancelled": BOUND, "/v1/jobs?limit=1000": None,
+    "/v1/search": BOUND, "/v1/search?status=finished&sort=-accuracy": BOUND,
+    "/v1/search?q=model:cnn+accuracy%3E0.5": BOUND, "/v1/search?offset=99000&sort=took": BOUND,
 }  # fmt: skip
+
+
+def wait_for_index(port: int) -> None:
+    """Wait until the service has read every job."""
+    complete = False
+    while not complete:
+        time.sleep(PAUSE)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request("GET", "/v1/search?limit=1")
+            complete = json.load(connection.getresponse())["complete"]
 
 
 async def measure(rounds: int) -> None:
@@ -37,6 +52,7 @@ async def measure(rounds: int) -> None:
         services = {count: await stack.enter_async_context(service()) for count in (FEW, MANY)}
         for count, running in services.items():
             fill(Redis.from_url(running.redis_url), count)
+            await asyncio.to_thread(wait_for_index, running.port)
         taken: dict[tuple[str, int], list[float]] = {pair: [] for pair in itertools.product(QUESTIONS, services)}
         for number in range(rounds + 1):
             for path, count in taken:

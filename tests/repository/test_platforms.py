@@ -21,7 +21,7 @@ from pydantic import JsonValue, TypeAdapter
 from worker.cli import main
 from worker.config.settings import Settings
 from worker.web.auth import PROTECTED_PATHS
-from worker.web.overview import Overview
+from worker.web.listing.overview import Overview
 from worker.web.prometheus import Snapshot, exposition
 
 ROOT = Path(__file__).parents[2]

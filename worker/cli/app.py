@@ -14,7 +14,7 @@ from worker.ops.signals import handle_hangup
 COMMANDS: Final = (
     admin.completion, admin.doctor, admin.health, cache.cache, calibrate.calibrate, local.demo, local.export,
     local.predict, local.train, local.upload, quarantine.quarantine, queue.cancel, queue.enqueue, queue.jobs,
-    queue.resubmit, queue.watch, service.serve, service.worker,
+    queue.resubmit, queue.retry, queue.watch, service.serve, service.worker,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 
 
 class Client:
-    """Enqueues, watches and cancels jobs; every method takes a job's id, or RQ's where that is another."""
+    """Enqueues, watches, cancels and retries jobs; every method takes a job's id, or RQ's where that is another."""
 
     def __init__(
         self, redis_url: str, *, queue: str = "preflight", signing_key: str | None = None, outbox: Path | None = None
@@ -206,6 +206,29 @@ class Client:
             return False
         cancel_job(self._queue, record)
         return True
+
+    def request(self, job_id: str) -> dict[str, JsonValue] | None:
+        """Return the request of a job as it was enqueued; None where Redis has it no more."""
+        from worker.client.job_state import read_job
+        from worker.client.retry import CannotRetry, read_request
+
+        try:
+            return read_request(self._queue, read_job(self._redis, job_id, self._queue))[1]
+        except CannotRetry:
+            return None
+
+    def retry(self, job_id: str) -> str:
+        """Enqueue a failed or cancelled job again, under its id; it resumes from its checkpoint. Returns the job's id.
+
+        Raises:
+            worker.client.retry.CannotRetry: it has not failed and was not cancelled, or its request has expired.
+        """
+        from worker.client.job_state import read_job
+        from worker.client.retry import retry_job
+
+        record = read_job(self._redis, job_id, self._queue)
+        retry_job(self._queue, record, signing_key=self._signing_key)
+        return record.job_id
 
     def jobs(self, *, limit: int = DEFAULT_LIMIT, statuses: Collection[Status] = ()) -> list[JobState]:
         """Return jobs that RQ has: running ones first, then the others by their last update, newest first.

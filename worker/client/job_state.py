@@ -27,6 +27,8 @@ STATUS_BY_RQ_STATUS: Final[Mapping[str, Status]] = {
 }  # fmt: skip
 STATUSES: Final[Mapping[str, Status]] = {status: status for status in get_args(Status)}
 STATE_FIELDS: Final = tuple(JobState.model_fields)
+OF_AN_END: Final = ("reason", "field", "message")
+"""Fields of the state that say why a job ended."""
 RQ_FIELDS: Final = ("status", "enqueued_at", "created_at")
 
 
@@ -61,8 +63,13 @@ class JobRecord:
         rq_status: Status = self.rq_status or "unknown"
         status = STATUSES.get(self.own.get("status", rq_status), rq_status)
         # A killed supervisor publishes no event, and no supervisor knows that its job will be retried.
-        outdated = (status, rq_status) in (("running", "failed"), ("running", "queued"), ("failed", "queued"))
-        return rq_status if outdated else status
+        outdated = (status, rq_status) in (("running", "failed"), ("running", "queued"))
+        return rq_status if outdated or self.is_retried else status
+
+    @property
+    def is_retried(self) -> bool:
+        """Whether RQ has the job in its queue again, after the end of which its events speak."""
+        return self.rq_status == "queued" and self.own.get("status") in ("failed", "cancelled")
 
     @property
     def is_active(self) -> bool:
@@ -84,7 +91,8 @@ class JobRecord:
             at = float(self.own["updated_at"])
         except (KeyError, ValueError):
             return self.enqueued_at or 0.0
-        return at if math.isfinite(at) else 0.0
+        last = at if math.isfinite(at) else 0.0
+        return max(last, self.enqueued_at or 0.0) if self.is_retried else last
 
     def state(self) -> JobState:
         """Return the state without the invalid fields of the state hash."""
@@ -92,6 +100,9 @@ class JobRecord:
         rq_status = None if self.rq_status is None else self.rq["status"]
         header = {"job_id": self.job_id, "rq_id": rq_id, "status": self.status, "rq_status": rq_status}
         fields = {"updated_at": self.enqueued_at, **self.asked, **self.own, **header}
+        if self.is_retried:
+            fields = {name: value for name, value in fields.items() if name not in OF_AN_END}
+            fields["updated_at"] = self.updated_at
         try:
             return JobState.model_validate(fields)
         except ValidationError as error:

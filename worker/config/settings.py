@@ -84,6 +84,8 @@ class Settings(BaseSettings):
     """Bearer token of requests to `preflight serve`; required where other machines can reach it."""
     api_token_file: Path | None = None
     """File with the token."""
+    web_readonly: Literal["on", "off"] = "off"
+    """`on`: `preflight serve` shows jobs only; it refuses to start, retry or cancel one."""
     processes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of `preflight worker`, each with an equal share of this container's cores and memory."""
     max_epochs: Annotated[int, Field(ge=1)] | None = None

@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from rq import Queue
 from starlette.concurrency import run_in_threadpool
 
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.web.auth import App, AuthMiddleware
 from worker.web.files.tickets import Tickets
+from worker.web.listing.indexer import Indexer
 from worker.web.openapi import DocumentedApp
+from worker.web.routes.compare import CompareRoutes
+from worker.web.routes.control import ControlRoutes
 from worker.web.routes.errors import add_error_handlers
 from worker.web.routes.events import EventRoutes
 from worker.web.routes.files import FileRoutes
@@ -20,6 +24,7 @@ from worker.web.routes.jobs import JobRoutes
 from worker.web.routes.model_files import ModelFiles
 from worker.web.routes.page import add_page
 from worker.web.routes.predict import PredictRoutes
+from worker.web.routes.search import SearchRoutes
 from worker.web.routes.service import ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
 from worker.wire import CONTRACT_VERSION
@@ -55,12 +60,15 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
 
     files = ModelFiles(settings)
     predictions = PredictRoutes(client, files)
+    indexer = Indexer(Queue(settings.queue, connection=redis))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         broadcaster.start()
+        indexer.start()
         async with predictions.lifespan():
             yield
+        indexer.close()
         await broadcaster.close()
 
     app = DocumentedApp(
@@ -70,11 +78,15 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
         description="Training jobs in, states and events out. Errors are one sentence each, as `Problem`.",
     )  # fmt: skip
     add_error_handlers(app, settings)
-    JobRoutes(client, settings.job_timeout).register(app)
+    read_only = settings.web_readonly == "on"
+    JobRoutes(client).register(app)
+    ControlRoutes(client, settings.job_timeout, read_only=read_only).register(app)
+    SearchRoutes(redis, indexer).register(app)
+    CompareRoutes(client, redis).register(app)
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
     FileRoutes(client, files, Tickets(token)).register(app)
     predictions.register(app)
-    ServiceRoutes(client, redis, broadcaster, settings.queue).register(app)
+    ServiceRoutes(client, redis, broadcaster, settings.queue, read_only=read_only).register(app)
     add_page(app)
     return app, broadcaster

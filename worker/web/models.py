@@ -1,8 +1,8 @@
 """Response bodies of the HTTP interface."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from worker.wire import Count, JobId, JobState, Share, Status, TrainResult
 from worker.wire.configuration import ConfigField
@@ -23,8 +23,10 @@ class Enqueued(ApiModel):
 
 
 class JobDetail(JobState):
-    """State of a job, its configuration, and its result once it is finished."""
+    """State of a job, its place while it is in the queue, its configuration, and its result once it is finished."""
 
+    position: Count | None = None
+    """Number of jobs before it in the queue."""
     result: TrainResult | None = None
     config: tuple[ConfigField, ...] | None = None
     """Every setting of the job in effect, where its request is known."""
@@ -68,6 +70,36 @@ class Cancelling(ApiModel):
     job_id: JobId
     status: Status
     """At this moment: a running job stops within a step."""
+
+
+class CancelJobs(ApiModel):
+    """A request to cancel several jobs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job_ids: Annotated[tuple[JobId, ...], Field(min_length=1, max_length=200)]
+
+
+class Refused(ApiModel):
+    """A job that was not cancelled, and why."""
+
+    job_id: JobId
+    reason: str
+    message: str
+
+
+class CancelledJobs(ApiModel):
+    """What became of a cancellation of several jobs."""
+
+    cancelled: tuple[Cancelling, ...]
+    refused: tuple[Refused, ...]
+
+
+class Retried(ApiModel):
+    """A job that is in the queue again."""
+
+    job_id: JobId
+    status: Literal["queued"] = "queued"
 
 
 class Problem(ApiModel):

@@ -5,6 +5,7 @@ from typing import Final
 from fastapi import FastAPI
 from pydantic import JsonValue, TypeAdapter
 
+from worker.web.models import CancelJobs
 from worker.wire import EVENT, TrainJob
 
 REFERENCE: Final = "#/components/schemas/{model}"
@@ -40,6 +41,7 @@ class DocumentedApp(FastAPI):
             found = super().openapi()
             schemas = {
                 **_definitions("TrainJob", TrainJob.model_json_schema(ref_template=REFERENCE)),
+                **_definitions("CancelJobs", CancelJobs.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("Event", EVENT.json_schema(mode="serialization", ref_template=REFERENCE)),
             }
             components = found.setdefault("components", {})

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from training.errors import ERRORS_BY_REASON, Cancelled, PreflightError
 from worker.events import counters
-from worker.web.overview import Overview
+from worker.web.listing.overview import Overview
 from worker.wire import JobState
 
 FAILURES: Final = sorted({PreflightError.reason, *ERRORS_BY_REASON} - {Cancelled.reason})

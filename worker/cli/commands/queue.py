@@ -80,3 +80,12 @@ def cancel(job_id: str) -> None:
             f"job {job_id!r} is {status}; only a queued or running job can be cancelled", field="job_id"
         )
     click.echo(f"cancellation of {job_id} requested")
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", shell_complete=completing("jobs"))
+def retry(job_id: str) -> None:
+    """Enqueue a failed or cancelled job again. It resumes from its checkpoint, where there is one."""
+    client = make_client(load_settings())
+    check_job_id(job_id)
+    click.echo(f"{client.retry(job_id)} is queued again")

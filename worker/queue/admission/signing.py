@@ -73,12 +73,12 @@ def verify(job: Mapping[str, JsonValue], terms: Terms, signature: str, key: byte
 
 def signed_keywords(
     job: Mapping[str, JsonValue], key: bytes | str, *, timeout: int, result_ttl: int | None = None,
-    failure_ttl: int | None = None, ttl: int | None = None, retries: int = 0,
+    failure_ttl: int | None = None, ttl: int | None = None, retries: int = 0, after: int = 0,
 ) -> dict[str, JsonValue]:  # fmt: skip
-    """Return the keyword arguments of a job that is signed now; raises as `sign` does."""
+    """Return the keyword arguments of a job that is signed now, or right `after` a time; raises as `sign` does."""
     terms = Terms(
-        signed_at=int(time.time()), timeout=timeout, result_ttl=result_ttl, failure_ttl=failure_ttl, ttl=ttl,
-        retries=retries,
+        signed_at=max(int(time.time()), after + 1), timeout=timeout, result_ttl=result_ttl, failure_ttl=failure_ttl,
+        ttl=ttl, retries=retries,
     )  # fmt: skip
     return {"signature": sign(job, terms, key), "signed_at": terms.signed_at, "retries": retries}
 

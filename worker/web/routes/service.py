@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from worker.broker.retry import condition
 from worker.client import Client
 from worker.events.counters import read_totals
-from worker.web.overview import Overview, read_overview
+from worker.web.listing.overview import Overview, read_overview
 from worker.web.prometheus import Snapshot, exposition
 from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, RedisUnavailable, problems
 from worker.web.routes.ttl_cache import TtlCache
@@ -20,11 +20,11 @@ from worker.wire import is_job_id
 class ServiceRoutes:
     """Routes about the queue, the workers and this process."""
 
-    def __init__(self, client: Client, redis: Redis, broadcaster: Broadcaster, queue: str) -> None:
+    def __init__(self, client: Client, redis: Redis, broadcaster: Broadcaster, queue: str, *, read_only: bool) -> None:
         self._client = client
         self._redis = redis
         self._broadcaster = broadcaster
-        self._overview = TtlCache(lambda: read_overview(redis, queue))
+        self._overview = TtlCache(lambda: read_overview(redis, queue, read_only=read_only))
 
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""

@@ -145,6 +145,10 @@ def test_the_web_service_needs_no_more_permissions(
         assert worker.wait() == 0, worker.output()
         assert service.ask("GET", "/v1/jobs/one")["status"] == "finished"
         assert service.ask("GET", "/v1/jobs/two")["status"] == "cancelled"
+        assert service.ask("GET", "/v1/search")["counts"] == {"finished": 1, "cancelled": 1}
+        assert service.ask("GET", "/v1/compare?job=one&job=two").status == 200
+        assert service.ask("POST", "/v1/jobs/two/retry", {}).status == 202
+        assert service.ask("GET", "/v1/jobs/two")["status"] == "queued"
         assert b'preflight_jobs_ended_total{outcome="finished",reason=""} 1.0' in service.ask("GET", "/metrics").body
         assert service.ask("GET", "/v1/overview").status == 200
         assert service.ask("GET", "/readyz").status == 200

@@ -12,7 +12,7 @@ from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from worker.broker.keys import RQ_SUSPENDED
 from worker.client import Client
 from worker.config.settings import Settings
-from worker.web.overview import Overview, read_overview
+from worker.web.listing.overview import Overview, read_overview
 
 
 def states(raw: Redis) -> list[str]:

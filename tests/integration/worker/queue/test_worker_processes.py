@@ -14,7 +14,7 @@ from training.system.resources import detect
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.ops.health import check_health
-from worker.web.overview import read_overview
+from worker.web.listing.overview import read_overview
 from worker.wire import JobStarted, ResourceLimits, TrainingConfig
 
 

@@ -45,10 +45,12 @@ class Overview(ApiModel):
     running: Count
     suspended: bool = False
     """Whether `rq suspend` keeps workers from taking jobs."""
+    read_only: bool = False
+    """Whether this service refuses to start, retry or cancel jobs (`PREFLIGHT_WEB_READONLY`)."""
     workers: tuple[WorkerInfo, ...]
 
 
-def read_overview(redis: Redis, queue: str) -> Overview:
+def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overview:
     """Return the queue and its workers; raises `redis.exceptions.RedisError`."""
     pipe = redis.pipeline(transaction=False)
     pipe.llen(f"rq:queue:{queue}")
@@ -70,7 +72,8 @@ def read_overview(redis: Redis, queue: str) -> Overview:
     job_ids = find_job_ids(redis, [worker.job_id for worker in seen if worker.job_id is not None])
     workers = tuple(worker.model_copy(update={"job_id": job_ids.get(worker.job_id or "")}) for worker in seen)
     return Overview(
-        queue=queue, depth=_count(depth), running=_count(running), suspended=suspended == 1, workers=workers
+        queue=queue, depth=_count(depth), running=_count(running), suspended=suspended == 1, read_only=read_only,
+        workers=workers,
     )  # fmt: skip
 
 

@@ -1,0 +1,90 @@
+"""Retry a job that has failed or was cancelled: it is enqueued again under its id and resumes from its checkpoint."""
+
+import json
+import time
+from typing import Final
+
+from pydantic import JsonValue
+from rq import Queue
+from rq.exceptions import NoSuchJobError
+
+from training.errors import InvalidConfig
+from worker.broker import keys
+from worker.broker.lua import TEXT, run_script
+from worker.broker.rq_records import as_date
+from worker.client.enqueue import RETRIES
+from worker.client.job_state import STATUS_BY_RQ_STATUS, JobRecord
+from worker.queue.admission.signing import MAX_NUMBER, signed_keywords
+from worker.queue.payload import PoisonMessage
+from worker.queue.untrusted_job import UntrustedJob, fetch_job
+from worker.wire import FUNCTION
+
+RETRIED: Final = ("failed", "cancelled")
+
+
+class CannotRetry(InvalidConfig):
+    """The job cannot be enqueued again under its id."""
+
+
+def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> None:
+    """Put a job back into its queue, signed anew where there is a key.
+
+    Raises:
+        CannotRetry: it has not failed and was not cancelled, or RQ's record of it has expired.
+        redis.exceptions.RedisError: Redis did not answer.
+    """
+    if record.status not in RETRIED:
+        raise _wrong_status(record.job_id, record.status)
+    job, request = read_request(queue, record)
+    signed: dict[str, JsonValue] = {}
+    if signing_key is not None:
+        signed = signed_keywords(
+            request, signing_key, timeout=job.timeout, result_ttl=job.result_ttl, failure_ttl=job.failure_ttl,
+            ttl=job.ttl, retries=RETRIES, after=_last_signed(job, record),
+        )  # fmt: skip
+    answer = run_script(
+        queue.connection, "rq/retry", TEXT,
+        keys=[
+            keys.rq_job(job.id), queue.key, queue.failed_job_registry.key, queue.canceled_job_registry.key,
+            keys.cancel(record.job_id), keys.cancel(job.id),
+        ],
+        args=[
+            job.id, as_date(time.time()), json.dumps([FUNCTION, None, [request], signed]), RETRIES,
+            "" if job.ttl is None else job.ttl,
+        ],
+    )  # fmt: skip
+    if answer != "queued":  # it was retried, or ended otherwise, meanwhile
+        raise _wrong_status(record.job_id, STATUS_BY_RQ_STATUS.get(answer, "unknown"))
+
+
+def _wrong_status(job_id: str, status: str) -> CannotRetry:
+    advice = {"finished": "; enqueue its request under another id to train again", "unknown": ""}.get(status, "")
+    return CannotRetry(
+        f"job {job_id!r} is {status}; only a failed or cancelled job can be retried{advice}", field="job_id"
+    )
+
+
+def read_request(queue: Queue, record: JobRecord) -> tuple[UntrustedJob, dict[str, JsonValue]]:
+    """Return RQ's record of a job and its request with the job's id in it.
+
+    Raises:
+        CannotRetry: the record has expired, or is that of another function.
+        redis.exceptions.RedisError: Redis did not answer.
+    """
+    try:
+        job = fetch_job(record.rq_id, queue.connection)
+    except (NoSuchJobError, PoisonMessage) as error:
+        raise CannotRetry(
+            f"the request of job {record.job_id!r} is not in Redis any more ({error}); enqueue it again", field="job_id"
+        ) from error
+    match job.args:
+        case [dict(request)] if job.func_name == FUNCTION:
+            return job, {**request, "job_id": record.job_id}
+    raise CannotRetry(f"job {record.job_id!r} is no training; enqueue {FUNCTION!r}", field="job_id")
+
+
+def _last_signed(job: UntrustedJob, record: JobRecord) -> int:
+    """Return the time that a new signature must be later than: workers refuse what is older than the job's end."""
+    signed_at = job.kwargs.get("signed_at")
+    last = signed_at if isinstance(signed_at, int) and 0 <= signed_at < MAX_NUMBER else 0
+    return max(last, int(min(record.updated_at, MAX_NUMBER - 1)))

@@ -1,0 +1,35 @@
+"""Response bodies of a comparison."""
+
+from collections.abc import Mapping, Sequence
+
+from worker.web.models import ApiModel
+from worker.wire import CalibrationWinner, JobState, TrainResult
+
+
+class Curve(ApiModel):
+    """A figure by epochs trained."""
+
+    epochs: Sequence[float]
+    values: Sequence[float]
+
+
+class ComparedJob(ApiModel):
+    """A job beside others."""
+
+    state: JobState
+    result: TrainResult | None = None
+    settings: Mapping[str, object]
+    """Field of the request, such as `plan.threads` -> its value, defaults and those of a recipe included; empty where
+    Redis has the request no more."""
+    plan: CalibrationWinner | None = None
+    """The newest `calibration_winner`: plan, its reason and its prediction."""
+    curves: Mapping[str, Curve]
+    """`loss`, `accuracy`, `speed`, `val_loss` and `val_acc`."""
+
+
+class Comparison(ApiModel):
+    """Jobs side by side, in the order in which they were asked for."""
+
+    jobs: Sequence[ComparedJob]
+    differing: Sequence[str]
+    """Settings that are not the same in all of them."""

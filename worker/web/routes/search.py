@@ -1,0 +1,88 @@
+"""Search: jobs by field and value, sorted, in pages."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Query
+from redis import Redis
+
+from worker.client.job_state import JobRecord, read_jobs
+from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
+from worker.web.listing.indexer import Indexer
+from worker.web.listing.snapshot import MAX_JOBS
+from worker.web.models import ApiModel
+from worker.web.routes.errors import problems
+from worker.web.routes.ttl_cache import TtlCache
+from worker.wire import Count, JobState, Status
+
+MAX_PAGE: Final = 200
+"""Jobs in one response."""
+MAX_CACHED: Final = 32
+
+
+class ListedJob(JobState):
+    """State of a job in a list."""
+
+    position: Count | None = None
+    """Of a job in the queue: number of jobs before it."""
+
+
+class SearchResult(ApiModel):
+    """A page of the jobs that match a search, and the numbers of jobs at the same moment."""
+
+    jobs: tuple[ListedJob, ...]
+    matching: Mapping[Status, Count]
+    """Status -> number of matching jobs, also of those statuses that were not asked for."""
+    counts: Mapping[Status, Count]
+    """Status -> number of all jobs."""
+    complete: bool
+    """Whether all jobs were searched; false while the service reads them for the first time."""
+    most: Count = MAX_JOBS
+    """Jobs of each of RQ's registries that are searched: the newest, and of the queue the next to run."""
+
+
+Question = tuple[str, frozenset[Status], str, int, int]
+"""Search, statuses, order, offset and limit."""
+
+
+class SearchRoutes:
+    """The route /v1/search."""
+
+    def __init__(self, redis: Redis, indexer: Indexer) -> None:
+        self._redis = redis
+        self._indexer = indexer
+        self._cached = lru_cache(maxsize=MAX_CACHED)(self._create_cache)
+
+    def register(self, app: FastAPI) -> None:
+        """Add the route to `app`."""
+        app.get("/v1/search", response_model_exclude_none=True, tags=["jobs"], responses=problems(422))(self.search)
+
+    def search(
+        self,
+        q: Annotated[str, Query(max_length=MAX_LENGTH, description="`cnn accuracy>0.99`; docs/http.md has more")] = "",
+        status: Annotated[list[Status] | None, Query(description="only these")] = None,
+        sort: Annotated[str, Query(max_length=64, description="a field; `-` before it: descending")] = "",
+        offset: Annotated[int, Query(ge=0, le=10 * MAX_JOBS)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+    ) -> SearchResult:
+        """Search jobs, without an order running ones first, then the others, newest first."""
+        return self._cached((q, frozenset(status or ()), sort, offset, limit)).get()
+
+    def _create_cache(self, question: Question) -> TtlCache[SearchResult]:
+        return TtlCache(lambda: self._search(*question))
+
+    def _search(self, q: str, statuses: frozenset[Status], sort: str, offset: int, limit: int) -> SearchResult:
+        conditions, order = parse_search(q), parse_order(sort)
+        index = self._indexer.refresh()
+        found = self._indexer.table.find(conditions, statuses, order, offset=offset, limit=limit)
+        records = read_jobs(self._redis, found.ids)
+        return SearchResult(
+            jobs=tuple(_listed(record, index.positions) for record in records if record.status != "unknown"),
+            matching=found.matching, counts=index.counts, complete=index.complete,
+        )  # fmt: skip
+
+
+def _listed(record: JobRecord, positions: Mapping[str, int]) -> ListedJob:
+    position = positions.get(record.rq_id) if record.status == "queued" else None
+    return ListedJob(**record.state().model_dump(exclude_none=True), position=position)
