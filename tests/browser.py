@@ -74,6 +74,11 @@ class Browser:
     def click(self, css: str) -> None:
         self.find(css).click()
 
+    def tick(self, name: str) -> None:
+        """Tick the box of this name, wherever it is scrolled to."""
+        self.find(f"[aria-label='{name}']")
+        self.ask("document.querySelector(arguments[0]).click()", f"[aria-label='{name}']")
+
     def ask(self, script: str, *arguments: object) -> object:
         answer: object = self.driver.execute_script(script, *arguments)
         return answer

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import FastAPI, Query
 
+from training.errors import InvalidConfig
 from worker.client import Client
 from worker.client.results import DEFAULT_LIMIT
 from worker.web.models import JobDetail

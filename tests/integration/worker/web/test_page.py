@@ -250,7 +250,7 @@ def test_a_token_is_kept_in_the_tab(browser: Browser, settings: Settings, connec
         browser.find("dialog input").send_keys(token, Keys.ENTER)
         browser.see("secret", "tbody")
         # Without a mouse: to the job, and into it.
-        browser.ask("document.querySelector('.filters a:last-child').focus()")
+        browser.ask("document.querySelector('tbody .tick').focus()")
         ActionChains(browser.driver).send_keys(Keys.TAB).perform()
         assert browser.ask("return document.activeElement.textContent") == "secret"
         ActionChains(browser.driver).send_keys(Keys.ENTER).perform()

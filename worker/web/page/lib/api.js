@@ -8,10 +8,11 @@ const STREAM_TIMEOUT = 25_000;
 
 /** Why a request failed; status 0 means that the service did not answer. */
 export class Problem extends Error {
-  constructor(status, reason, message) {
+  constructor(status, reason, message, field = null) {
     super(message);
     this.status = status;
     this.reason = reason;
+    this.field = field;
   }
 
   /** Whether a retry may succeed. */
@@ -141,7 +142,7 @@ async function problemOf(response) {
 }
 
 function problemFrom(status, { reason, message, field }) {
-  return new Problem(status, reason, sentence(message, field));
+  return new Problem(status, reason, sentence(message, field), field);
 }
 
 /** Return the Problem of an interrupted request; the error itself where the caller aborted. */

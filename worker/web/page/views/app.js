@@ -1,11 +1,11 @@
 // The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job.
 
 import { Problem } from "../lib/api.js";
-import { STATUSES, errorMessage } from "../lib/components.js";
+import { errorMessage } from "../lib/components.js";
 import { Connection } from "../lib/connection.js";
 import { fill, h } from "../lib/dom.js";
 import { showJob, showJobError } from "./job.js";
-import { showJobs } from "./jobs.js";
+import { showJobs } from "./list/jobs.js";
 
 const main = document.querySelector("main");
 const connection = new Connection(document.querySelector("#connection"));
@@ -18,11 +18,9 @@ async function route(moveFocus) {
   connection.clear();
   const [path, query] = location.hash.slice(1).split("?");
   const id = jobIdOf(path);
-  const given = new URLSearchParams(query).get("status");
-  const status = STATUSES.includes(given) ? given : null;
+  const given = new URLSearchParams(query);
   try {
-    const view =
-      id === null ? showJobs(main, status, { connection, signal }) : showJob(main, id, { connection, signal });
+    const view = show(path, id, given, { connection, signal });
     if (moveFocus) main.querySelector("h1")?.focus();
     await view;
   } catch (error) {
@@ -32,6 +30,13 @@ async function route(moveFocus) {
     else if (id === null) fill(main, errorMessage("The jobs cannot be shown", error.message));
     else showJobError(main, id, error);
   }
+}
+
+/** Show the view of an address; those that are seldom opened are loaded then. */
+async function show(path, id, given, context) {
+  if (id !== null) return showJob(main, id, context);
+  if (path === "/new") return (await import("./form/form.js")).showForm(main, given.get("from"), context);
+  return showJobs(main, given, context);
 }
 
 function jobIdOf(path) {

@@ -65,13 +65,16 @@ export async function showJob(place, id, { connection, signal }) {
     const state = await request(path, { signal });
     if (state.job_id !== id) return location.replace(jobAddress(state.job_id)); // the given id is RQ's
     const isFirst = !view;
+    const isNeeded = isFirst || state.status === "queued";
+    const overview = isNeeded ? await request("/v1/overview", { signal }) : view.overview;
     if (isFirst) {
       const hadFocus = place.contains(document.activeElement);
-      view = new JobView(id, timeline, path);
+      view = new JobView(id, timeline, path, () => connection.retryNow());
       fill(place, view.element);
       if (hadFocus) place.querySelector("h1").focus();
     }
     view.state = state;
+    view.overview = overview;
     view.draw();
     if (!isFollowing && (isFirst || isActive(state))) followEvents();
   }

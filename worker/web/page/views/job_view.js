@@ -1,9 +1,9 @@
 // The elements of one job, redrawn where their data changed.
 
-import { request } from "../lib/api.js";
-import { backToJobs, isActive, panel, statusBadge } from "../lib/components.js";
-import { confirmDialog, fill, h, setText } from "../lib/dom.js";
+import { backToJobs, panel, statusBadge } from "../lib/components.js";
+import { fill, h } from "../lib/dom.js";
 import { number, pluralize, waitsFor } from "../lib/format.js";
+import { Actions } from "./actions.js";
 import { predictions, trials } from "./calibration.js";
 import { Charts } from "./charts/charts.js";
 import { times } from "./charts/times.js";
@@ -12,22 +12,23 @@ import { EventList } from "./events/list.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
 import { result } from "./result.js";
+import { waiting } from "./waiting.js";
 
 export class JobView {
   /** The state as the service returned it; call draw() after setting it. */
   state = null;
+  /** Queue and workers: the newest while the job is queued. */
+  overview = null;
   #id;
   #timeline;
-  #path;
   #drawn = new Map(); // element -> the data that it shows
   #isScheduled = false;
-  #isCancelling = false;
 
   #about = h("p.about");
-  #cancelButton = h("button.quiet", { type: "button", hidden: true, click: () => this.#cancel() }, "Cancel job");
-  #error = h("p.warn", { role: "alert" });
+  #actions;
   #result = h("section.outcome", { "aria-label": "Result", role: "status" });
   #details;
+  #waiting = h("section.panel", { "aria-label": "What it waits for", role: "status", hidden: true });
   #progress = new Progress();
   #figures = h("dl.figures");
   #chartArea = h("div");
@@ -39,17 +40,18 @@ export class JobView {
   #trials = panel("Calibration trials");
   #events = new EventList();
 
-  constructor(id, timeline, path) {
+  constructor(id, timeline, path, refreshNow) {
     this.#id = id;
     this.#timeline = timeline;
-    this.#path = path;
     this.#details = new Details(path);
+    this.#actions = new Actions(id, path, { refreshNow, checkpoint: () => checkpointNote(timeline.latest) });
     this.element = h(
       "article",
       backToJobs(),
-      h("header.job-head", h("div", h("h1", { tabindex: "-1" }, id), this.#about), this.#cancelButton),
-      this.#error,
+      h("header.job-head", h("div", h("h1", { tabindex: "-1" }, id), this.#about), this.#actions.element),
+      this.#actions.error,
       this.#result,
+      this.#waiting,
       this.#progress.element,
       this.#figures,
       this.#chartPanel,
@@ -83,11 +85,10 @@ export class JobView {
     document.title = `${state.status} · ${this.#id} - preflight`;
     const about = [state.status, state.rq_status, state.worker, state.rq_id, latest.job_started, timeline.attempt];
     this.#redraw(this.#about, about, () => this.#aboutParts());
-    this.#isCancelling &&= isActive(state);
-    this.#cancelButton.hidden = !isActive(state);
-    this.#cancelButton.disabled = this.#isCancelling;
-    setText(this.#cancelButton, this.#isCancelling ? "Cancelling…" : "Cancel job");
+    this.#actions.draw(state, this.overview);
     this.#redraw(this.#result, [state.status, state.message, JSON.stringify(state.result)], () => result(state));
+    const waitingData = [state.status, state.rq_status, state.position, JSON.stringify(this.overview)];
+    this.#redraw(this.#waiting, waitingData, () => waiting(state, this.overview));
     this.#progress.draw(state, timeline);
     drawFigures(this.#figures, state, timeline);
     this.#drawCharts();
@@ -147,26 +148,6 @@ export class JobView {
       state.rq_id && `RQ id ${state.rq_id}`,
     ];
     return [statusBadge(state.status), ...parts.filter(Boolean).map((text) => h("span", text))];
-  }
-
-  async #cancel() {
-    const effect =
-      this.state.status === "queued"
-        ? "It is removed from the queue."
-        : `It stops within a step. ${checkpointNote(this.#timeline.latest)}`;
-    const parts = [h("p", h("code", this.#id)), h("p", effect)];
-    const answers = { yes: "Cancel the job", no: "Keep it", danger: true };
-    if (!(await confirmDialog("Cancel this job?", parts, answers))) return;
-    this.#isCancelling = true;
-    this.draw();
-    setText(this.#error, "");
-    try {
-      await request(`${this.#path}/cancel`, { body: {} });
-    } catch (problem) {
-      this.#isCancelling = false;
-      setText(this.#error, problem.message);
-    }
-    this.draw();
   }
 }
 

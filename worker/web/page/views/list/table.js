@@ -1,32 +1,45 @@
 // The table of jobs.
 
-import { jobAddress, shareDone, statusBadge } from "../lib/components.js";
-import { fill, h, reorder, setText } from "../lib/dom.js";
-import { NONE, age, number, percent, speed, waitsFor, words } from "../lib/format.js";
+import { jobAddress, shareDone, statusBadge } from "../../lib/components.js";
+import { fill, h, reorder, setText } from "../../lib/dom.js";
+import { NONE, age, duration, number, percent, speed, waitsFor, words } from "../../lib/format.js";
+import { SORTS } from "./query.js";
 
-const COLUMNS = ["Job", "Status", "Epoch", "Accuracy", "Samples/s", "Updated"];
 const FIRST_NUMBER = 2; // the columns from this one on are numbers
+/** Columns that are sorted from the highest value on at first. */
+const HIGHEST_FIRST = new Set(["accuracy", "speed", "started", "updated"]);
 
 /** Rows are kept from one update to the next; roles, because the style for phones makes it no table. */
 export class JobTable {
   #rows = new Map(); // job id -> row
   #body = h("tbody", { role: "rowgroup" });
+  #selection;
+  #heads;
 
-  constructor() {
-    const heads = COLUMNS.map((name, index) =>
-      h(index < FIRST_NUMBER ? "th" : "th.n", { scope: "col", role: "columnheader" }, name),
-    );
+  constructor({ selection, onSort }) {
+    this.#selection = selection;
+    this.#heads = Object.entries(SORTS).map(([field, name], index) => {
+      const click = () => onSort(nextSort(field, this.sort));
+      const button = h("button.sort", { type: "button", click }, name);
+      return h(index < FIRST_NUMBER ? "th" : "th.n", { scope: "col", role: "columnheader" }, button);
+    });
+    const ticked = h("th.pick", { scope: "col", role: "columnheader" }, h("span.hidden", "Tick"));
     this.element = h(
       "table.jobs",
       { role: "table", keydown: moveFocus },
-      h("caption", "Jobs, newest first"),
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)),
+      h("caption", "Jobs"),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ticked, this.#heads)),
       this.#body,
     );
   }
 
-  show(jobs) {
-    const rows = jobs.map((job) => [job.job_id, this.#rows.get(job.job_id) ?? new Row(job.job_id)]);
+  show(jobs, sort) {
+    this.sort = sort;
+    Object.keys(SORTS).forEach((field, index) => {
+      const order = sort === field ? "ascending" : sort === `-${field}` ? "descending" : "none";
+      this.#heads[index].setAttribute("aria-sort", order);
+    });
+    const rows = jobs.map(({ job_id: id }) => [id, this.#rows.get(id) ?? new Row(id, this.#selection.box(id))]);
     this.#rows = new Map(rows);
     jobs.forEach((job) => this.#rows.get(job.job_id).show(job));
     reorder(
@@ -34,6 +47,12 @@ export class JobTable {
       rows.map(([, row]) => row.element),
     );
   }
+}
+
+/** Return the order after a click on a column: one direction, the other, none. */
+function nextSort(field, sort) {
+  const [first, second] = HIGHEST_FIRST.has(field) ? [`-${field}`, field] : [field, `-${field}`];
+  return { [first]: second, [second]: "" }[sort] ?? first;
 }
 
 class Row {
@@ -45,9 +64,11 @@ class Row {
   #accuracy = h("span");
   #samples = h("small");
   #speed = h("span");
+  #started = h("span");
+  #took = h("span");
   #updated = h("span");
 
-  constructor(id) {
+  constructor(id, box) {
     const cell = (...children) => h("td", { role: "cell" }, ...children);
     const figure = (...children) => h("td.n", { role: "cell" }, ...children);
     this.cells = [
@@ -56,17 +77,19 @@ class Row {
       figure(this.#epoch, this.#bar),
       figure(this.#accuracy, this.#samples),
       figure(this.#speed),
+      figure(this.#started),
+      figure(this.#took),
       figure(this.#updated),
     ];
-    COLUMNS.forEach((name, index) => this.cells[index].setAttribute("data-label", name));
-    this.element = h("tr", { role: "row" }, this.cells);
+    Object.values(SORTS).forEach((name, index) => this.cells[index].setAttribute("data-label", name));
+    this.element = h("tr", { role: "row" }, h("td.pick", { role: "cell" }, box), this.cells);
   }
 
   show(job) {
     this.element.className = job.status;
     setText(this.#model, job.model && job.dataset ? `${job.model} on ${job.dataset}` : "");
     if (this.#status.textContent !== job.status) fill(this.#status, statusBadge(job.status));
-    setText(this.#reason, words(job.reason ?? waitsFor(job)));
+    setText(this.#reason, reasonOf(job));
     const [epoch, epochs] = [job.epoch, job.epochs ?? job.epoch];
     setText(this.#epoch, epoch === undefined ? NONE : `${number(epoch, 0)} of ${number(epochs, 0)}`);
     this.#bar.hidden = job.status !== "running" || !job.epochs;
@@ -75,9 +98,21 @@ class Row {
     setText(this.#accuracy, accuracy === undefined ? NONE : percent(accuracy));
     setText(this.#samples, accuracy === undefined ? "" : job.test_accuracy === undefined ? "validation" : "test");
     setText(this.#speed, job.samples_per_s === undefined ? NONE : speed(job.samples_per_s));
+    setText(this.#started, job.started_at === undefined ? NONE : age(job.started_at));
+    setText(this.#took, tookOf(job));
     setText(this.#updated, job.updated_at === undefined ? NONE : age(job.updated_at));
     this.cells.forEach((cell) => cell.classList.toggle("none", cell.textContent === NONE));
   }
+}
+
+function reasonOf(job) {
+  const before = { undefined: "", 0: "next in the queue" }[job.position] ?? `${number(job.position, 0)} before it`;
+  return job.status === "queued" ? waitsFor(job) || before : words(job.reason ?? "");
+}
+
+function tookOf({ status, started_at: started, updated_at: updated }) {
+  if (started === undefined || status === "queued") return NONE;
+  return duration(Math.max(0, (status === "running" ? Date.now() / 1000 : updated) - started));
 }
 
 /** Move the focus between jobs with the arrow keys. */

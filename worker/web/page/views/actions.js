@@ -1,0 +1,74 @@
+// What can be done with a job: cancel it, retry it, or run it again with changes.
+
+import { request } from "../lib/api.js";
+import { isActive } from "../lib/components.js";
+import { confirmDialog, h, setText } from "../lib/dom.js";
+
+export class Actions {
+  error = h("p.warn", { role: "alert" });
+  #id;
+  #path;
+  #refreshNow;
+  #checkpoint;
+  #state = null;
+  #doing = ""; // the action that was asked for, until the job's status shows it
+  #cancelButton = h("button", { type: "button", hidden: true, click: () => this.#cancel() }, "Cancel job");
+  #retryButton = h("button", { type: "button", hidden: true, click: () => this.#retry() }, "Retry");
+  #again;
+  element;
+
+  /** `checkpoint` says what a cancellation leaves of a running job. */
+  constructor(id, path, { refreshNow, checkpoint }) {
+    this.#id = id;
+    this.#path = path;
+    this.#refreshNow = refreshNow;
+    this.#checkpoint = checkpoint;
+    this.#again = h("a.button", { href: `#/new?${new URLSearchParams({ from: id })}`, hidden: true }, "Run again with…");
+    this.element = h("div.actions", this.#cancelButton, this.#retryButton, this.#again);
+  }
+
+  draw(state, overview) {
+    if (state.status !== this.#state?.status) this.#doing = "";
+    this.#state = state;
+    const readOnly = overview?.read_only ?? true;
+    const canRetry = state.status === "failed" || state.status === "cancelled";
+    this.#cancelButton.hidden = readOnly || !isActive(state);
+    this.#retryButton.hidden = readOnly || !canRetry;
+    this.#again.hidden = readOnly;
+    this.#cancelButton.disabled = this.#retryButton.disabled = Boolean(this.#doing);
+    setText(this.#cancelButton, this.#doing === "cancel" ? "Cancelling…" : "Cancel job");
+    setText(this.#retryButton, this.#doing === "retry" ? "Retrying…" : "Retry");
+  }
+
+  async #cancel() {
+    const effect =
+      this.#state.status === "queued"
+        ? "It is removed from the queue."
+        : `It stops within a step. ${this.#checkpoint()}`;
+    const parts = [h("p", h("code", this.#id)), h("p", effect)];
+    const answers = { yes: "Cancel the job", no: "Keep it", danger: true };
+    if (await confirmDialog("Cancel this job?", parts, answers)) await this.#ask("cancel");
+  }
+
+  async #retry() {
+    const parts = [
+      h("p", h("code", this.#id)),
+      h("p", "It is enqueued again under its id, with the same request. It goes on from its checkpoint, where there is one."),
+    ];
+    if (await confirmDialog("Retry this job?", parts, { yes: "Retry", no: "Leave it" })) await this.#ask("retry");
+  }
+
+  async #ask(action) {
+    this.#doing = action;
+    setText(this.error, "");
+    this.#cancelButton.disabled = this.#retryButton.disabled = true;
+    try {
+      await request(`${this.#path}/${action}`, { body: {} });
+    } catch (problem) {
+      this.#doing = "";
+      setText(this.error, problem.message);
+      this.#cancelButton.disabled = this.#retryButton.disabled = false;
+    }
+    this.#refreshNow();
+  }
+}

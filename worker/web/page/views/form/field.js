@@ -1,0 +1,183 @@
+// One field of the form: its control, bounds and default in words, and its value. Empty: the default.
+
+import { h, setText } from "../../lib/dom.js";
+import { number } from "../../lib/format.js";
+
+/** Return the control of a field; `path` names it as the service does: plan.threads. */
+export function createField(path, schema, given) {
+  return schema.kind === "object" ? new Group(path, schema, given) : new Field(path, schema, given);
+}
+
+class Field {
+  #path;
+  #schema;
+  #control;
+  #problem;
+
+  constructor(path, schema, given) {
+    this.#path = path;
+    this.#schema = schema;
+    const id = `field-${path}`;
+    this.#problem = h("small.bad", { id: `${id}-problem`, role: "alert" });
+    this.#control = control(schema, {
+      id,
+      name: path,
+      "aria-describedby": `${id}-hint ${id}-problem`,
+      placeholder: shown(schema.default, schema),
+      required: schema.isRequired,
+    });
+    if (given !== undefined && given !== null) this.#control.value = shown(given, schema);
+    const hint = h("small", { id: `${id}-hint` }, hintOf(schema));
+    this.element = h("div.field", h("label", { for: id }, label(path)), this.#control, hint, this.#problem);
+  }
+
+  get fields() {
+    return { [this.#path]: this };
+  }
+
+  /** Fix the value to that of a recipe; undefined: it is free. */
+  fix(value) {
+    const isFixed = value !== undefined;
+    this.#control.disabled = isFixed;
+    if (isFixed) this.#control.value = "";
+    const text = isFixed ? `${shown(value, this.#schema)}, by the recipe` : shown(this.#schema.default, this.#schema);
+    if (this.#control.tagName === "SELECT") setText(this.#control.options[0], isFixed ? text : `default: ${text || "none"}`);
+    else this.#control.placeholder = text;
+  }
+
+  onChange(listener) {
+    this.#control.addEventListener("change", () => listener(this.#control.value));
+  }
+
+  /** Return the value, undefined for the default; raises an Error with one sentence. */
+  read() {
+    const text = this.#control.disabled ? "" : this.#control.value.trim();
+    if (text === "") {
+      if (this.#schema.isRequired) throw new Error(`${this.#path} is missing; enter it.`);
+      return undefined;
+    }
+    return parse(this.#path, text, this.#schema);
+  }
+
+  showProblem(text) {
+    setText(this.#problem, text);
+    this.#control.setAttribute("aria-invalid", text ? "true" : "false");
+  }
+
+  focus() {
+    this.element.closest("details")?.setAttribute("open", "");
+    this.#control.focus();
+  }
+}
+
+/** The fields of an object, behind its name. */
+class Group {
+  #fields;
+  #path;
+
+  constructor(path, { fields, description }, given = {}) {
+    this.#path = path;
+    const pairs = Object.entries(fields).map(([name, schema]) => [name, createField(`${path}.${name}`, schema, given?.[name])]);
+    this.#fields = Object.fromEntries(pairs);
+    const isGiven = pairs.some(([, field]) => field.read() !== undefined);
+    const inner = h("div.fields", pairs.map(([, field]) => field.element));
+    const about = description ? h("p.note", description) : null;
+    this.element = h("details", { open: isGiven }, h("summary", label(path)), about, inner);
+  }
+
+  get fields() {
+    return Object.assign({ [this.#path]: this }, ...Object.values(this.#fields).map((field) => field.fields));
+  }
+
+  fix(value) {
+    for (const [name, field] of Object.entries(this.#fields)) field.fix(value?.[name]);
+  }
+
+  read() {
+    const values = Object.entries(this.#fields).map(([name, field]) => [name, field.read()]);
+    const given = values.filter(([, value]) => value !== undefined);
+    return given.length ? Object.fromEntries(given) : undefined;
+  }
+
+  showProblem(text) {
+    Object.values(this.#fields)[0]?.showProblem(text);
+  }
+
+  focus() {
+    Object.values(this.#fields)[0]?.focus();
+  }
+}
+
+function control(schema, attributes) {
+  const { kind, enum: values } = schema;
+  if (kind === "choice" || kind === "boolean") {
+    const options = (values ?? [true, false]).map((value) => h("option", { value: String(value) }, String(value)));
+    const fallback = h("option", { value: "" }, `default: ${attributes.placeholder || "none"}`);
+    return h("select", { ...attributes, placeholder: null }, fallback, options);
+  }
+  if (kind === "json") return h("textarea", { ...attributes, rows: "2", spellcheck: "false" });
+  const inputmode = { integer: "numeric", number: "decimal" }[kind];
+  return h("input", { ...attributes, type: "text", inputmode, autocomplete: "off", spellcheck: "false" });
+}
+
+function parse(path, text, schema) {
+  switch (schema.kind) {
+    case "integer":
+    case "number":
+      return parseNumber(path, text, schema);
+    case "boolean":
+      return text === "true";
+    case "choice":
+      return schema.enum.find((value) => String(value) === text);
+    case "list":
+      return text.split(",").map((part) => part.trim());
+    case "string":
+      if (schema.pattern && !new RegExp(schema.pattern, "u").test(text))
+        throw new Error(`${path} is ${JSON.stringify(text.slice(0, 40))}, but must match ${schema.pattern}.`);
+      return text;
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Error(`${path} is not JSON; enter a JSON value.`);
+  }
+}
+
+function parseNumber(path, text, schema) {
+  const value = Number(text.replaceAll(",", ""));
+  const { minimum, maximum, exclusiveMinimum: above, exclusiveMaximum: below, kind } = schema;
+  const fits = value >= (minimum ?? -Infinity) && value <= (maximum ?? Infinity);
+  const isWhole = kind === "number" || Number.isSafeInteger(value);
+  if (Number.isFinite(value) && fits && isWhole && value > (above ?? -Infinity) && value < (below ?? Infinity)) return value;
+  const noun = kind === "integer" ? "a whole number" : "a number";
+  throw new Error(`${path} is ${JSON.stringify(text.slice(0, 40))}, but must be ${noun}, ${boundsOf(schema)}.`);
+}
+
+function boundsOf({ minimum, maximum, exclusiveMinimum: above, exclusiveMaximum: below }) {
+  const parts = [
+    minimum !== undefined && `at least ${plain(minimum)}`,
+    above !== undefined && `more than ${plain(above)}`,
+    maximum !== undefined && `at most ${plain(maximum)}`,
+    below !== undefined && `less than ${plain(below)}`,
+  ];
+  return parts.filter(Boolean).join(" and ");
+}
+
+function plain(value) {
+  return value > Number.MAX_SAFE_INTEGER ? "9,007,199,254,740,991 here" : number(value, Number.isInteger(value) ? 0 : undefined);
+}
+
+function hintOf(schema) {
+  const kind = { list: `some of ${schema.items?.enum?.join(", ")}; with commas`, json: "as JSON" }[schema.kind];
+  return [schema.description, boundsOf(schema), kind].filter(Boolean).join("; ");
+}
+
+function shown(value, { kind }) {
+  if (value === null || value === undefined) return "";
+  if (kind === "json") return JSON.stringify(value);
+  return Array.isArray(value) ? value.join(", ") : String(value);
+}
+
+function label(path) {
+  return path.split(".").at(-1).replaceAll("_", " ");
+}
