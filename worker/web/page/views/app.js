@@ -36,6 +36,7 @@ async function route(moveFocus) {
 async function show(path, id, given, context) {
   if (id !== null) return showJob(main, id, context);
   if (path === "/new") return (await import("./form/form.js")).showForm(main, given.get("from"), context);
+  if (path === "/compare") return (await import("./compare/compare.js")).showComparison(main, given.getAll("job"), context);
   return showJobs(main, given, context);
 }
 

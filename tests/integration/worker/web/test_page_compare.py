@@ -1,0 +1,151 @@
+"""Comparison of runs: the route, and the page in a real browser."""
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+
+from browser import Browser
+from redis import Redis
+from services import digits_job
+from web import Service
+
+from worker.broker import keys
+from worker.client import Client
+from worker.web.listing.models import Comparison
+from worker.wire import EVENTS_KEPT, EpochDone, Progress, TrainJob, flatten
+
+EPOCHS = 40
+STEPS = EVENTS_KEPT // EPOCHS - 1
+ADD_EPOCHS = """
+for epoch = 1, tonumber(ARGV[1]) do
+  for step = 1, tonumber(ARGV[2]) do
+    local done = epoch - 1 + step / ARGV[2]
+    local at = ((epoch - 1) * (ARGV[2] + 1) + step) * 500
+    redis.call('XADD', KEYS[1], at .. '-0', 'type', 'progress', 'epoch', epoch, 'step', step, 'steps', ARGV[2],
+      'loss', 2 / (1 + done * ARGV[3]), 'accuracy', 1 - 0.9 / (1 + done), 'samples_per_s', 10000 + step,
+      'v', 1, 'job_id', 'x', 'attempt', 1, 'seq', step, 'ts', at / 1000, 'epochs', ARGV[1], 'eta_s', 1)
+  end
+  redis.call('XADD', KEYS[1], epoch * (ARGV[2] + 1) * 500 .. '-0', 'type', 'epoch_done', 'epoch', epoch, 'loss', 0.1,
+    'val_acc', 1 - 0.5 / epoch, 'val_loss', 1 / epoch, 'samples_per_s', 1, 'seconds', 1, 'train_seconds', 1)
+end
+"""
+"""Script that adds the events of a long training: epochs, progress events in each, and how fast the loss falls."""
+
+
+def add_run(redis: Redis, client: Client, job_id: str, rate: int, **fields: object) -> None:
+    """Make a finished job of 10,000 events."""
+    job = digits_job(job_id=job_id, epochs=EPOCHS).model_dump(mode="json", exclude_unset=True)
+    client.enqueue(TrainJob.model_validate_json(json.dumps({**job, **fields})))
+    redis.lrem("rq:queue:preflight", 0, job_id)
+    redis.hset(keys.rq_job(job_id), "status", "finished")
+    redis.zadd("rq:finished:preflight", {job_id: time.time() + 86_400})
+    redis.hset(keys.state(job_id), mapping={
+        "status": "finished", "dataset": "digits", "model": "cnn", "attempt": 1, "started_at": time.time() - 100 * rate,
+        "updated_at": time.time(), "test_accuracy": 0.9 + rate / 100, "epochs": EPOCHS, "samples_per_s": 1000 * rate,
+    })  # fmt: skip
+    redis.eval(ADD_EPOCHS, 1, keys.events(job_id), EPOCHS, STEPS, rate)
+
+
+def test_runs_are_compared_whatever_their_number_of_events(service: Service, client: Client, raw: Redis) -> None:
+    """What differs, with defaults; curves of a bounded number of points, in order, from the first to the last."""
+    for rate in (1, 2):
+        add_run(raw, client, f"run-{rate}", rate, learning_rate=rate / 1000, augmentation={"rotate_degrees": 5.0})
+    answer = service.ask("GET", "/v1/compare?job=run-2&job=run-1&job=run-2")
+    assert answer.status == 200, answer.body
+    found = Comparison.model_validate_json(answer.body)
+    assert found.differing == ["learning_rate"]
+    second, first = found.jobs
+    assert (first.settings["learning_rate"], second.settings["learning_rate"]) == (0.001, 0.002)
+    assert first.settings["augmentation.rotate_degrees"] == 5.0
+    assert first.settings["momentum"] == 0.9
+    loss = first.curves["loss"]
+    assert 200 < len(loss.epochs) <= 500
+    assert [*loss.epochs] == sorted(set(loss.epochs))
+    assert loss.epochs[-1] > EPOCHS - 0.5
+    for epoch, value in zip(loss.epochs, loss.values, strict=True):
+        assert abs(value - 2 / (1 + epoch)) < 1e-4
+    assert first.curves["val_acc"].epochs[-1] == EPOCHS
+    assert len(first.curves["val_acc"].epochs) == EPOCHS
+
+
+def test_a_short_run_is_whole_and_a_second_attempt_replaces(service: Service, client: Client, raw: Redis) -> None:
+    client.enqueue(digits_job(job_id="short"))
+    for epoch, step, loss in ((1, 1, 0.9), (1, 2, 0.8), (1, 2, 0.7), (2, 1, 0.5), (1, 2, 0.4)):
+        event = Progress(seq=1, job_id="short", attempt=1, ts=1, epoch=epoch, epochs=2, step=step, steps=2, loss=loss,
+                         accuracy=0.5, samples_per_s=1, eta_s=1)  # fmt: skip
+        raw.xadd(keys.events("short"), dict(flatten(event).items()))
+    end = EpochDone(
+        seq=2, job_id="short", attempt=1, ts=2, epoch=1, loss=0.4, samples_per_s=1, seconds=1, train_seconds=1
+    )
+    raw.xadd(keys.events("short"), dict(flatten(end).items()))
+    found = Comparison.model_validate_json(service.ask("GET", "/v1/compare?job=short").body)
+    assert [*found.jobs[0].curves["loss"].values] == [0.9, 0.4]
+    assert [*found.jobs[0].curves["val_acc"].values] == []
+    raw.set(keys.events("short"), "no stream")
+    assert service.ask("GET", "/v1/compare?job=short").status == 200
+
+
+def test_a_wrong_comparison_is_one_sentence(service: Service) -> None:
+    assert service.ask("GET", "/v1/compare?job=none")["reason"] == "unknown_job"
+    for query in ("", "?" + "&".join(f"job={number}" for number in range(6))):
+        refused = service.ask("GET", f"/v1/compare{query}")
+        assert (refused.status, refused["reason"], refused["field"]) == (422, "invalid_config", "job")
+
+
+def test_five_runs_are_ticked_and_compared(
+    browser: Browser, service: Service, client: Client, raw: Redis, tmp_path: Path
+) -> None:
+    """From the list to a permalink, its curves, CSV and JSON; prints how long five runs of 10,000 events took."""
+    for rate in range(1, 6):
+        add_run(raw, client, f"run-{rate}", rate, learning_rate=rate / 1000)
+    browser.open(service.url)
+    for rate in range(1, 6):
+        browser.tick(f"Select run-{rate}")
+    browser.see("5 jobs ticked", ".selection")
+    browser.click(".selection a")
+    browser.see("Comparison", "h1")
+    browser.see("learning_rate", "table")
+    address = browser.driver.current_url
+    assert address.count("job=") == 5
+    browser.ask("performance.mark('begin'); location.hash = '#/'")
+    browser.see("Jobs", "h1")
+    drawn = browser.driver.execute_async_script("""
+    const done = arguments[1];
+    const begin = performance.now();
+    new MutationObserver((_, observer) => {
+      if (document.querySelectorAll(".compare canvas").length < 5) return;
+      observer.disconnect();
+      requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begin)));
+    }).observe(document.querySelector("main"), { subtree: true, childList: true });
+    location.href = arguments[0];
+    """, address)  # fmt: skip
+    print(f"\na comparison of five runs of {EVENTS_KEPT:,} events was drawn in {drawn:.0f} ms")
+    assert browser.text(".best").split("\n")[0].replace("\u202f", " ") == "95.00 %"
+    browser.picture("compare")
+    browser.click("#all-settings")
+    browser.see("weight_decay", "table")
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": False}
+    )
+    for kind in ("csv", "json"):
+        browser.click(f".actions button:nth-child({1 if kind == 'csv' else 2})")
+    deadline = time.monotonic() + 30
+    while not all((tmp_path / f"comparison.{kind}").exists() for kind in ("csv", "json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    rows = {row[0]: row[1:] for row in csv.reader(io.StringIO((tmp_path / "comparison.csv").read_text()))}
+    assert rows["run"] == [f"run-{rate}" for rate in range(1, 6)]
+    assert rows["setting learning_rate"] == ["0.001", "0.002", "0.003", "0.004", "0.005"]
+    assert len(json.loads((tmp_path / "comparison.json").read_text())["jobs"]) == 5
+    browser.open(address)
+    browser.see("learning_rate", "table")
+    assert browser.complaints() == []
+
+
+def test_what_cannot_be_compared_is_said(browser: Browser, service: Service) -> None:
+    browser.open(f"{service.url}/#/compare?job=%3Cscript%3E&job=none")
+    browser.see("is not known", "main")
+    assert browser.ask("return document.querySelectorAll('main script').length") == 0
+    assert browser.complaints(besides=("network",)) == []
