@@ -27,12 +27,12 @@ def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
 
 
 def cnn_small_valid(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Return the network of the recipe `fast` up to 0.16.0; 99 thousand parameters."""
+    """Return the network of the recipe `fast` up to 0.17.0; 99 thousand parameters."""
     return _valid("cnn-small-valid", shape, classes, (16, 32, 64, 128))
 
 
 def cnn_valid(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Return the network of the recipe `balanced` up to 0.16.0; 118 thousand parameters."""
+    """Return the network of the recipe `balanced` up to 0.17.0; 118 thousand parameters."""
     return _valid("cnn-valid", shape, classes, (32, 48, 64, 128))
 
 
