@@ -38,7 +38,7 @@ def test_nothing_becomes_markup_and_nothing_is_styled_inline(path: Path) -> None
 
 
 def test_the_page_is_small_and_names_its_parts() -> None:
-    """What index.html asks for at once, as it is sent, is below the bound; a folder that it leaves out comes when shown."""
+    """What index.html asks for at once, as it is sent, is below the bound; other folders come when they are shown."""
     index, router = (PAGE / "index.html").read_text(), (PAGE / "views" / "app.js").read_text()
     later = [PAGE / "views" / Path(path).parent for path in re.findall(r'import\("\./([\w./]+)"\)', router)]
     at_once = [path for path in FILES if path.parent not in later]
