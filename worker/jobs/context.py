@@ -36,6 +36,8 @@ class JobContext:
     plans: PlanStore = field(default_factory=PlanStore)
     server: ForkServer | None = None
     """That forks the children of the job; None: they are fresh interpreters."""
+    report_server: ForkServer | None = None
+    """That forks the report's process; None: `server` does."""
     environment: Mapping[str, str] = field(init=False)
     """Of child processes."""
     extras: ExtrasStore = field(default_factory=ExtrasStore)

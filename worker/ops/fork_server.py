@@ -14,6 +14,8 @@ PRELOADED: Final = (
     "calibration.measure.benchmark", "training.artifacts.onnx_child",
 )  # fmt: skip
 """Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
+REPORTING: Final = ("worker.report.child", "worker.report.page")
+"""Modules that the report imports; torch is none of them."""
 MIN_BYTES: Final = 1 << 30
 """Memory of a container, or of a share of it, below which nothing is kept beside a training."""
 
@@ -28,7 +30,20 @@ def new_server(settings: Settings) -> ForkServer | None:
 @contextmanager
 def started_server(settings: Settings) -> Iterator[ForkServer | None]:
     """Start a server for one job of this process, and end it afterwards; None where there is to be none."""
-    server = new_server(settings)
+    with _started(new_server(settings)) as server:
+        yield server
+
+
+@contextmanager
+def started_report_server(settings: Settings) -> Iterator[ForkServer | None]:
+    """Start a server that imports what a report needs beside torch's import elsewhere; None where no core is left."""
+    wanted = settings.report == "auto" and detect().cores > 1 and new_server(settings) is not None
+    with _started(ForkServer(job_environment(settings), REPORTING) if wanted else None) as server:
+        yield server
+
+
+@contextmanager
+def _started(server: ForkServer | None) -> Iterator[ForkServer | None]:
     if server is None:
         yield None
         return

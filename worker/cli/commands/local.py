@@ -16,14 +16,17 @@ from worker.cli.options import job_options
 def train(as_json: bool, **options: object) -> None:
     """Train without Redis. Calibration, training and model files are those of a queued job."""
     job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
-    from worker.ops.fork_server import started_server
+    from worker.ops.fork_server import started_report_server, started_server
 
-    with started_server(settings) as server:  # it imports torch, and this process the rest, at the same time
+    # They import torch and matplotlib, and this process the rest, at the same time.
+    with started_server(settings) as server, started_report_server(settings) as reporter:
         from worker.cli.formatting.results import format_extras, format_result
         from worker.jobs.local.training import train_local
 
         log_to_stderr(settings)
-        result = train_local(job, settings, lambda first: None if as_json else click.echo(format_result(first)), server)
+        result = train_local(
+            job, settings, lambda first: None if as_json else click.echo(format_result(first)), server, reporter
+        )
     click.echo(result.model_dump_json() if as_json else format_extras(result))
 
 

@@ -41,12 +41,13 @@ class Calibrated:
 
 
 def train_local(
-    job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None], server: ForkServer | None
-) -> TrainResult:
+    job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None], server: ForkServer | None,
+    report_server: ForkServer | None,
+) -> TrainResult:  # fmt: skip
     """Train here; events go to the log.
 
-    `server` forks the job's children; None: they are fresh interpreters. `on_result` is called once the model is
-    published; the result that is returned has its report, too.
+    `server` forks the job's children, `report_server` the report's process; None: they are fresh interpreters.
+    `on_result` is called once the model is published; the result that is returned has its report, too.
 
     Raises:
         PreflightError: the job failed.
@@ -54,6 +55,7 @@ def train_local(
     for export in exports(settings):
         require_usable(export)
     with _context(job, settings, server) as context:
+        context.report_server = report_server
         try:
             outcome = run_pipeline(context, job)
         except KeyboardInterrupt:

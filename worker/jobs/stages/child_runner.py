@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from training.errors import Cancelled, ChildFailed
 from training.process.child import Child
+from training.process.fork_server.client import ForkServer
 from training.process.journal import Record
 from training.process.runner import TICK_SECONDS, read_to_end
 from worker.jobs.context import JobContext
@@ -21,11 +22,13 @@ STOP_TIMEOUT: Final = 20.0
 def run_job_child(
     context: JobContext, task: str, module: str, body: bytes, environment: Mapping[str, str] | None = None, *,
     on_record: Callable[[Record], None] | None = None, seconds: float = math.inf, fresh: bool = False,
+    server: ForkServer | None = None,
 ) -> dict[str, JsonValue]:  # fmt: skip
     """Run a child to its end, at most `seconds`; return the payload of its `done` record.
 
     `environment` is by default that of the job's children; `fresh`: start an interpreter, for a child that needs no
-    torch. A child that has reported progress is asked to save a checkpoint before it is stopped.
+    torch; `server` forks the child instead of that of the job. A child that has reported progress is asked to save a
+    checkpoint before it is stopped.
     """
     seconds *= context.control.patience
     deadline = time.monotonic() + seconds
@@ -45,7 +48,7 @@ def run_job_child(
 
     with Child(
         module, body, context.paths.attempt, environment or context.environment, task=task,
-        shares=context.settings.processes, server=None if fresh else context.server,
+        shares=context.settings.processes, server=None if fresh else server or context.server,
     ) as child:  # fmt: skip
         try:
             return read_to_end(child, check, handle)

@@ -146,7 +146,10 @@ def _export_onnx(context: JobContext, request: OnnxRequest) -> dict[str, JsonVal
 
 def _write_report(context: JobContext, request: ReportRequest) -> dict[str, JsonValue]:
     body = report_request.REQUEST.dump_json(request)
-    run_job_child(context, "report", report_child.MODULE, body, seconds=report_request.TIMEOUT_SECONDS)
+    run_job_child(
+        context, "report", report_child.MODULE, body, seconds=report_request.TIMEOUT_SECONDS,
+        server=context.report_server,
+    )  # fmt: skip
     return {"report": str(request.artifact / REPORT)}
 
 
