@@ -11,23 +11,27 @@ from typing import Final
 from bench.record import Record, load
 
 ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "architecture.md")
 SECTION: Final = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 README: Final = (
     ("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", (2,)),
     ("of them not spent on training", "job", 0, "warm: beyond `train_seconds`", (2, 3, 4)),
-    ("recipe `fast`, test accuracy", "accuracy", 0, "recipe `fast`", (1,)),
-    ("in seconds of training, testing and saving", "accuracy", 0, "recipe `fast`", (3, 5, 6)),
+    ("recipe `fast`, test accuracy, ten seeds", "recipes-former", 0, "`fast`", (7, 10, 11)),
+    ("its training beside that of 0.13.0, share of the seconds", "recipes-former", 0, "`fast`", (3, 4, 5)),
     ("the plain PyTorch example takes, to 99.0 %", "accuracy", 0, "plain PyTorch example", (3,)),
-    ("recipe `balanced`, test accuracy", "accuracy", 0, "recipe `balanced`", (1,)),
-    ("in seconds of the same", "accuracy", 0, "recipe `balanced`", (3, 5, 6)),
+    ("recipe `balanced`, test accuracy, ten seeds", "recipes-former", 0, "`balanced`", (7, 10, 11)),
     ("recipe `best`, test accuracy", "accuracy", 0, "recipe `best`", (1,)),
     ("in seconds of the same", "accuracy", 0, "recipe `best`", (3, 5, 6)),
     ("calibrated plan beside the user's own, `cnn`, times as fast", "training", 1, "speed-up, seed by seed", (1,)),
-    ("a worker listens after", "footprint", 0, "worker listens after", (1, 2, 3)),
     ("an idle worker, resident", "footprint", 0, "idle worker, resident", (1, 2, 3)),
 )
 """Label, benchmark, number of its table, first cell of the row, columns: figure, bound, verdict."""
+STAGES: Final = (
+    ("taken from the queue", "taken"), ("data set ready", "data set ready"), ("plan ready", "plan ready"),
+    ("first step done", "first step done"), ("last step done", "last step done"), ("result there", "result"),
+    ("after it: report ready", "report"),
+)  # fmt: skip
+"""Row of the stages of a job, and its box in the drawing of them."""
 
 
 def main() -> int:
@@ -48,6 +52,8 @@ def render(page: str) -> str:
 
 
 def _section(name: str) -> str:
+    if name == "stages":
+        return _stages()
     return _readme() if name == "readme" else "\n\n".join([_origin(load(name)), *_tables(load(name))])
 
 
@@ -72,8 +78,22 @@ def _readme() -> str:
         shown = [str(cells[column]) for column in columns]
         link = f"[{record.version}](docs/benchmarks.md#{name})"
         lines.append(f"| {' | '.join([label, *shown, *[''] * (3 - len(shown)), link])} |")
-    machine = f"Machine: {load('accuracy').machine}. Seconds leave out: {load('accuracy').leaves_out}."
+    left_out = load("accuracy").leaves_out
+    machine = f"Machine: {load('job').machine}. Seconds of whole jobs leave out nothing; those of trainings {left_out}."
     return "\n".join([*lines, "", machine])
+
+
+def _stages() -> str:
+    """Draw the stages of a job with their median seconds, warm and cold."""
+    record = load("job")
+    rows = {row[0]: row for row in record.tables[1].rows}
+    boxes, before = ['    s0["enqueued"]'], "s0"
+    for number, (row, box) in enumerate(STAGES, 1):
+        warm, cold = (str(rows[row][column]).split(" ", 1)[0] for column in (2, 4))
+        boxes.append(f'    {before} -->|"{warm} s, cold {cold} s"| s{number}["{box}"]')
+        before = f"s{number}"
+    origin = f"Medians of {record.version}, recipe `fast` ([benchmarks.md](benchmarks.md#job))."
+    return "\n".join(["```mermaid", "flowchart LR", *boxes, "```", "", origin])
 
 
 if __name__ == "__main__":
