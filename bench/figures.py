@@ -79,7 +79,10 @@ def _readme() -> str:
         link = f"[{record.version}](docs/benchmarks.md#{name})"
         lines.append(f"| {' | '.join([label, *shown, *[''] * (3 - len(shown)), link])} |")
     left_out = load("accuracy").leaves_out
-    machine = f"Machine: {load('job').machine}. Seconds of whole jobs leave out nothing; those of trainings {left_out}."
+    machine = (
+        f"Machine: {load('job').machine}. Seconds of whole jobs leave out nothing; "
+        f"those of trainings leave out {left_out}."
+    )
     return "\n".join([*lines, "", machine])
 
 

@@ -64,6 +64,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare
+         * @description Return settings, results, plans and curves of up to five jobs.
+         */
+        get: operations["compare"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs": {
         parameters: {
             query?: never;
@@ -88,6 +108,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Jobs
+         * @description Cancel several jobs; those that have ended, or are not known, are named in the answer.
+         */
+        post: operations["cancel_jobs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/{job_id}": {
         parameters: {
             query?: never;
@@ -97,7 +137,7 @@ export interface paths {
         };
         /**
          * Job
-         * @description Return the state of a job, and its result once it is finished.
+         * @description Return the state of a job, its place in the queue, and its result once it is finished.
          */
         get: operations["job"];
         put?: never;
@@ -208,6 +248,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/{job_id}/request": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Request
+         * @description Return the request of a job as it was enqueued, to run it again with changes.
+         */
+        get: operations["request"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry
+         * @description Put a failed or cancelled job into the queue again; it resumes from its checkpoint, where there is one.
+         */
+        post: operations["retry"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/overview": {
         parameters: {
             query?: never;
@@ -220,6 +300,26 @@ export interface paths {
          * @description Return the depth of the queue, the number of running jobs, and the workers.
          */
         get: operations["service"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search
+         * @description Search jobs, without an order running ones first, then the others, newest first.
+         */
+        get: operations["search"];
         put?: never;
         post?: never;
         delete?: never;
@@ -483,10 +583,7 @@ export interface components {
             allocator: "default" | "tuned" | "tcmalloc";
             /** Attempt */
             attempt: number;
-            /**
-             * Cache
-             * @default null
-             */
+            /** Cache */
             cache?: ("hit" | "miss" | "off") | null;
             /** Calibration Seconds */
             calibration_seconds: number;
@@ -495,10 +592,7 @@ export interface components {
              * @default false
              */
             compile?: boolean;
-            /**
-             * Confidence
-             * @default null
-             */
+            /** Confidence */
             confidence?: ("high" | "low") | null;
             /**
              * Device
@@ -523,10 +617,7 @@ export interface components {
              * @default 0
              */
             loader_workers?: number;
-            /**
-             * Max Feasible
-             * @default null
-             */
+            /** Max Feasible */
             max_feasible?: number | null;
             /**
              * Memory Format
@@ -543,35 +634,17 @@ export interface components {
              * @enum {string}
              */
             precision: "float32" | "bfloat16";
-            /**
-             * Predicted Epoch S
-             * @default null
-             */
+            /** Predicted Epoch S */
             predicted_epoch_s?: number | null;
-            /**
-             * Predicted High S
-             * @default null
-             */
+            /** Predicted High S */
             predicted_high_s?: number | null;
-            /**
-             * Predicted Low S
-             * @default null
-             */
+            /** Predicted Low S */
             predicted_low_s?: number | null;
-            /**
-             * Ratio
-             * @default null
-             */
+            /** Ratio */
             ratio?: number | null;
-            /**
-             * Ratio High
-             * @default null
-             */
+            /** Ratio High */
             ratio_high?: number | null;
-            /**
-             * Ratio Low
-             * @default null
-             */
+            /** Ratio Low */
             ratio_low?: number | null;
             /** Seq */
             seq: number;
@@ -598,6 +671,24 @@ export interface components {
             v: number;
             /** Why */
             why: string;
+        };
+        /**
+         * CancelJobs
+         * @description A request to cancel several jobs.
+         */
+        CancelJobs: {
+            /** Job Ids */
+            job_ids: string[];
+        };
+        /**
+         * CancelledJobs
+         * @description What became of a cancellation of several jobs.
+         */
+        CancelledJobs: {
+            /** Cancelled */
+            cancelled: components["schemas"]["Cancelling"][];
+            /** Refused */
+            refused: components["schemas"]["Refused"][];
         };
         /**
          * Cancelling
@@ -645,6 +736,33 @@ export interface components {
             v: number;
         };
         /**
+         * ComparedJob
+         * @description A job beside others.
+         */
+        ComparedJob: {
+            /** Curves */
+            curves: {
+                [key: string]: components["schemas"]["Curve"];
+            };
+            plan?: components["schemas"]["CalibrationWinner"] | null;
+            result?: components["schemas"]["TrainResult"] | null;
+            /** Settings */
+            settings: {
+                [key: string]: unknown;
+            };
+            state: components["schemas"]["JobState"];
+        };
+        /**
+         * Comparison
+         * @description Jobs side by side, in the order in which they were asked for.
+         */
+        Comparison: {
+            /** Differing */
+            differing: string[];
+            /** Jobs */
+            jobs: components["schemas"]["ComparedJob"][];
+        };
+        /**
          * ConfigField
          * @description A setting of a job.
          */
@@ -655,6 +773,16 @@ export interface components {
             name: string;
             /** Value */
             value: string;
+        };
+        /**
+         * Curve
+         * @description A figure by epochs trained.
+         */
+        Curve: {
+            /** Epochs */
+            epochs: number[];
+            /** Values */
+            values: number[];
         };
         /**
          * DatasetReady
@@ -777,7 +905,7 @@ export interface components {
         };
         /**
          * JobDetail
-         * @description State of a job, its configuration, and its result once it is finished.
+         * @description State of a job, its place while it is in the queue, its configuration, and its result once it is finished.
          */
         JobDetail: {
             /** Artifact */
@@ -814,6 +942,8 @@ export interface components {
             model_sha256?: string | null;
             /** Onnx */
             onnx?: string | null;
+            /** Position */
+            position?: number | null;
             /** Predicted Epoch S */
             predicted_epoch_s?: number | null;
             /** Reason */
@@ -1134,6 +1264,81 @@ export interface components {
         };
         JsonValue: unknown;
         /**
+         * ListedJob
+         * @description State of a job in a list.
+         */
+        ListedJob: {
+            /** Artifact */
+            artifact?: string | null;
+            /** Artifact Url */
+            artifact_url?: string | null;
+            /** Attempt */
+            attempt?: number | null;
+            /** Dataset */
+            dataset?: string | null;
+            /** Epoch */
+            epoch?: number | null;
+            /** Epochs */
+            epochs?: number | null;
+            /** Eta S */
+            eta_s?: number | null;
+            /** Field */
+            field?: string | null;
+            /** Job Id */
+            job_id: string;
+            /** Loss */
+            loss?: number | null;
+            /** Measured Epoch S */
+            measured_epoch_s?: number | null;
+            /** Memory Mb */
+            memory_mb?: number | null;
+            /** Message */
+            message?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Model Sha256 */
+            model_sha256?: string | null;
+            /** Onnx */
+            onnx?: string | null;
+            /** Position */
+            position?: number | null;
+            /** Predicted Epoch S */
+            predicted_epoch_s?: number | null;
+            /** Reason */
+            reason?: string | null;
+            /** Report */
+            report?: string | null;
+            /** Request */
+            request?: Record<string, never> | null;
+            /** Rq Id */
+            rq_id?: string | null;
+            /** Rq Status */
+            rq_status?: string | null;
+            /** Samples Per S */
+            samples_per_s?: number | null;
+            /** Started At */
+            started_at?: number | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "running" | "finished" | "failed" | "cancelled" | "unknown";
+            /** Step */
+            step?: number | null;
+            /** Steps */
+            steps?: number | null;
+            /** Test Accuracy */
+            test_accuracy?: number | null;
+            /** Updated At */
+            updated_at?: number | null;
+            /** Used Memory Mb */
+            used_memory_mb?: number | null;
+            /** Val Acc */
+            val_acc?: number | null;
+            /** Worker */
+            worker?: string | null;
+        };
+        /**
          * LoaderConfig
          * @description Configuration of the data loader.
          */
@@ -1237,6 +1442,11 @@ export interface components {
             depth: number;
             /** Queue */
             queue: string;
+            /**
+             * Read Only
+             * @default false
+             */
+            read_only?: boolean;
             /** Running */
             running: number;
             /**
@@ -1552,6 +1762,18 @@ export interface components {
             v: number;
         };
         /**
+         * Refused
+         * @description A job that was not cancelled, and why.
+         */
+        Refused: {
+            /** Job Id */
+            job_id: string;
+            /** Message */
+            message: string;
+            /** Reason */
+            reason: string;
+        };
+        /**
          * ReportReady
          * @description The HTML report of a finished job is beside its model.
          */
@@ -1611,6 +1833,43 @@ export interface components {
              * @default 1
              */
             v: number;
+        };
+        /**
+         * Retried
+         * @description A job that is in the queue again.
+         */
+        Retried: {
+            /** Job Id */
+            job_id: string;
+            /**
+             * Status
+             * @default queued
+             * @constant
+             */
+            status?: "queued";
+        };
+        /**
+         * SearchResult
+         * @description A page of the jobs that match a search, and the numbers of jobs at the same moment.
+         */
+        SearchResult: {
+            /** Complete */
+            complete: boolean;
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Jobs */
+            jobs: components["schemas"]["ListedJob"][];
+            /** Matching */
+            matching: {
+                [key: string]: number;
+            };
+            /**
+             * Most
+             * @default 100000
+             */
+            most?: number;
         };
         /** ServerSentEvent */
         ServerSentEvent: {
@@ -1711,6 +1970,11 @@ export interface components {
              * @default false
              */
             deterministic?: boolean;
+            /**
+             * Epoch Samples
+             * @default null
+             */
+            epoch_samples?: number | null;
             /**
              * Epochs
              * @description passes over the training samples
@@ -2253,6 +2517,91 @@ export interface operations {
             };
         };
     };
+    compare: {
+        parameters: {
+            query: {
+                job: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description no such job or file */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a field is wrong */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     jobs: {
         parameters: {
             query?: {
@@ -2371,7 +2720,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description a page of another origin */
+            /** @description a page of another origin, or a read-only service */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2396,6 +2745,120 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Enqueued"];
+                };
+            };
+            /** @description too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description another content type is needed */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a field is wrong */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    cancel_jobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CancelJobs"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CancelledJobs"];
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a page of another origin, or a read-only service */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
                 };
             };
             /** @description too large */
@@ -2572,7 +3035,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description a page of another origin */
+            /** @description a page of another origin, or a read-only service */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3025,7 +3488,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description a page of another origin */
+            /** @description a page of another origin, or a read-only service */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3144,6 +3607,218 @@ export interface operations {
             };
         };
     };
+    request: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description no such job or file */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    retry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retried"];
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a page of another origin, or a read-only service */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description no such job or file */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description not in this state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description another content type is needed */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a field is wrong */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     service: {
         parameters: {
             query?: never;
@@ -3182,6 +3857,89 @@ export interface operations {
             };
             /** @description wrong host, without a token */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis is away */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused for another reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    search: {
+        parameters: {
+            query?: {
+                /** @description `cnn accuracy>0.99`; docs/http.md has more */
+                q?: string;
+                /** @description only these */
+                status?: ("queued" | "running" | "finished" | "failed" | "cancelled" | "unknown")[] | null;
+                /** @description a field; `-` before it: descending */
+                sort?: string;
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchResult"];
+                };
+            };
+            /** @description invalid JSON, or a token in the address */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description token missing or wrong */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description wrong host, without a token */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description a field is wrong */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
