@@ -59,6 +59,9 @@ PROVEN = {
         (TRAINED_TEST, "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
     "preflight export ARTIFACT":
         (TRAINED_TEST, "test_an_export_that_says_something_else_is_refused", "takes seconds"),
+    "preflight retry JOB":
+        ("tests/integration/worker/client/test_retried_jobs.py", "test_ten_retries_at_once_are_one",
+         "needs a job that failed or was cancelled"),
     "preflight calibrate --explain":
         (CALIBRATE_TEST, "test_explain_prints_everything", "a calibration more"),
 }  # fmt: skip

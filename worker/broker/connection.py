@@ -116,7 +116,9 @@ def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object
 def explain_unusable(settings: Settings, error: RedisError) -> str:
     """Return the sentence on a Redis that does not answer or denies access, the same in every command."""
     advice = ADVICE if "redis_url" in settings.model_fields_set else ADVICE_UNSET
-    return f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error))}); {advice}"
+    return (
+        f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error)).rstrip('.')}); {advice}"
+    )
 
 
 def _compare_clocks(ahead: float, settings: Settings) -> None:

@@ -53,7 +53,7 @@ def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> No
             "" if job.ttl is None else job.ttl,
         ],
     )  # fmt: skip
-    if answer != "queued":  # it was retried, or ended otherwise, meanwhile
+    if answer != "retried":  # it was retried, or ended otherwise, meanwhile
         raise _wrong_status(record.job_id, STATUS_BY_RQ_STATUS.get(answer, "unknown"))
 
 

@@ -39,7 +39,7 @@ class ControlRoutes:
             openapi_extra=request_body({"$ref": "#/components/schemas/TrainJob"}),
         )(self.enqueue)  # fmt: skip
         app.post(
-            "/v1/jobs/cancel", status_code=202, tags=["jobs"], dependencies=writable, responses=problems(*BODY_ERRORS),
+            "/v1/cancel", status_code=202, tags=["jobs"], dependencies=writable, responses=problems(*BODY_ERRORS),
             openapi_extra=request_body({"$ref": "#/components/schemas/CancelJobs"}),
         )(self.cancel_jobs)  # fmt: skip
         for action in (self.cancel, self.retry):

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query
 from redis import Redis
 
-from worker.client.job_state import JobRecord, read_jobs
+from worker.client.job_state import JobRecord, read_jobs, with_requests
+from worker.web.listing.fields import FIELDS
 from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
 from worker.web.listing.indexer import Indexer
 from worker.web.listing.snapshot import MAX_JOBS
@@ -19,6 +20,7 @@ from worker.wire import Count, JobState, Status
 MAX_PAGE: Final = 200
 """Jobs in one response."""
 MAX_CACHED: Final = 32
+ORDER: Final = rf"^(-?({'|'.join(FIELDS)}))?$"
 
 
 class ListedJob(JobState):
@@ -62,7 +64,7 @@ class SearchRoutes:
         self,
         q: Annotated[str, Query(max_length=MAX_LENGTH, description="`cnn accuracy>0.99`; docs/http.md has more")] = "",
         status: Annotated[list[Status] | None, Query(description="only these")] = None,
-        sort: Annotated[str, Query(max_length=64, description="a field; `-` before it: descending")] = "",
+        sort: Annotated[str, Query(pattern=ORDER, description="a field; `-` before it: descending")] = "",
         offset: Annotated[int, Query(ge=0, le=10 * MAX_JOBS)] = 0,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     ) -> SearchResult:
@@ -76,7 +78,7 @@ class SearchRoutes:
         conditions, order = parse_search(q), parse_order(sort)
         index = self._indexer.refresh()
         found = self._indexer.table.find(conditions, statuses, order, offset=offset, limit=limit)
-        records = read_jobs(self._redis, found.ids)
+        records = with_requests(self._redis, read_jobs(self._redis, found.ids))
         return SearchResult(
             jobs=tuple(_listed(record, index.positions) for record in records if record.status != "unknown"),
             matching=found.matching, counts=index.counts, complete=index.complete,

@@ -95,7 +95,7 @@ def test_a_certificate_that_is_not_trusted_ends_the_worker(
         case "file":
             authority, expected = authority.with_name("nowhere.pem"), "No such file"
         case "no TLS":
-            scheme, expected = "redis", "did not answer"
+            scheme, expected = "redis", "cannot be reached"
     url = f"{scheme}://user:hunter2@{host}:{port}/0" + (f"?ssl_ca_certs={authority}" if scheme == "rediss" else "")
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": url, "PREFLIGHT_REDIS_WAIT": "0.2"})
     assert worker.wait() == 1

@@ -158,11 +158,11 @@ def test_the_routes_retry_and_cancel_many(settings: Settings, client: Client, tm
     with serving(settings, tmp_path) as service:
         for job_id in ("one", "two"):
             assert service.enqueue(job_id).status == 201
-        answer = service.ask("POST", "/v1/jobs/cancel", {"job_ids": ["one", "two", "none", "one"]})
+        answer = service.ask("POST", "/v1/cancel", {"job_ids": ["one", "two", "none", "one"]})
         assert answer.status == 202
         assert answer["cancelled"] == [{"job_id": name, "status": "cancelled"} for name in ("one", "two")]
         assert [one["reason"] for one in json.loads(answer.body)["refused"]] == ["unknown_job"]
-        again = service.ask("POST", "/v1/jobs/cancel", {"job_ids": ["one"]})
+        again = service.ask("POST", "/v1/cancel", {"job_ids": ["one"]})
         assert [one["reason"] for one in json.loads(again.body)["refused"]] == ["already_ended"]
         assert service.ask("POST", "/v1/jobs/one/retry", {}).json == {"job_id": "one", "status": "queued"}
         refused = service.ask("POST", "/v1/jobs/one/retry", {})
@@ -170,7 +170,7 @@ def test_the_routes_retry_and_cancel_many(settings: Settings, client: Client, tm
         assert service.ask("POST", "/v1/jobs/none/retry", {}).status == 404
         given: list[object] = [[], ["a/b"], "one", ["one"] * 201, None]
         for body in ({}, *({"job_ids": ids} for ids in given)):
-            wrong = service.ask("POST", "/v1/jobs/cancel", body)
+            wrong = service.ask("POST", "/v1/cancel", body)
             assert (wrong.status, wrong["reason"]) == (422, "invalid_config"), wrong.body
     assert client.status("one").status == "queued"
 
@@ -180,7 +180,7 @@ def test_a_read_only_service_changes_nothing(settings: Settings, client: Client,
     private = settings.model_copy(update={"signing_key": SecretStr(KEY)})
     with serving(private, tmp_path, PREFLIGHT_WEB_READONLY="on") as service:
         posts = {
-            "/v1/jobs": {"type": "preflight.train.v1", "dataset": "digits"}, "/v1/jobs/cancel": {"job_ids": ["theirs"]},
+            "/v1/jobs": {"type": "preflight.train.v1", "dataset": "digits"}, "/v1/cancel": {"job_ids": ["theirs"]},
             "/v1/jobs/theirs/cancel": {}, "/v1/jobs/theirs/retry": {},
         }  # fmt: skip
         for path, body in posts.items():

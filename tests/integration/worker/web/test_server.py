@@ -428,6 +428,7 @@ def test_openapi_describes_every_route(service: Service) -> None:
     assert set(paths) == {
         "/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/v1/jobs/{job_id}/events", "/v1/overview",
         "/v1/jobs/{job_id}/files", "/v1/jobs/{job_id}/files/{name}", "/v1/jobs/{job_id}/predict",
+        "/v1/jobs/{job_id}/request", "/v1/jobs/{job_id}/retry", "/v1/cancel", "/v1/compare", "/v1/search",
         "/metrics", "/healthz", "/readyz",
     }  # fmt: skip
     assert {"TrainJob", "Event", "JobDetail", "Problem", "Progress"} <= set(components["schemas"])

@@ -33,7 +33,7 @@ def test_every_setting_is_there_and_defaults_are_told_apart() -> None:
 
 def test_a_recipe_counts_as_what_it_stands_for() -> None:
     found = changed(job(recipe="fast"))
-    assert (found["recipe"], found["model"], found["batch_size"]) == ("fast", "cnn-small-valid", "320")
+    assert (found["recipe"], found["model"], found["batch_size"]) == ("fast", "cnn-small-cosine", "320")
 
 
 def test_a_large_seed_keeps_its_digits() -> None:

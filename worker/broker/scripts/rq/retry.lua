@@ -1,7 +1,7 @@
 -- Put a job that has failed or was cancelled back into its queue, with a new payload.
 -- KEYS: job hash, queue, failed registry, canceled registry, cancel by the job's id, cancel by RQ's id
 -- ARGV: RQ's id, now as RQ writes it, payload, retries, ttl in s while it waits or ''
--- Returns queued, or RQ's status of a job that has not ended so; '' where there is none.
+-- Returns retried, or RQ's status of a job that has not ended so; '' where there is none.
 -- Deletes come first, so that a full Redis accepts the rest.
 local job, queue, failed, canceled = unpack(KEYS)
 local id, date, data, retries, ttl = unpack(ARGV)
@@ -22,4 +22,4 @@ end
 if not redis.call('LPOS', queue, id) then
   redis.call('RPUSH', queue, id)
 end
-return 'queued'
+return 'retried'
