@@ -90,6 +90,30 @@ def test_a_job_is_started_and_run_again_with_one_change(
     assert browser.complaints() == []
 
 
+def test_a_seed_that_no_number_of_the_browser_holds(browser: Browser, service: Service, client: Client) -> None:
+    """It is sent, filled in again, compared and copied digit by digit; one above its bound is refused."""
+    client.enqueue(digits_job(job_id="long", seed=2**63 - 1, epoch_samples=640))
+    browser.open(f"{service.url}/#/new?from=long")
+    browser.see("The settings are those of long", "form")
+    assert browser.find("[name='seed']").get_attribute("value") == str(2**63 - 1)
+    browser.see("at least 0 and at most 9,223,372,036,854,775,807", "form")
+    assert browser.find("[name='epoch_samples']").get_attribute("value") == "640"
+    enter(browser, "seed", str(2**63))
+    start(browser)
+    browser.see('seed is "9223372036854775808", but must be a whole number', "[id='field-seed-problem']")
+    enter(browser, "seed", str(2**53 + 1))
+    enter(browser, "job_id", "other")
+    start(browser)
+    browser.see("other", "h1")
+    request = client.request("other")
+    assert request is not None
+    assert (request["seed"], request["epoch_samples"]) == (2**53 + 1, 640)
+    browser.open(f"{service.url}/#/compare?job=long&job=other")
+    browser.see(str(2**63 - 1), "main")
+    browser.see(str(2**53 + 1), "main")
+    assert browser.complaints() == []
+
+
 def test_bad_input_is_one_sentence_at_its_field(browser: Browser, service: Service, client: Client) -> None:
     """Markup is text in every field, and nothing that was entered is lost."""
     client.enqueue(digits_job(job_id="taken"))
@@ -183,7 +207,7 @@ def test_a_cancelled_job_is_retried_by_its_button(
     browser.see("Cancelled", ".outcome")
     browser.picture("retry")
     browser.click(".actions button:nth-child(2)")
-    browser.see("It goes on from its checkpoint", "dialog")
+    browser.see("It resumes from its checkpoint", "dialog")
     browser.click("dialog button[type=submit]")
     browser.see("Resumed from the checkpoint", ".events")
     wait_for(client, "mine", "finished")
@@ -198,7 +222,7 @@ def test_a_read_only_page_offers_nothing(browser: Browser, settings: Settings, c
         browser.open(service.url)
         browser.see("theirs", "tbody")
         browser.tick("Select theirs")
-        browser.see("1 job ticked", ".selection")
+        browser.see("1 job selected", ".selection")
         assert "Cancel" not in browser.text(".selection")
         assert "Start a job" not in browser.text("main")
         browser.open(f"{service.url}/#/jobs/theirs")

@@ -1,6 +1,7 @@
 // HTTP requests and server-sent events, with the token where the service needs one.
 
 import { sentence } from "./format.js";
+import { parseJson, toJson } from "./json.js";
 import { requestToken, token } from "./token.js";
 
 /** Milliseconds without data after which a stream counts as broken; the service sends a comment every 10 s. */
@@ -23,11 +24,11 @@ export class Problem extends Error {
 
 /** Return the JSON response to GET or, with a body, to POST; raises Problem. A Blob is sent as it is. */
 export async function request(path, { body, signal } = {}) {
-  const [type, content] = body instanceof Blob ? [body.type, body] : ["application/json", JSON.stringify(body)];
+  const [type, content] = body instanceof Blob ? [body.type, body] : ["application/json", toJson(body)];
   const post = { method: "POST", headers: { "content-type": type }, body: content };
   const response = await authorizedFetch(path, { ...(body === undefined ? {} : post), signal });
   try {
-    return await response.json();
+    return parseJson(await response.text());
   } catch (error) {
     throw asProblem(error, signal);
   }
@@ -87,9 +88,9 @@ export async function follow(path, cursor, { signal, onEvents, onComment }) {
   }
 }
 
-/** The event of a record, with its sentence; not enumerable, as it is no field of the event. */
+/** The event of a record, with its sentence and its line of JSON; not enumerable, as they are no fields of the event. */
 function asEvent({ data, text = "" }) {
-  return Object.defineProperty(JSON.parse(data), "text", { value: text });
+  return Object.defineProperties(JSON.parse(data), { text: { value: text }, line: { value: data } });
 }
 
 async function* chunks(stream) {

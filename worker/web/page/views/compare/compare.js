@@ -3,6 +3,7 @@
 import { request } from "../../lib/api.js";
 import { backToJobs, isActive, loading, panel } from "../../lib/components.js";
 import { fill, h } from "../../lib/dom.js";
+import { toJson } from "../../lib/json.js";
 import { Overlay } from "./overlay.js";
 import { asCsv, download } from "./take_away.js";
 import { METRICS, PLAN, settingRows, table } from "./tables.js";
@@ -42,14 +43,14 @@ class ComparisonView {
   constructor(heading) {
     const take = (name, kind, text) =>
       h("button", { type: "button", click: () => download(`comparison.${kind}`, text(this.#found)) }, name);
-    const actions = h("div.actions", take("CSV", "csv", asCsv), take("JSON", "json", (found) => JSON.stringify(found, null, 2)));
+    const actions = h("div.actions", take("CSV", "csv", asCsv), take("JSON", "json", (found) => toJson(found, 2)));
     this.element = h(
       "article.compare",
       backToJobs(),
       h("header.job-head", heading, actions),
       panel("Results", this.#results),
       panel("Curves", this.#overlay.element),
-      panel("Settings", h("p.option", this.#all, h("label", { for: "all-settings" }, "Also those that are equal")), this.#missing, this.#settings),
+      panel("Settings", h("p.option", this.#all, h("label", { for: "all-settings" }, "Show equal settings too")), this.#missing, this.#settings),
       panel("Plan and prediction", this.#plans),
     );
   }

@@ -13,7 +13,7 @@ export function asCsv(found) {
 /** A spreadsheet would run a text that begins as a formula. */
 function cell(value) {
   if (value === undefined || value === null) return "";
-  if (typeof value === "number") return String(value);
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
   const text = typeof value === "object" ? JSON.stringify(value) : String(value);
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;

@@ -28,7 +28,7 @@ export class RawEvents {
 
   #text() {
     const wanted = this.#filter.value.trim();
-    const lines = this.#events.map((event) => JSON.stringify(event));
+    const lines = this.#events.map(({ line }) => line);
     return lines.filter((line) => line.includes(wanted)).slice(-MAX_LINES).join("\n");
   }
 

@@ -2,6 +2,7 @@
 
 import { h, setText } from "../../lib/dom.js";
 import { number } from "../../lib/format.js";
+import { parseJson, toJson } from "../../lib/json.js";
 
 /** Return the control of a field; `path` names it as the service does: plan.threads. */
 export function createField(path, schema, given) {
@@ -137,20 +138,26 @@ function parse(path, text, schema) {
       return text;
   }
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     throw new Error(`${path} is not JSON; enter a JSON value.`);
   }
 }
 
 function parseNumber(path, text, schema) {
-  const value = Number(text.replaceAll(",", ""));
+  const value = valueOf(text.replaceAll(",", ""), schema.kind);
   const { minimum, maximum, exclusiveMinimum: above, exclusiveMaximum: below, kind } = schema;
   const fits = value >= (minimum ?? -Infinity) && value <= (maximum ?? Infinity);
-  const isWhole = kind === "number" || Number.isSafeInteger(value);
-  if (Number.isFinite(value) && fits && isWhole && value > (above ?? -Infinity) && value < (below ?? Infinity)) return value;
+  if (fits && value > (above ?? -Infinity) && value < (below ?? Infinity)) return value;
   const noun = kind === "integer" ? "a whole number" : "a number";
   throw new Error(`${path} is ${JSON.stringify(text.slice(0, 40))}, but must be ${noun}, ${boundsOf(schema)}.`);
+}
+
+/** Return a number, or the BigInt of an integer that no number holds; NaN for anything else. */
+function valueOf(text, kind) {
+  const value = text.trim() ? Number(text) : NaN;
+  if (kind === "integer" && !Number.isSafeInteger(value)) return /^-?\d+$/.test(text) ? BigInt(text) : NaN;
+  return Number.isFinite(value) ? value : NaN;
 }
 
 function boundsOf({ minimum, maximum, exclusiveMinimum: above, exclusiveMaximum: below }) {
@@ -164,7 +171,8 @@ function boundsOf({ minimum, maximum, exclusiveMinimum: above, exclusiveMaximum:
 }
 
 function plain(value) {
-  return value > Number.MAX_SAFE_INTEGER ? "9,007,199,254,740,991 here" : number(value, Number.isInteger(value) ? 0 : undefined);
+  if (typeof value === "bigint") return value.toLocaleString("en");
+  return number(value, Number.isInteger(value) ? 0 : undefined);
 }
 
 function hintOf(schema) {
@@ -174,7 +182,7 @@ function hintOf(schema) {
 
 function shown(value, { kind }) {
   if (value === null || value === undefined) return "";
-  if (kind === "json") return JSON.stringify(value);
+  if (kind === "json") return toJson(value);
   return Array.isArray(value) ? value.join(", ") : String(value);
 }
 
