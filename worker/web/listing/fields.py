@@ -41,7 +41,7 @@ OF_REQUEST: Final = ("recipe", "batch_size", "learning_rate", "optimizer", "sche
 def index_row(record: JobRecord, member: str) -> dict[str, str | float | None]:
     """Return the columns of a job; `member` is RQ's id by which it was found."""
     known = {name: value for name, value in record.own.items() if name in STATE_FIELDS and name != "request"}
-    state, request = replace(record, own=known).state(), _request(record.own)
+    state, request = replace(record, own=known).state(), _request(_with_payload(record))
     accuracy = state.val_acc if state.test_accuracy is None else state.test_accuracy
     found: dict[str, str | float | None] = {
         "job_id": state.job_id, "member": member, "status": state.status, "running": state.status == "running",
@@ -52,6 +52,12 @@ def index_row(record: JobRecord, member: str) -> dict[str, str | float | None]:
         **{name: request.get(name) for name in OF_REQUEST},
     }  # fmt: skip
     return found
+
+
+def _with_payload(record: JobRecord) -> Mapping[str, str]:
+    """Return the state hash, of a waiting job with the request of its payload."""
+    asked = record.asked.get("request")
+    return record.own if asked is None else {**record.own, "request": json.dumps(asked)}
 
 
 def _request(own: Mapping[str, str]) -> dict[str, str | float | None]:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from worker.client.job_ids import find_job_ids
-from worker.client.job_state import read_jobs
+from worker.client.job_state import read_jobs, with_requests
 from worker.client.results import PAGE_SIZE
 from worker.web.listing.fields import OWN_FIELDS, index_row
 from worker.web.listing.snapshot import MAX_JOBS, Registry, ended_registries, read_snapshot, read_whole
@@ -136,7 +136,7 @@ class Indexer:
         while members := self.table.unread(PAGE_SIZE):
             job_ids = find_job_ids(self._queue.connection, [rq_id for rq_id in members if is_job_id(rq_id)])
             by_job = {job_id: rq_id for rq_id, job_id in job_ids.items()}
-            records = read_jobs(self._queue.connection, by_job, OWN_FIELDS)
+            records = with_requests(self._queue.connection, read_jobs(self._queue.connection, by_job, OWN_FIELDS))
             rows = [index_row(record, by_job[record.job_id]) for record in records if record.status != "unknown"]
             self.table.put({rq_id: job_ids.get(rq_id, rq_id) for rq_id in members}, rows)
             if self._is_closed:
