@@ -103,7 +103,7 @@ def test_five_runs_are_ticked_and_compared(
     browser.open(service.url)
     for rate in range(1, 6):
         browser.tick(f"Select run-{rate}")
-    browser.see("5 jobs ticked", ".selection")
+    browser.see("5 jobs selected", ".selection")
     browser.click(".selection a")
     browser.see("Comparison", "h1")
     browser.see("learning_rate", "table")

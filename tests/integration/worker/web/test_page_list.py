@@ -45,6 +45,9 @@ def test_a_run_is_found_among_many(browser: Browser, service: Service, raw: Redi
     browser.click(".pages button:nth-of-type(3)")
     browser.see("51 to 100 of 321", ".list-head")
     assert "page=2" in browser.driver.current_url
+    browser.tick(f"Select {rows(browser)[0]}")
+    assert "Cancel" not in browser.text(".selection")  # that job has ended
+    browser.click(".selection .quiet")
     browser.click("th:nth-child(5) .sort")
     browser.see("1 to 50 of 321", ".list-head")
     wait_until(lambda: rows(browser)[0] == needle)
@@ -72,9 +75,10 @@ def test_ticked_jobs_are_cancelled_together(browser: Browser, service: Service, 
         client.enqueue(digits_job(job_id=name))
     browser.open(service.url)
     browser.see("2 before it", "tbody")
+    browser.see("cnn-small-valid on digits", "tbody")
     for name in ("one", "three"):
         browser.tick(f"Select {name}")
-    browser.see("2 jobs ticked", ".selection")
+    browser.see("2 jobs selected", ".selection")
     browser.see("Cancel jobs", ".selection")
     browser.picture("ticked")
     browser.click(".selection button")

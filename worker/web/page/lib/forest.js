@@ -45,7 +45,9 @@ export function axis(scale, ticks) {
     const isFree = kept.every((other) => Math.abs(other.at - at) >= LABEL_WIDTH);
     if (scale.contains(value) && isFree) kept.push({ at, label });
   }
-  const labels = kept.map(({ at, label }) => svg("text", { x: `${at}%`, y: "14" }, label));
+  // A label at an end does not reach beyond the plot.
+  const anchor = (at) => (at < LABEL_WIDTH / 2 ? "text.first" : at > 100 - LABEL_WIDTH / 2 ? "text.last" : "text");
+  const labels = kept.map(({ at, label }) => svg(anchor(at), { x: `${at}%`, y: "14" }, label));
   const line = svg("svg.forest-axis", { height: "20", "aria-hidden": "true" }, labels);
   return h("div.forest-head", { "aria-hidden": "true" }, h("span"), line, h("span"));
 }

@@ -53,7 +53,7 @@ export class Actions {
   async #retry() {
     const parts = [
       h("p", h("code", this.#id)),
-      h("p", "It is enqueued again under its id, with the same request. It goes on from its checkpoint, where there is one."),
+      h("p", "It is enqueued again under its id, with the same request. It resumes from its checkpoint if it has one."),
     ];
     if (await confirmDialog("Retry this job?", parts, { yes: "Retry", no: "Leave it" })) await this.#ask("retry");
   }

@@ -71,14 +71,15 @@ export function drawFigures(element, state, { latest, memoryPeak, validation }) 
   const limit = latest.resource_limits?.memory_mb ?? state.memory_mb;
   const peak = memoryPeak > used ? `peak ${mebibytes(memoryPeak)} ` : "";
   const shown = (value, format) => (value === undefined || value === null ? NONE : format(value));
+  const validated = validation.last?.values[1] ?? state.val_acc ?? null;
   const lastEpoch = epoch && `epoch ${number(epoch.epoch, 0)}`;
   const tiles = [
     ["Loss", shown(loss, (value) => number(value)), "training samples"],
     ["Accuracy", shown(accuracy, (value) => percent(value)), "training samples"],
     [
       "Validation",
-      shown(validation.last?.values[1] ?? state.val_acc, (value) => percent(value)),
-      epoch ? `after ${lastEpoch}` : "",
+      shown(validated, (value) => percent(value)),
+      epoch && validated !== null ? `after ${lastEpoch}` : "",
     ],
     ["Samples/s", shown(rate, speed), epoch ? `${speed(epoch.samples_per_s)} in ${lastEpoch}` : "now"],
     ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}` : "", used / limit],

@@ -12,7 +12,8 @@ export function result(state) {
       return finished(state);
     case "failed": {
       const heading = h("h2.bad", state.reason ? `Failed: ${words(state.reason)}` : "Failed");
-      return [heading, message, state.field && facts([["Field", h("code", state.field)]])];
+      const isNamed = !state.field || state.message?.includes(state.field);
+      return [heading, message, !isNamed && facts([["Field", h("code", state.field)]])];
     }
     case "cancelled":
       return [h("h2", "Cancelled"), state.message ? message : h("p.said", "Cancelled on request.")];

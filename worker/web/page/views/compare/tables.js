@@ -15,7 +15,7 @@ export const METRICS = [
   { name: "Test accuracy", value: (job) => found(job).test_accuracy, text: (value) => percent(value), best: Math.max },
   { name: "Test loss", value: (job) => found(job).test_loss, text: (value) => number(value), best: Math.min },
   { name: "Validation accuracy", value: (job) => job.state.val_acc, text: (value) => percent(value), best: Math.max },
-  { name: "Loss", value: (job) => job.state.loss, text: (value) => number(value), best: Math.min },
+  { name: "Training loss", value: (job) => job.state.loss, text: (value) => number(value), best: Math.min },
   { name: "Epochs", value: (job) => found(job).epochs, text: (value) => number(value, 0) },
   { name: "Best epoch", value: (job) => found(job).best_epoch, text: (value) => number(value, 0) },
   { name: "Training time", value: (job) => found(job).train_seconds, text: (value) => duration(value), best: Math.min },

@@ -18,7 +18,7 @@ export async function showEvaluation(place, path, files, signal) {
   if (!file) return;
   const heading = h("h2", "Test set");
   const show = async () => {
-    fill(place, heading, h("p.note", { role: "status" }, "Reading the predictions…"));
+    fill(place, heading, h("p.note", { role: "status" }, "Loading predictions…"));
     try {
       fill(place, heading, parts(evaluate(await download(`${path}/files/${PREDICTIONS}`, { signal }))));
     } catch (problem) {
@@ -34,7 +34,7 @@ export async function showEvaluation(place, path, files, signal) {
 }
 
 function parts({ samples, right, confusion, errors }) {
-  const words = `${number(right, 0)} of ${number(samples, 0)} samples are recognized, ${percent(right / samples)}.`;
+  const words = `${number(right, 0)} of ${number(samples, 0)} samples are correct, ${percent(right / samples)}.`;
   return [
     h("p", words),
     confusion.length <= MAX_CLASSES ? matrix(confusion) : h("p.note", "The report has the confusion matrix."),

@@ -35,7 +35,7 @@ export class Files {
 
   async load() {
     this.element.hidden = false;
-    if (!this.#body.children.length) fill(this.#body, h("p.note", { role: "status" }, "Looking for the files…"));
+    if (!this.#body.children.length) fill(this.#body, h("p.note", { role: "status" }, "Loading files…"));
     const found = await this.#list();
     if (!found) {
       const again = h("button", { type: "button", click: () => this.load() }, "Look again");

@@ -110,7 +110,7 @@ class ListView {
       return;
     }
     this.#table = null;
-    const empty = !all ? noJobs() : q || total ? noMatch() : noJobsWith(status);
+    const empty = !all ? noJobs(this.#start.hidden) : q || total ? noMatch() : noJobsWith(status);
     if (this.#list.textContent !== empty.textContent) fill(this.#list, empty);
   }
 
@@ -149,7 +149,8 @@ function noMatch() {
   return h("div.empty", h("p", "No job matches. ", h("a", { href: "#/" }, "Show all jobs")));
 }
 
-function noJobs() {
+function noJobs(readOnly) {
+  const start = h("a", { href: "#/new" }, "start one");
   const job = '{"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 3}';
   const command = [
     `curl ${location.origin}/v1/jobs`,
@@ -161,8 +162,8 @@ function noJobs() {
   return h(
     "div.empty",
     h("h2", "No jobs yet"),
-    h("p", "New jobs appear here automatically. To enqueue one:"),
-    h("div.command", h("pre", { tabindex: "0" }, code), copyButton(command, code)),
+    h("p", "New jobs appear here automatically. ", ...(readOnly ? [] : ["To begin, ", start, ", or send one:"])),
+    readOnly ? null : h("div.command", h("pre", { tabindex: "0" }, code), copyButton(command, code)),
     h("p.note", "Jobs and their results are kept for a week after their last update."),
   );
 }

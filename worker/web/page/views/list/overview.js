@@ -8,7 +8,7 @@ const MAX_SILENCE_S = 90; // an RQ worker sends a heartbeat about every minute
 
 /** Show queue and workers in `place`; `counts` are those of the list, so that both agree. */
 export function showOverview(place, { queue, suspended, workers }, { queued = 0, running = 0 }) {
-  const counts = Object.entries({ Waiting: queued, Running: running, Workers: workers.length });
+  const counts = Object.entries({ Queued: queued, Running: running, Workers: workers.length });
   const tiles = counts.map(([name, count]) => h("div.count", h("strong", number(count, 0)), h("span", name)));
   const start = ["No worker listens to the queue ", h("code", queue), ". Start one: ", h("code", "preflight worker")];
   const list = workers.length ? h("ul.workers", workers.map(workerItem)) : h("p.note", start);

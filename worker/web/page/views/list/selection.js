@@ -1,4 +1,4 @@
-// The ticked jobs of a list: compare them, or cancel those that are active.
+// The selected jobs of a list: compare them, or cancel those that are active.
 
 import { Problem, request } from "../../lib/api.js";
 import { isActive } from "../../lib/components.js";
@@ -10,6 +10,7 @@ const MAX_COMPARED = 5;
 
 export class Selection {
   #jobs = new Map(); // id -> whether it is active
+  #listed = new Map(); // the same of every job of the page
   #boxes = new Map(); // id -> checkbox
   #onCancel;
   #count = h("span");
@@ -18,7 +19,7 @@ export class Selection {
   #message = h("span", { role: "alert" });
   element = h(
     "div.selection",
-    { role: "group", "aria-label": "Ticked jobs", hidden: true },
+    { role: "group", "aria-label": "Selected jobs", hidden: true },
     this.#count,
     this.#compare,
     this.#cancelButton,
@@ -33,7 +34,7 @@ export class Selection {
   /** Return the checkbox of a job. */
   box(id) {
     const change = () => {
-      if (box.checked) this.#jobs.set(id, true);
+      if (box.checked) this.#jobs.set(id, this.#listed.get(id) ?? false);
       else this.#jobs.delete(id);
       setText(this.#message, "");
       this.#draw();
@@ -44,9 +45,10 @@ export class Selection {
     return box;
   }
 
-  /** Learn which of the ticked jobs are active. */
+  /** Learn which jobs are active. */
   show(jobs, readOnly) {
-    for (const job of jobs) if (this.#jobs.has(job.job_id)) this.#jobs.set(job.job_id, isActive(job));
+    this.#listed = new Map(jobs.map((job) => [job.job_id, isActive(job)]));
+    for (const [id, active] of this.#listed) if (this.#jobs.has(id)) this.#jobs.set(id, active);
     this.readOnly = readOnly;
     this.#draw();
   }
@@ -54,7 +56,7 @@ export class Selection {
   #draw() {
     const ids = [...this.#jobs.keys()];
     this.element.hidden = !ids.length && !this.#message.textContent;
-    setText(this.#count, `${pluralize(ids.length, "job")} ticked`);
+    setText(this.#count, `${pluralize(ids.length, "job")} selected`);
     const fits = ids.length >= 2 && ids.length <= MAX_COMPARED;
     const query = new URLSearchParams(ids.map((id) => ["job", id]));
     if (fits) this.#compare.setAttribute("href", `#/compare?${query}`);

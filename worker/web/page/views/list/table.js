@@ -23,12 +23,12 @@ export class JobTable {
       const button = h("button.sort", { type: "button", click }, name);
       return h(index < FIRST_NUMBER ? "th" : "th.n", { scope: "col", role: "columnheader" }, button);
     });
-    const ticked = h("th.pick", { scope: "col", role: "columnheader" }, h("span.hidden", "Tick"));
+    const selected = h("th.pick", { scope: "col", role: "columnheader" }, h("span.hidden", "Select"));
     this.element = h(
       "table.jobs",
       { role: "table", keydown: moveFocus },
       h("caption", "Jobs"),
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ticked, this.#heads)),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, selected, this.#heads)),
       this.#body,
     );
   }
