@@ -55,6 +55,14 @@ from worker.client import Client
 from worker.config.settings import Settings
 from worker.wire import FUNCTION, AnyEvent, JobFailed, TrainJob
 
+SNAPSHOT: Final = """
+local found = {}
+for number, key in ipairs(redis.call('KEYS', '*')) do
+  found[number] = {key, redis.call('PTTL', key), redis.call('DUMP', key)}
+end
+return found
+"""
+"""All keys at one moment, as Redis saves them: (key, ttl in ms, content)."""
 DRAINED_WITHIN: Final = 15.0
 """Seconds in which healthy workers bring every job to its end; usually one."""
 PLAIN_WITHIN: Final = 10.0
@@ -117,7 +125,7 @@ class World:
         self.settings = Settings(
             redis_url=url, data_dir=directory / "data", artifact_dir=directory / "artifacts",
             cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text",
-            log_level="warning",
+            log_level="warning", standby="off",  # which would import torch in each of many short lives
         )  # fmt: skip
         self.connection: Redis = Redis.from_url(url)
         self.connection.config_set("maxmemory", 0)
@@ -302,14 +310,8 @@ class World:
     def take_snapshot(self) -> None:
         self.note("snapshot of Redis")
         self.connection.config_set("maxmemory", 0)
-        self._snapshot = []
-        for key in all_keys(self.connection):
-            pipe = self.connection.pipeline(transaction=True)
-            pipe.pttl(key)
-            pipe.dump(key)
-            ttl, dump = pipe.execute()
-            if dump is not None:
-                self._snapshot.append((key, max(0, ttl), dump))
+        found = self.connection.eval(SNAPSHOT, 0)
+        self._snapshot = [(key, max(0, ttl), dump) for key, ttl, dump in found]
 
     def roll_back(self) -> None:
         """Restore the snapshot."""
