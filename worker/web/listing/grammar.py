@@ -107,7 +107,12 @@ def _value(name: str, kind: Kind, text: str) -> str | float:
 def _number(kind: Kind, text: str) -> float | None:
     match = NUMBER.fullmatch(text)
     unit = None if match is None else UNITS[kind].get(match["unit"].lower())
-    return None if match is None or unit is None else float(match["digits"]) * unit
+    if match is None or unit is None:
+        return None
+    digits = match["digits"]
+    if unit == 1 and digits.isdecimal() and int(digits) < 2**63:  # of SQLite's integers, such as a seed
+        return int(digits)
+    return float(digits) * unit
 
 
 def _flag(text: str) -> float | None:
