@@ -21,7 +21,7 @@ from redis.exceptions import (
 )
 
 from worker.broker.backoff import backoff
-from worker.broker.outage import Outage
+from worker.ops.outage import Outage
 
 BASE_PAUSE_SECONDS: Final = 0.1
 """Longest pause before the second try."""

@@ -95,6 +95,12 @@ class RedisSink:
     def _count_pending(self) -> int:
         return len(self._pending)
 
+    def flush(self, seconds: float) -> None:
+        """Publish what Redis takes within `seconds`; the rest stays in the spool. Raises as `publish_pending`."""
+        deadline = time.monotonic() + seconds
+        while not self.publish_pending() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def verify_published(self) -> bool:
         """Whether Redis still has all published events; where not, they are pending again.
 

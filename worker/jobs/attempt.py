@@ -109,7 +109,7 @@ class Attempt:
     ) -> None:
         with self._files:
             if isinstance(error, Interrupted):
-                self.heartbeat.flush(FLUSH_TIMEOUT)
+                self.events.flush(FLUSH_TIMEOUT)
 
     def _earlier_outcome(self) -> Outcome | None:
         """Return the outcome of an attempt that died before its end was recorded with RQ.

@@ -94,12 +94,6 @@ class AttemptHeartbeat(JobControl):
             self.keep_waiting()
             time.sleep(0.05)
 
-    def flush(self, seconds: float) -> None:
-        """Publish what Redis takes within `seconds`; the rest stays in the spool."""
-        deadline = time.monotonic() + seconds
-        while not self._events.publish_pending() and time.monotonic() < deadline:
-            time.sleep(0.05)
-
     def _renew_lease(self) -> None:
         renewal = self._fence.renew_lease(progressed=self._progressed, low_memory=memory_is_low(self._shares))
         self._cancelled = renewal.cancelled

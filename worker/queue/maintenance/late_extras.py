@@ -1,6 +1,5 @@
 """Late extras: finish what follows the result of a job, under the fence of the attempt that has ended."""
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -115,7 +114,7 @@ class LateExtras:
                 extras = add_extras(context, extras)
                 control.drain()
             except Interrupted:
-                _flush(events)
+                events.flush(FLUSH_TIMEOUT)
                 raise
         if not extras.left:
             context.extras.save(extras)
@@ -140,12 +139,6 @@ class LateExtras:
 
     def _retry(self, read: Callable[[], T]) -> T:
         return retry_until_available(read, "add the extras of a job", self._stop.check)
-
-
-def _flush(events: RedisSink) -> None:
-    deadline = time.monotonic() + FLUSH_TIMEOUT
-    while not events.publish_pending() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def _give_up() -> None:

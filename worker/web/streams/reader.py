@@ -12,8 +12,8 @@ from redis.exceptions import RedisError
 from redis.typing import KeyT, StreamIdT
 
 from worker.broker import keys
-from worker.broker.outage import Outage
 from worker.broker.retry import describe_error, is_wrong_type
+from worker.ops.outage import Outage
 from worker.web.streams.pages import RETRY_SECONDS, Pages
 from worker.web.streams.stream_record import RawRecords, UnreadableStream, format_id, newest_record
 from worker.web.streams.subscription import Subscription

@@ -22,7 +22,6 @@ from structlog.testing import capture_logs
 
 from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
-from worker.broker.outage import Outage
 from worker.broker.requeue import read_lease
 from worker.broker.retry import describe_error
 from worker.client import Client
@@ -31,6 +30,7 @@ from worker.events import redis_sink
 from worker.events.redis_sink import RedisSink
 from worker.events.rq_meta import MAX_META_LENGTH
 from worker.events.spool import Spool, SpooledEvent
+from worker.ops.outage import Outage
 from worker.wire import TrainResult, flatten
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished", test_accuracy=0.75)

@@ -11,11 +11,12 @@ from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionE
 from services import out_of_memory, read_only, without_retries
 from structlog.testing import capture_logs
 
-from worker.broker import outage, retry
+from worker.broker import retry
 from worker.broker.embedded_redis import redis_server
-from worker.broker.outage import Outage
 from worker.broker.retry import describe_error, retry_until_available
 from worker.config.settings import Settings
+from worker.ops import outage
+from worker.ops.outage import Outage
 
 
 class Enough(Exception):
