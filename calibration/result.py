@@ -18,7 +18,17 @@ Ratio = Annotated[float, Field(gt=0)]
 
 Confidence = Literal["high", "low"]
 Knob = Literal[
-    "own", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "affinity", "interop", "compile"
+    "own",
+    "allocator",
+    "precision",
+    "threads",
+    "micro_batch",
+    "eval_batch",
+    "loader",
+    "affinity",
+    "interop",
+    "weight_gradients",
+    "compile",
 ]
 """What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, measured first."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]

@@ -46,6 +46,8 @@ class Simulated:
     cosine: float = 0.999
     noise: float = 0.0
     statistics: bool = True
+    wide: bool = False
+    """Whether there are convolutions whose weights' gradients may be quicker as matrix products."""
     fails: Callable[[Plan], Exception | None] = lambda _: None
     fetch_share: float = 0.01
     sample: Callable[[Plan], float] = lambda plan: usual(plan) / 128 / 3
@@ -130,7 +132,12 @@ class Simulated:
         self.warm.clear()
         seconds = self.speed(plan) * plan.micro_batch / 128
         self._wait(2 * seconds)
-        return Probed(peak_bytes=self.memory(plan), seconds=seconds, batch_statistics=self.statistics)
+        return Probed(
+            peak_bytes=self.memory(plan),
+            seconds=seconds,
+            batch_statistics=self.statistics,
+            slow_weight_gradients=self.wide,
+        )
 
     def validate(self, plan: Plan, samples: int) -> Validated:
         self._begin(plan)

@@ -86,7 +86,10 @@ class Benchmarker:
             began = time.perf_counter()
             candidate.step.run(images[: plan.micro_batch], labels[: plan.micro_batch], self._spec.learning_rate)
             seconds = time.perf_counter() - began
-        return Probed(peak_bytes=_peak(), seconds=seconds, batch_statistics=candidate.step.batch_statistics)
+        return Probed(
+            peak_bytes=_peak(), seconds=seconds, batch_statistics=candidate.step.batch_statistics,
+            slow_weight_gradients=candidate.step.slow_weight_gradients,
+        )  # fmt: skip
 
     def validate(self, plan: Plan, samples: int) -> Validated:
         """Time an evaluation of `samples` samples: the first pass builds primitives, the quicker one of two counts."""

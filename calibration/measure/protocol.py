@@ -123,6 +123,8 @@ class Probed:
     seconds: Seconds
     """Of its training, once warm."""
     batch_statistics: bool
+    slow_weight_gradients: bool
+    """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -21,6 +21,8 @@ class Memory:
     step_s: float
     """Estimated seconds of a step of the effective batch."""
     batch_statistics: bool
+    slow_weight_gradients: bool
+    """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
     most_samples: int
     """Samples that fit at once, by the line: with no gradients to be kept, an evaluation takes less."""
     fit: MemoryFit

@@ -52,6 +52,7 @@ class MemoryProber:
     probes: list[MemoryProbe] = field(default_factory=list)
     step_s: float = 0.0
     batch_statistics: bool = False
+    slow_weight_gradients: bool = False
 
     def explore(self) -> Memory:
         """Return what fits.
@@ -130,6 +131,7 @@ class MemoryProber:
             return self._note(phase, size, None, "killed")
         self.records.mark_ok(plan)
         self.batch_statistics = probed.batch_statistics
+        self.slow_weight_gradients = probed.slow_weight_gradients
         self.step_s = probed.seconds * self.model.batch_size / size
         over = probed.peak_bytes > self.model.budget_bytes
         self._note(phase, size, probed.peak_bytes, "over" if over else "fits")
@@ -211,5 +213,5 @@ class MemoryProber:
             notes.append(f"an evaluation takes at most {most} samples at a time")
         return Memory(
             plan=plan, note="; ".join(notes), step_s=self.step_s, batch_statistics=self.batch_statistics,
-            most_samples=most, fit=fit,
+            slow_weight_gradients=self.slow_weight_gradients, most_samples=most, fit=fit,
         )  # fmt: skip

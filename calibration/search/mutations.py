@@ -125,6 +125,14 @@ def _if_worth_a_process(plan: Plan, known: SearchState) -> Plan | Skipped:
     return Skipped(plan, f"testing it costs about {PROCESS_SECONDS:.0f} s and could save at most {gained:.1f} s")
 
 
+def weight_gradients(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
+    """Try matrix products for the gradients that are slow; in float32 they lost everywhere (docs/decisions.md)."""
+    if best.weight_gradients == "products":
+        return [replace(best, weight_gradients="library")]
+    wanted = known.slow_weight_gradients and best.precision == "bfloat16"
+    return [replace(best, weight_gradients="products")] if wanted else []
+
+
 def compiles(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try torch.compile, where the training is long enough to pay for it at the best that it has ever gained."""
     if best.compile:
@@ -141,5 +149,6 @@ def compiles(best: Plan, space: Space, known: SearchState) -> Turned:
 MUTATIONS: Final[Mapping[Knob, Callable[[Plan, Space, SearchState], Turned]]] = {
     "allocator": allocators, "precision": precisions, "threads": threads, "micro_batch": micro_batches,
     "eval_batch": eval_batches, "loader": loaders, "affinity": affinities, "interop": interops, "compile": compiles,
+    "weight_gradients": weight_gradients,
 }  # fmt: skip
 """Knob -> its mutations; a new knob is one entry here and one in `Knob`."""

@@ -16,7 +16,7 @@ COMPILE_SECONDS: Final = 20.0
 
 MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
 """Without these a search is not complete."""
-KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "eval_batch", "affinity", "interop", "compile")
+KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "weight_gradients", "eval_batch", "affinity", "interop", "compile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class SearchState:
     batch_size: int
     batch_statistics: bool
     """Whether the model has batch norms."""
+    slow_weight_gradients: bool
+    """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
     fetch_share: float
     validation_share: float
     """Of an epoch."""

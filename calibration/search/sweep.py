@@ -60,6 +60,7 @@ def search_state(run: SearchRun, best: Plan, memory: Memory) -> SearchState:
     epoch_s = epoch_seconds(run, best)
     return SearchState(
         batch_size=run.task.batch_size, batch_statistics=run.batch_statistics,
+        slow_weight_gradients=memory.slow_weight_gradients,
         fetch_share=run.evidence[best].fetch_share,
         validation_share=1 - run.task.steps_per_epoch * run.evidence[best].step_s / epoch_s,
         training_s=run.task.epochs * epoch_s,

@@ -25,7 +25,7 @@ CHILD_SIDE = {
     "training/loop/evaluate.py", "training/loop/progress.py", "training/loop/train_step.py",
     "training/loop/trainer.py", "training/loop/window.py",
     "training/models/cnn.py", "training/models/ensemble.py", "training/models/factory.py",
-    "training/models/layers.py", "training/models/resnet.py",
+    "training/models/layers.py", "training/models/resnet.py", "training/models/weight_gradients.py",
     "training/optim/factory.py", "training/optim/muon.py", "training/optim/untraced.py",
     "training/system/reference_workload.py",
     "worker/report/calibration.py", "worker/report/calibration_plots.py", "worker/report/page.py",

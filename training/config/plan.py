@@ -14,6 +14,7 @@ Precision = Literal["float32", "bfloat16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
 Allocator = Literal["default", "tuned", "tcmalloc"]
 Affinity = Literal["free", "pinned"]
+WeightGradients = Literal["library", "products"]
 Device = Literal["cpu", "cuda"]
 
 
@@ -42,6 +43,8 @@ class Plan:
     is another library's, loaded before the process starts."""
     affinity: Affinity = "free"
     """`pinned` keeps the process on as many processors as it has threads."""
+    weight_gradients: WeightGradients = "library"
+    """`products` computes those of convolutions with many channels as matrix products (training/models)."""
     compile: bool = False
     """Whether the model goes through torch.compile."""
     device: Device = "cpu"

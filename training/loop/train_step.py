@@ -14,6 +14,7 @@ from training.loop.device import Computing, Gpu, decide
 from training.loop.profiler import PhaseCallback, no_timer
 from training.models.ensemble import ensemble_size
 from training.models.factory import build
+from training.models.weight_gradients import has_slow_weight_gradients, use_matrix_products
 from training.optim.factory import optimizer, state_bytes
 from training.optim.schedule import learning_rate
 from training.process.launch import pin
@@ -78,6 +79,8 @@ class TrainStep:
         self.model = (make or build)(spec.model, shape, classes).to(self.device)
         if plan.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
+        if plan.weight_gradients == "products":
+            use_matrix_products(self.model)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
         """The weights, buffers included, that `snapshot_best` kept; contiguous, on the CPU."""
@@ -94,6 +97,11 @@ class TrainStep:
         """Whether what the model computes for a sample depends on the other samples of its micro-batch."""
         kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
         return any(isinstance(module, kinds) for module in self.model.modules())
+
+    @property
+    def slow_weight_gradients(self) -> bool:
+        """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
+        return has_slow_weight_gradients(self.model)
 
     def apply_plan(self, plan: Plan) -> None:
         """Go on under `plan`, which may differ from the present one in threads and micro-batch.

@@ -13,7 +13,16 @@ from worker.wire.base import DIRECTORIES, JobId, Wire, is_job_id
 from worker.wire.validation_errors import to_invalid_config
 
 Knob = Literal[
-    "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "affinity", "interop", "compile"
+    "allocator",
+    "precision",
+    "threads",
+    "micro_batch",
+    "eval_batch",
+    "loader",
+    "affinity",
+    "interop",
+    "weight_gradients",
+    "compile",
 ]
 """Parts of a plan that calibration can change."""
 
@@ -36,6 +45,7 @@ class OwnPlan(Wire):
     memory_format: plan.MemoryFormat | None = None
     allocator: plan.Allocator | None = None
     affinity: plan.Affinity | None = None
+    weight_gradients: plan.WeightGradients | None = None
     compile: bool | None = None
     device: plan.Device | None = None
 

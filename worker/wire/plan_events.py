@@ -20,6 +20,7 @@ class PlanFields(Event):
     eval_batch: spec.BatchSize = 1000
     loader_workers: plan.LoaderWorkers = 0
     affinity: plan.Affinity = "free"
+    weight_gradients: plan.WeightGradients = "library"
     compile: bool = False
     device: plan.Device = "cpu"
 

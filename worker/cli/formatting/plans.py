@@ -27,6 +27,8 @@ def _change(name: str, value: object) -> str:
             return "compiled" if on else "not compiled"
         case "allocator", str(allocator):
             return allocator_words(allocator)
+        case "weight_gradients", "products":
+            return "weight gradients as matrix products"
         case "precision" | "memory_format" | "affinity", str(word):
             return word
     return f"{name.replace('_', '-')} {value}"

@@ -481,7 +481,7 @@ export interface components {
              * Knob
              * @default null
              */
-            knob?: ("own" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "compile") | null;
+            knob?: ("own" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
             /**
              * Left S
              * @default null
@@ -562,6 +562,12 @@ export interface components {
              * @default null
              */
             verdict?: ("own" | "won" | "level" | "lost" | "dropped" | "rejected" | "failed" | "skipped" | "kept") | null;
+            /**
+             * Weight Gradients
+             * @default library
+             * @enum {string}
+             */
+            weight_gradients?: "library" | "products";
             /** Won */
             won: boolean;
         };
@@ -669,6 +675,12 @@ export interface components {
              * @default 1
              */
             v: number;
+            /**
+             * Weight Gradients
+             * @default library
+             * @enum {string}
+             */
+            weight_gradients?: "library" | "products";
             /** Why */
             why: string;
         };
@@ -1522,6 +1534,11 @@ export interface components {
              * @default null
              */
             threads?: number | null;
+            /**
+             * Weight Gradients
+             * @default null
+             */
+            weight_gradients?: ("library" | "products") | null;
         };
         /**
          * Plan
@@ -1588,6 +1605,12 @@ export interface components {
             prefetch_factor?: number | null;
             /** Threads */
             threads: number;
+            /**
+             * Weight Gradients
+             * @default library
+             * @enum {string}
+             */
+            weight_gradients?: "library" | "products";
         };
         /**
          * PlanAdapted
@@ -1949,7 +1972,7 @@ export interface components {
              * Calibration Knobs
              * @default null
              */
-            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "compile")[] | null;
+            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
             /**
              * Calibration Samples
              * @default null
@@ -2050,7 +2073,8 @@ export interface components {
              *       "micro_batch": null,
              *       "precision": null,
              *       "prefetch_factor": null,
-             *       "threads": null
+             *       "threads": null,
+             *       "weight_gradients": null
              *     }
              */
             plan?: components["schemas"]["OwnPlan"];
@@ -2247,6 +2271,12 @@ export interface components {
              * @default 1
              */
             v: number;
+            /**
+             * Weight Gradients
+             * @default library
+             * @enum {string}
+             */
+            weight_gradients?: "library" | "products";
         };
         /**
          * TrainingDone

@@ -42,8 +42,8 @@ SPACE = Space(threads=(3, 2, 1), processors=4, bfloat16=True, tcmalloc=True, com
 OWN = Plan(threads=3, micro_batch=128)
 BOTH = replace(OWN, precision="bfloat16", memory_format="channels_last")
 KNOWN = SearchState(
-    batch_size=128, batch_statistics=False, fetch_share=0.3, validation_share=0.3, training_s=100_000.0,
-    room_bytes=float(4 << 30), process_bytes=float(300 << 20), most_samples=5000, gained={},
+    batch_size=128, batch_statistics=False, slow_weight_gradients=True, fetch_share=0.3, validation_share=0.3,
+    training_s=100_000.0, room_bytes=float(4 << 30), process_bytes=float(300 << 20), most_samples=5000, gained={},
 )  # fmt: skip
 """What makes every knob worth turning."""
 
@@ -250,6 +250,15 @@ def test_where_there_is_nothing_to_pin_or_to_overlap() -> None:
     assert turned("affinity", replace(OWN, affinity="pinned")) == []
     assert turned("interop", space=replace(SPACE, threads=(1,))) == []
     assert turned("interop", replace(OWN, interop=2)) == []
+
+
+def test_matrix_products_are_tried_for_wide_convolutions_in_bfloat16() -> None:
+    """And taken back where the user has them."""
+    products = replace(BOTH, weight_gradients="products")
+    assert turned("weight_gradients", BOTH) == [products]
+    assert turned("weight_gradients", products) == [BOTH]
+    assert turned("weight_gradients") == []
+    assert turned("weight_gradients", BOTH, known=replace(KNOWN, slow_weight_gradients=False)) == []
 
 
 def test_compiling_has_to_pay_at_the_best_that_it_ever_gained() -> None:

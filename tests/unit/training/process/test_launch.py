@@ -89,7 +89,7 @@ def test_only_some_fields_need_a_process() -> None:
     assert len({process_config(plan) for plan in (PLAN, *apart)}) == len(apart) + 1
     together = Plan(
         threads=4, micro_batch=8, eval_batch=3, loader_workers=1, prefetch_factor=2, precision="bfloat16",
-        memory_format="channels_last", compile=True,
+        memory_format="channels_last", weight_gradients="products", compile=True,
     )  # fmt: skip
     assert process_config(together) == process_config(PLAN)
     differing = {field.name for field in fields(Plan) if getattr(together, field.name) != getattr(PLAN, field.name)}

@@ -13,6 +13,7 @@ const FIELDS = {
   allocator: (value) => (value === "tcmalloc" ? value : `${value} malloc`),
   loader_workers: (value) => (value ? pluralize(value, "loader worker") : "no loader workers"),
   affinity: (value) => (value === "pinned" ? "pinned to its processors" : "free to move between processors"),
+  weight_gradients: (value) => `gradients of weights ${value === "products" ? "as matrix products" : "by the library"}`,
   compile: (value) => (value ? "compiled" : "not compiled"),
   device: (value) => `on ${value}`,
 };
@@ -31,6 +32,7 @@ export function planSentence(plan) {
   const rest = [
     plan.affinity === "pinned" && FIELDS.affinity("pinned"),
     plan.loader_workers > 0 && `batches gathered by ${FIELDS.loader_workers(plan.loader_workers)}`,
+    plan.weight_gradients === "products" && FIELDS.weight_gradients("products"),
     plan.compile && "the model compiled",
   ].filter(Boolean);
   const parts = [
