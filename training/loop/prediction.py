@@ -1,6 +1,7 @@
 """Predicted duration of a training, and its comparison with the measured one."""
 
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -35,6 +36,14 @@ class Prediction:
     """What the first steps of a process take beyond that, once."""
     gauge_s: Seconds | None = None
     """Seconds of training/system/reference_workload.py on the plan's threads meanwhile; None: not timed."""
+
+    def scaled(self, factor: float, doubt: float = 0.0) -> "Prediction":
+        """Return the prediction where everything takes `factor` times as long, its interval wider by `doubt`."""
+        return replace(
+            self, epoch_s=factor * self.epoch_s, step_s=factor * self.step_s, validation_s=factor * self.validation_s,
+            low_s=factor * self.low_s * (1 - doubt), high_s=factor * self.high_s * (1 + doubt),
+            warm_s=factor * self.warm_s,
+        )  # fmt: skip
 
     def over(self, epochs: int) -> float:
         """Return the mean seconds of an epoch in a training of `epochs`, warming up included."""

@@ -65,6 +65,12 @@ class PredictionMonitor:
         self._plan = plan
         self._adapted_ever = self._adapted_in_epoch = True
 
+    def predict_anew(self, prediction: Prediction | None, plan: Plan, machine: SystemCounters) -> None:
+        """Compare with `prediction` from the next epoch on, for `plan`, as the container's limits have changed."""
+        self._prediction, self._plan, self._planned = prediction, plan, plan
+        self._machine = machine
+        self._adapted_ever = self._adapted_in_epoch = True
+
     def observe_window(self, epoch: int, seconds: float, step_seconds: Sequence[float]) -> None:
         """Observe the next steps of `epoch` (from 1): `seconds` of all, `step_seconds` of each."""
         if self._prediction is None:

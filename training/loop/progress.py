@@ -6,6 +6,7 @@ from training.loop.prediction import Prediction
 from training.loop.prediction_monitor import PredictionMonitor
 from training.loop.train_state import EpochDone, TrainState
 from training.loop.train_step import TrainStep
+from training.loop.tuning.limit_watch import LimitWatch
 from training.loop.tuning.micro_batches import AMPLE
 from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.window import Window
@@ -25,9 +26,11 @@ class ProgressObserver:
         self._step = step
         self._state = state
         self._report = report
-        counters = SystemCounters(shares=share.of if share else 1)
+        self._shares = share.of if share else 1
+        counters = SystemCounters(shares=self._shares)
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
         self._memory = MemoryUse(share=share)
+        self._limits = LimitWatch(self._memory, shares=self._shares)
         self._used: int | None = None
         self._first_step_at = 0.0
         """Seconds since the epoch; 0 in the first window."""
@@ -40,6 +43,8 @@ class ProgressObserver:
     def observe_window(self, window: Window) -> None:
         """Close `window`; report it when a report is due."""
         window.close()
+        if self._limits.due():
+            self._observe_limits()
         self._first_step_at = self._first_step_at or time.time() - sum(window.step_seconds[1:])
         reporting, limit = window.report_due(), self._memory.limit
         if reporting or self._used is None or self._used >= AMPLE * limit:  # else reading the files can wait
@@ -54,6 +59,17 @@ class ProgressObserver:
         changed = self._tuner.observe_window(len(window.step_seconds), window.seconds, share)
         if changed is not None:
             self._monitor.apply_plan(changed)
+
+    def _observe_limits(self) -> None:
+        """Follow limits of the container that were changed meanwhile, as by `docker update`."""
+        cut, change = self._limits.memory(), self._limits.processors()
+        if cut is not None:
+            self._used = None  # so that it is read for this window, after which the micro-batch is decided
+            self._report.write("warning", {"message": f"{cut.describe()}; the micro-batch follows"})
+        if change is not None:
+            machine = SystemCounters(shares=self._shares)
+            prediction = self._tuner.adapt_to(change, machine)
+            self._monitor.predict_anew(prediction, self._step.plan, machine)
 
     def observe_epoch(self, done: EpochDone) -> None:
         """Compare a whole epoch with its prediction."""

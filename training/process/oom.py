@@ -114,8 +114,9 @@ class ChildCgroup:
         return self._files.integer(self._directory / name)
 
     def limit_bytes(self) -> int | None:
-        """Return the limit of a child in bytes; None: the machine's."""
-        return self._limit
+        """Return the limit of a child in bytes, the container's where that was lowered since; None: the machine's."""
+        now = _limit(Files(self._files.root), self._cgroup)
+        return self._limit if now is None else min(now, self._limit or now)
 
 
 def _memory_cgroup(files: Files) -> Cgroup:

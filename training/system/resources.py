@@ -129,13 +129,29 @@ class MemoryUse:
     """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
 
     def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None, share: Share | None = None) -> None:
-        """Find the limit, which is not looked up again, unless it is that of a `share`; else as `detect`."""
+        """Find the limit, that of a `share` where there is one; else as `detect`."""
         files = Files(root)
         self._root = root
         self._share = share
         self.limit = detect(root, mem_total=mem_total).memory_bytes if share is None else share.memory_bytes
-        """In bytes."""
+        """In bytes, as it was read last."""
         self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
+        self._total = cgroups.mem_total(files) if mem_total is None else mem_total
+
+    def read_limit(self) -> None:
+        """Read the limit again: somebody may have changed that of the container.
+
+        Where it was lowered, memory in use is from now on that of the level that has it, with all processes there.
+        """
+        least, level = self._total, None
+        for limit, path in memory_limits(Files(self._root), self._cgroup):
+            if limit < least:
+                least, level = limit, path.parent
+        limit = least // (self._share.of if self._share else 1)
+        if level is not None and limit < self.limit:
+            levels = self._cgroup.levels
+            self._cgroup = self._cgroup._replace(levels=levels[levels.index(level) :])
+        self.limit = limit
 
     def bytes(self) -> int | None:
         """Return the working set, of a share that of the parent of this process; None: not readable."""

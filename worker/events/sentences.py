@@ -85,7 +85,12 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
             return f"Batches are fetched by {plural(event.num_workers, 'loader worker')}"
         case wire.PlanAdapted():
             field = event.field.replace("_", "-")
-            return f"Changed {field} from {event.before} to {event.after}: {as_sentence(event.reason)}"
+            what = (
+                f"Kept {field} at {event.after}"
+                if event.before == event.after
+                else f"Changed {field} from {event.before} to {event.after}"
+            )
+            return f"{what}: {as_sentence(event.reason)}"
         case wire.PredictionChecked():
             what = f"Epoch {event.epoch}" if event.whole else f"The first {plural(event.steps, 'step')}"
             times = f"took {event.measured_s:.2f} s, predicted were {event.predicted_s:.2f} s ({event.deviation:+.1%})"

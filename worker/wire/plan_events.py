@@ -99,3 +99,7 @@ class PlanAdapted(Event):
     before: Count
     after: Count
     reason: Text
+    predicted_epoch_s: Seconds | None = None
+    predicted_low_s: Seconds | None = None
+    predicted_high_s: Seconds | None = None
+    """A new prediction of an epoch with its 95 % interval, where the container's limits changed; else null."""

@@ -12,3 +12,7 @@ class Change:
     before: int
     after: int
     reason: str
+    predicted_epoch_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    """Seconds of an epoch from now on, with the 95 % interval; None: it was not predicted anew."""

@@ -4,8 +4,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from training.loop.prediction import DEVIATION, Prediction
 from training.loop.tuning.change import Change
+from training.loop.tuning.limit_watch import ProcessorChange
 from training.loop.tuning.micro_batches import MicroBatchTuner
 from training.loop.tuning.threads import ThreadTuner, Throughput
 from training.process.journal import RecordWriter
@@ -29,6 +30,7 @@ class PlanTuner:
         spec, plan = step.spec, step.plan
         self._step = step
         self._report = report
+        self._prediction = prediction
         self._machine = machine
         self._slow_since: CounterSample | None = None
         """Counters at the end of the first slow window."""
@@ -58,6 +60,25 @@ class PlanTuner:
         other = self._threads.observe(pace, self._seen) if self._threads is not None else None
         self._watch(pace)
         return self._apply(other, replace(self._step.plan, threads=other.after)) if other is not None else None
+
+    def adapt_to(self, change: ProcessorChange, machine: SystemCounters) -> Prediction | None:
+        """Go on under a changed CPU limit, with the counters that began there; return the prediction under it.
+
+        Threads follow the limit where they may change; the prediction follows the processors that they keep busy.
+        """
+        before, self._machine, self._slow_since = self._step.plan.threads, machine, None
+        self._steps, self._seconds = 0, 0.0
+        factor = change.slowdown(before, before) if self._threads is None else self._threads.limit(change)
+        threads = before if self._threads is None else self._threads.now
+        told = self._prediction = None if self._prediction is None else self._prediction.scaled(factor, DEVIATION)
+        figures = (None, None, None) if told is None else (told.epoch_s, told.low_s, told.high_s)
+        new = "" if told is None else f"; an epoch should take {told.epoch_s:.3g} s from now on"
+        said = Change(
+            field="threads", before=before, after=threads, reason=f"{change.describe()}{new}",
+            predicted_epoch_s=figures[0], predicted_low_s=figures[1], predicted_high_s=figures[2],
+        )  # fmt: skip
+        self._apply(said, replace(self._step.plan, threads=threads))
+        return told
 
     def _watch(self, pace: Throughput) -> None:
         """Sample the counters once training has become slow: a sample reads a dozen files."""

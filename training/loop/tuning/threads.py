@@ -4,12 +4,14 @@ Where other processes are busy, fewer threads are often faster, because all wait
 change stays only when it is measured to be faster, and each failed trial makes the wait for the next one longer.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from training.loop.tuning.change import Change
+from training.loop.tuning.limit_watch import ProcessorChange
 
 SLOW: Final = 0.75
 """Share of the predicted speed below which a window is slow."""
@@ -103,6 +105,29 @@ class ThreadTuner:
         if self._now < self._planned and self._planned_again.is_over:
             return self._try(self._planned, f"trying whether the planned {_threads(self._planned)} are faster again")
         return None
+
+    def limit(self, change: ProcessorChange) -> float:
+        """Take a changed CPU limit; return how many times as long a step takes from now on.
+
+        Threads that lost their processor are given up at once, unless there were more of them before, on purpose;
+        whether more threads are faster is tried soon.
+        """
+        planned, now, within = self._planned, self._now, max(1, math.ceil(change.after))
+        if change.after > change.before:
+            self._planned = max(planned, within)
+        else:
+            self._now = self._planned = min(now, within) if now <= math.ceil(change.before) else now
+        factor = change.slowdown(planned, self._now)
+        self._expected /= factor
+        self._lowest, self._trial = self._now, None
+        self._fewer, self._planned_again = TrialBackoff(), TrialBackoff()
+        self.settle()
+        return factor
+
+    @property
+    def now(self) -> int:
+        """The threads that are decided on."""
+        return self._now
 
     def slow(self, pace: Throughput) -> bool:
         """Whether a window was much slower than predicted."""

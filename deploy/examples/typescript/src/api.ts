@@ -1630,6 +1630,21 @@ export interface components {
             field: "threads" | "micro_batch";
             /** Job Id */
             job_id: string;
+            /**
+             * Predicted Epoch S
+             * @default null
+             */
+            predicted_epoch_s?: number | null;
+            /**
+             * Predicted High S
+             * @default null
+             */
+            predicted_high_s?: number | null;
+            /**
+             * Predicted Low S
+             * @default null
+             */
+            predicted_low_s?: number | null;
             /** Reason */
             reason: string;
             /** Seq */

@@ -250,3 +250,16 @@ def test_an_adapted_plan_is_not_held_against_the_prediction(monitor: PredictionM
     whole_epoch(monitor, 3, 20.0)
     assert records.of("prediction")[-1]["cause"] == "calibration"
     assert len(records.of("warning")) == 1
+
+
+def test_changed_limits_have_a_prediction_of_their_own(
+    monitor: PredictionMonitor, machine: SimulatedCounters, records: Records
+) -> None:
+    """The epoch in which they change is another plan's; the next one is compared with what was told then."""
+    monitor.begin_epoch(0)
+    monitor.predict_anew(PREDICTION.scaled(4.0), dataclasses.replace(PLAN, threads=1), machine)
+    monitor.observe_epoch(epoch(1, 30.0), STEPS)
+    whole_epoch(monitor, 2, 48.0)
+    first, second = records.of("prediction")
+    assert (first["cause"], first["predicted_s"]) == ("adapted", 52.0)
+    assert (second["cause"], second["predicted_s"], second["high_s"]) == (None, 48.0, 56.0)

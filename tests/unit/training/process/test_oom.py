@@ -72,6 +72,14 @@ def test_without_a_cgroup_the_own_limit_and_counter_count(tmp_path: Path) -> Non
         assert cgroup.oom_kills() == 2
 
 
+def test_the_limit_is_that_of_the_moment(tmp_path: Path) -> None:
+    """A message about a kill names the limit that the container has by then."""
+    limits = {"cg/job/memory.max": "2097152\n", "proc/meminfo": "MemTotal: 9999 kB\n"}
+    with ChildCgroup(a_tree(tmp_path, in_v2() | limits)) as cgroup:
+        a_tree(tmp_path, {"cg/job/memory.max": "1048576\n"})
+        assert cgroup.limit_bytes() == 1 << 20
+
+
 def test_cgroups_of_dead_parents_are_removed(tmp_path: Path) -> None:
     """A process id may belong to another process by now; other directories stay."""
     with subprocess.Popen([sys.executable, "-c", "pass"]) as ended:
