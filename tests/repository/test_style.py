@@ -40,6 +40,20 @@ def escapes(tree: ast.Module) -> list[str]:
     return imported + [node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr == "Any"]
 
 
+WALL_CLOCK = {
+    "calibration/cache/plan_cache.py", "calibration/cache/trial_log.py", "training/loop/progress.py",
+    "training/process/journal.py",
+}  # fmt: skip
+"""Modules that read the system clock: for the moment of a record, never for a duration."""
+
+
+def test_durations_do_not_come_from_the_system_clock() -> None:
+    """It can be set while something is measured; `time.perf_counter` and `time.monotonic` cannot."""
+    reads = re.compile(r"\btime\.time\(|\bfrom time import .*\btime\b")
+    found = {path for path in tracked("calibration/*.py", "training/*.py") if reads.search((ROOT / path).read_text())}
+    assert found == WALL_CLOCK
+
+
 PATH = re.compile(r"(?<![\w./-])((?:worker|training|calibration|tests|bench|docs|deploy)/[\w./-]*[\w/])")
 
 
