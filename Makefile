@@ -111,7 +111,7 @@ job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside 0.
 	$(BIN)/python -m bench.job --many 200
 
 CALIBRATION ?=
-bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="grid naive" only these parts.
+bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="matrix 0.5cpu" only these cells, an interrupted run continues.
 	$(BIN)/python -m bench.calibration $(CALIBRATION)
 
 ROUNDS ?= 28

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bench.calibration import grid, kills, naive, prediction, seconds
+from bench.calibration import kills, naive, seconds
 from bench.calibration.common import BenchOptions
+from bench.calibration.matrix.cells import is_filter
+from bench.calibration.matrix.main import measure_matrix
 from bench.parts import add_parts, require_known, run_parts
 
 PARTS: Final[dict[str, Callable[[BenchOptions], bool]]] = {
+    "matrix": lambda asked: measure_matrix(asked.filters, again=asked.again),
     "seconds": seconds.main,
-    "grid": grid.main,
     "naive": naive.main,
-    "prediction": prediction.main,
     "kills": kills.main,
 }
 """Each prints its table and returns whether nothing is broken; a bound that was missed is not, on a busy machine."""
@@ -25,13 +26,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.calibration", description=__doc__)
     add_parts(parser, PARTS)
     parser.add_argument("--kills", type=int, default=200, metavar="N", help="calibrations that are struck")
-    parser.add_argument("--runs", type=int, default=10, metavar="N", help="trainings whose prediction is checked")
+    parser.add_argument("--again", action="store_true", help="measure cells of the matrix that are measured already")
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="kills at the same time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     options = parser.parse_args()
-    require_known(parser, options.parts, PARTS)
-    asked = BenchOptions(kills=options.kills, runs=options.runs, parallel=options.parallel, seed=options.seed)
-    return 0 if all(run_parts(PARTS, options.parts, asked)) else 1
+    parts = [each for each in options.parts if not is_filter(each)]
+    filters = [each for each in options.parts if is_filter(each)]
+    require_known(parser, parts, PARTS)
+    asked = BenchOptions(
+        kills=options.kills, parallel=options.parallel, seed=options.seed, filters=filters, again=options.again
+    )
+    return 0 if all(run_parts(PARTS, parts, asked)) else 1
 
 
 if __name__ == "__main__":

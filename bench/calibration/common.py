@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,12 @@ class BenchOptions:
     """The options of the command line."""
 
     kills: int
-    runs: int
     parallel: int
     seed: int
+    filters: Sequence[str]
+    """Cells of the matrix: those whose names match one of them; all without any."""
+    again: bool
+    """Whether to measure them again."""
 
 
 def mnist() -> DatasetInfo:

@@ -1,0 +1,114 @@
+"""What was measured in a cell: a line of bench/results/calibration-matrix.jsonl."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from bench.calibration.matrix.cells import Cell
+from bench.record import RESULTS
+
+PATH: Final = RESULTS / "calibration-matrix.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A whole `preflight train`."""
+
+    wall_s: float
+    """Of the command: starts, imports, calibration, training and test."""
+    exit_code: int
+    sentence: str = ""
+    """Why it failed; empty where it did not."""
+    killed: int = 0
+    """Processes that the kernel killed in the container itself: worker and supervisor are there, children are not."""
+    other_kills: int = 0
+    """Other kills for memory on this machine meanwhile; calibration and training recover from those of children."""
+    plan: str = ""
+    calibration_s: float | None = None
+    """Wall time of the calibration, process starts and imports included; None: there was none."""
+    confidence: str = ""
+    ratio: float | None = None
+    """Speed of the plan against the user's own, as confirmed."""
+    predicted_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    """95 % interval."""
+    measured_s: float | None = None
+    """Of the epoch, validation included."""
+    adapted: int = 0
+    """Changes of the plan while it trained."""
+
+    @property
+    def deviation(self) -> float | None:
+        """Measured / predicted - 1."""
+        if not self.predicted_s or self.measured_s is None:
+            return None
+        return self.measured_s / self.predicted_s - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds what was measured."""
+        if self.measured_s is None or self.low_s is None or self.high_s is None:
+            return False
+        return self.low_s <= self.measured_s <= self.high_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A cell that was measured."""
+
+    version: str
+    revision: str
+    """Commit, `+` where files were changed."""
+    date: str
+    machine: str
+    processors: float
+    memory: str
+    workload: str
+    busy: bool
+    samples: int
+    """Of the epoch that was trained."""
+    calibrated: Training
+    plain: Training | None = None
+    """The same without calibration; None beside a neighbour."""
+    grid: dict[str, float] | None = None
+    """Plan -> samples per second, the medians of blocks; None where another cell has it."""
+    seconds: float
+    """That this cell took to measure."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        return Cell(processors=self.processors, memory=self.memory, workload=self.workload, busy=self.busy)
+
+    @property
+    def where(self) -> tuple[float, str]:
+        """What a grid depends on."""
+        return self.processors, self.workload
+
+
+FINDING: Final = TypeAdapter(Finding)
+
+
+def append(finding: Finding) -> None:
+    """Add a line; what an interruption left of one ends before it."""
+    cut = PATH.exists() and not PATH.read_bytes().endswith(b"\n")
+    with PATH.open("ab") as file:
+        file.write(b"\n" * cut + FINDING.dump_json(finding) + b"\n")
+
+
+def load(version: str) -> Sequence[Finding]:
+    """Return the last finding of each cell of a version; a line that is not whole is left out."""
+    if not PATH.exists():
+        return []
+    found: dict[str, Finding] = {}
+    for line in PATH.read_bytes().splitlines():
+        with suppress(ValidationError):
+            finding = FINDING.validate_json(line)
+            if finding.version != version:
+                continue
+            found[finding.cell.name] = finding
+    return list(found.values())

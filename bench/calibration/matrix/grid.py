@@ -1,0 +1,127 @@
+"""The grid of a cell: threads x precision x memory format, by throughput over whole CFS periods.
+
+    python -m bench.calibration.matrix.grid REQUEST
+
+runs in the container and prints samples per second of each plan. Every plan is tried for half a second; those near the
+best are measured again, round after round, each round in the opposite order of the one before. The best of many was
+also lucky, so that a comparison errs against the plan that was chosen.
+"""
+
+import itertools
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from bench.calibration.matrix.cells import WORKLOADS, Cell
+from bench.calibration.matrix.container import PERIOD_US, Container
+from bench.calibration.matrix.train import Place, plan_key
+from training.config.plan import MemoryFormat, Plan, Precision
+from training.config.spec import TrainSpec
+
+LOOK_PERIODS: Final = 5
+PERIODS: Final = 20
+"""Of a block: what is left of the first one's quota, and of the last one's, is 1/20 each at most."""
+ROUNDS: Final = 3
+GOES_ON: Final = 1.3
+"""How much slower than the best of the first round a plan may be to be measured again."""
+PRECISIONS: Final[tuple[Precision, ...]] = ("float32", "bfloat16")
+FORMATS: Final[tuple[MemoryFormat, ...]] = ("contiguous", "channels_last")
+LIMIT: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is measured, in a container with a quota of `processors`."""
+
+    spec: TrainSpec
+    processors: float
+    store: Path
+    """The prepared data set."""
+
+
+REQUEST: Final = TypeAdapter(Request)
+FIGURES: Final = TypeAdapter(dict[str, float])
+
+
+def measure_grid(cell: Cell, box: Container, place: Place) -> dict[str, float] | None:
+    """Measure the grid in a container; None where it did not end, as without enough memory."""
+    workload = WORKLOADS[cell.workload]
+    spec = TrainSpec(dataset=workload.dataset, model=workload.model, batch_size=workload.grid_batch)
+    store = place.prepared / "datasets" / f"{workload.dataset}.safetensors"
+    request = REQUEST.dump_json(Request(spec=spec, processors=cell.processors, store=store)).decode()
+    environment = place.environment("grid")
+    command = [*box.enter, sys.executable, "-P", "-m", "bench.calibration.matrix.grid", request]
+    try:
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=LIMIT, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        print(f"{cell.name}: no grid: {error}", file=sys.stderr)
+        return None
+    return FIGURES.validate_json(done.stdout.strip().rpartition(b"\n")[2])
+
+
+def plans(request: Request) -> Iterator[Plan]:
+    """Yield the grid: one thread, two, and as many as the quota has processors."""
+    threads = dict.fromkeys((1, 2, math.ceil(request.processors)))
+    for count, precision, memory_format in itertools.product(threads, PRECISIONS, FORMATS):
+        yield Plan(threads=count, micro_batch=request.spec.batch_size, precision=precision, memory_format=memory_format)
+
+
+def main() -> None:
+    """Measure what the command line asks for, and print it."""
+    from training.loop.train_step import prepare_process
+
+    request = REQUEST.validate_json(sys.argv[1])
+    prepare_process(next(plans(request)))
+    rates = {plan: [block(request, plan, LOOK_PERIODS)] for plan in plans(request)}
+    best = max(rate for (rate,) in rates.values())
+    near = [plan for plan, (rate,) in rates.items() if rate * GOES_ON >= best]
+    for plan in near:
+        rates[plan].clear()
+    for number in range(ROUNDS):
+        for plan in reversed(near) if number % 2 else near:
+            rates[plan].append(block(request, plan, PERIODS))
+    print(json.dumps(named(rates)))
+
+
+def named(rates: Mapping[Plan, Sequence[float]]) -> dict[str, float]:
+    """Return the median rate of each plan by its name."""
+    return {
+        plan_key(plan.threads, plan.precision, plan.memory_format): statistics.median(each)
+        for plan, each in rates.items()
+    }
+
+
+def block(request: Request, plan: Plan, periods: int) -> float:
+    """Train under a plan over whole CFS periods, warmed up; return samples per second."""
+    import torch
+
+    from training.data.batches import Batches
+    from training.data.dataset_store import open_dataset
+    from training.loop.train_step import TrainStep
+
+    store, spec = open_dataset(request.store), request.spec
+    step = TrainStep(spec, plan, store.info.shape, store.info.classes)
+    torch.set_num_threads(plan.threads)
+    batches = (batch for epoch in itertools.count() for batch in Batches(store, spec, plan).of(epoch))
+    for images, labels in itertools.islice(batches, 2):
+        step.run(images, labels, spec.learning_rate)
+    began, end = time.perf_counter(), periods * PERIOD_US / 1e6
+    for steps, (images, labels) in enumerate(batches, 1):
+        step.run(images, labels, spec.learning_rate)
+        elapsed = time.perf_counter() - began
+        if elapsed >= end:
+            return steps * spec.batch_size / elapsed
+    raise AssertionError("batches do not end")
+
+
+if __name__ == "__main__":
+    main()

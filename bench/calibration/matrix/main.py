@@ -1,0 +1,115 @@
+"""Run cells of the matrix, and print and write their tables."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from faults.means import NotHere
+
+from bench.calibration.matrix import findings, tables
+from bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell, chosen_cells
+from bench.calibration.matrix.container import container
+from bench.calibration.matrix.findings import Finding
+from bench.calibration.matrix.grid import measure_grid
+from bench.calibration.matrix.train import Place, train
+from bench.calibration.matrix.workloads import ROOT, python_path
+from bench.record import Record, start
+from worker.config.settings import load, service_environment
+
+NEIGHBOUR: Final = "while True: pass"
+
+
+def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
+    """Measure the cells that are asked for and not measured yet; return whether none could not be."""
+    record = start(
+        "calibration-matrix", "python -m bench.calibration matrix", "process starts and imports, but in wall times"
+    )
+    done = [] if again else [finding.cell for finding in findings.load(record.version)]
+    cells = [cell for cell in chosen_cells(filters) if cell not in done]
+    print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
+    with _place(cells) as place:
+        for number, cell in enumerate(cells, 1):
+            try:
+                finding = _measure(cell, place, record, grid=again or _needs_grid(cell, record.version))
+            except NotHere as error:
+                print(f"no cell can be measured: {error}", file=sys.stderr)
+                return False
+            findings.append(finding)
+            _print(number, len(cells), finding)
+    tables.fill(record, findings.load(record.version))
+    record.write()
+    print("\n\n".join("\n".join(table.lines()) for table in record.tables))
+    return True
+
+
+@contextmanager
+def _place(cells: Sequence[Cell]) -> Iterator[Place]:
+    """Prepare the data sets outside of any container."""
+    with tempfile.TemporaryDirectory(prefix="bench-matrix-") as name:
+        directory = Path(name)
+        place = Place(directory=directory, prepared=directory / "prepared", python_path=python_path(directory / "site"))
+        place.prepared.mkdir()
+        environment = {**service_environment(load()), "PYTHONPATH": place.python_path}
+        for dataset in {WORKLOADS[cell.workload].dataset for cell in cells}:
+            command = [sys.executable, "-m", "bench.calibration.matrix.workloads", dataset, str(place.prepared)]
+            subprocess.run(command, env=environment, check=True)
+        yield place
+
+
+def _measure(cell: Cell, place: Place, record: Record, *, grid: bool) -> Finding:
+    """Measure a cell in a container of its own."""
+    began = time.monotonic()
+    with container(cell.processors, MEMORY[cell.memory]) as box, _neighbour(cell):
+        calibrated = train(cell, box, place, calibrate=True)
+        plain = None if cell.busy else train(cell, box, place, calibrate=False)
+        rates = measure_grid(cell, box, place) if grid else None
+    return Finding(
+        version=record.version, revision=_revision(), date=record.date, machine=record.machine,
+        processors=cell.processors, memory=cell.memory, workload=cell.workload, busy=cell.busy, samples=cell.samples,
+        calibrated=calibrated, plain=plain, grid=rates, seconds=time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _needs_grid(cell: Cell, version: str) -> bool:
+    """Whether no cell with as many processors and the same model has one."""
+    where = cell.processors, cell.workload
+    return not cell.busy and all(finding.where != where or not finding.grid for finding in findings.load(version))
+
+
+@contextmanager
+def _neighbour(cell: Cell) -> Iterator[None]:
+    """Keep one processor busy from outside of the container, where the cell asks for it."""
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) if cell.busy else None
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def _revision() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude", "*"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def _print(number: int, count: int, finding: Finding) -> None:
+    run, plain = finding.calibrated, finding.plain
+    if run.deviation is None:
+        said = run.sentence or "not predicted"
+    else:
+        said = (
+            f"predicted {run.predicted_s:.1f} ({run.low_s:.1f} to {run.high_s:.1f}) s, measured {run.measured_s:.1f} s "
+            f"({run.deviation:+.1%})"
+        )
+    without = "" if plain is None else f", without {plain.wall_s:.1f} s"
+    print(
+        f"[{number}/{count}] {finding.cell.name}: {said}; {run.plan}; wall {run.wall_s:.1f} s{without}; "
+        f"the cell took {finding.seconds:.0f} s",
+        flush=True,
+    )

@@ -1,0 +1,124 @@
+"""A training in a container, as `preflight train` makes it, and what its log says of it."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from faults.means import memory_kills
+from pydantic import JsonValue, TypeAdapter
+
+from bench.calibration.common import PREFLIGHT
+from bench.calibration.matrix.cells import WORKLOADS, Cell
+from bench.calibration.matrix.container import Container
+from bench.calibration.matrix.findings import Training
+from worker.config.settings import load, service_environment
+
+LIMIT: Final = 900.0
+"""Seconds after which a training is ended."""
+EVENT: Final = TypeAdapter(dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the trainings find their data sets, and leave their files."""
+
+    directory: Path
+    prepared: Path
+    """A cache directory with nothing but prepared data sets."""
+    python_path: str
+
+    def environment(self, training: str) -> Mapping[str, str]:
+        """Return the environment of a training of that name: its cache holds no plan, no gauge and no trial."""
+        directory = self.directory / training
+        shutil.copytree(self.prepared, directory / "cache", copy_function=shutil.copy2)
+        own = {
+            "PREFLIGHT_CACHE_DIR": str(directory / "cache"),
+            "PREFLIGHT_ARTIFACT_DIR": str(directory / "artifacts"),
+            "PREFLIGHT_STATE_DIR": str(directory / "state"),
+            "PYTHONPATH": self.python_path,
+        }
+        return {**service_environment(load(log_format="json", log_level="info", report="off")), **own}
+
+
+def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Training:
+    """Train one epoch; its files are thrown away."""
+    name = "calibrated" if calibrate else "plain"
+    kills, all_kills, began = box.kills(), memory_kills(), time.monotonic()
+    exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
+    wall_s = time.monotonic() - began
+    shutil.rmtree(place.directory / name)
+    killed = box.kills() - kills
+    return _read(log, wall_s, exit_code, killed, memory_kills() - all_kills - killed)
+
+
+def _arguments(cell: Cell, *, calibrate: bool) -> Sequence[str]:
+    workload = WORKLOADS[cell.workload]
+    return [
+        "train", "--dataset", workload.dataset, "--model", workload.model, "--epochs", "1", "--json",
+        "--epoch-samples", str(cell.samples), "--set", f"validation_samples={cell.validation}",
+        "--calibrate" if calibrate else "--no-calibrate",
+    ]  # fmt: skip
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, Sequence[dict[str, JsonValue]]]:
+    """Return exit code and log records."""
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        _, log = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        _, log = process.communicate()
+    return process.returncode, [EVENT.validate_json(line) for line in log.splitlines() if line.startswith(b"{")]
+
+
+def _read(
+    log: Sequence[dict[str, JsonValue]], wall_s: float, exit_code: int, killed: int, other_kills: int
+) -> Training:
+    """Return the figures that the events of a training hold."""
+    events = {str(record["event"]): record for record in log if record.get("whole", True)}
+    winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
+    failed = events.get("job_failed", {})
+    ready, begins = events.get("dataset_ready", {}), events.get("training_config", {})
+    measured = winner.get("source") not in (None, "own") or winner.get("trials")
+    return Training(
+        wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,
+        sentence=str(failed.get("message", log[-1].get("message", "") if exit_code and log else "")),
+        plan=_plan(winner), calibration_s=_between(ready, begins) if measured else None,
+        confidence=str(winner.get("confidence") or ""), ratio=_number(winner, "ratio"),
+        predicted_s=_number(checked, "predicted_s"), low_s=_number(checked, "low_s"),
+        high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
+        adapted=sum(record["event"] == "plan_adapted" for record in log),
+    )  # fmt: skip
+
+
+def _plan(winner: Mapping[str, JsonValue]) -> str:
+    """Return the fields that the grid varies, and others that are not as by default."""
+    if not winner:
+        return ""
+    fields = [plan_key(int(str(winner["threads"])), str(winner["precision"]), str(winner["memory_format"]))]
+    fields += [str(winner["allocator"])] if winner["allocator"] != "default" else []
+    fields += [f"{winner['loader_workers']} loader workers"] if winner["loader_workers"] else []
+    fields += ["pinned"] if winner["affinity"] == "pinned" else []
+    return ", ".join([*fields, f"micro-batch {winner['micro_batch']}"])
+
+
+def plan_key(threads: int, precision: str, memory_format: str) -> str:
+    """Return the name of a plan in the grid."""
+    return f"{threads} thread{'s' if threads > 1 else ''}, {precision}, {memory_format}"
+
+
+def _between(first: Mapping[str, JsonValue], then: Mapping[str, JsonValue]) -> float | None:
+    """Return the seconds between two log records."""
+    if not first or not then:
+        return None
+    return (datetime.fromisoformat(str(then["ts"])) - datetime.fromisoformat(str(first["ts"]))).total_seconds()
+
+
+def _number(record: Mapping[str, JsonValue], name: str) -> float | None:
+    value = record.get(name)
+    return float(value) if isinstance(value, int | float) else None
