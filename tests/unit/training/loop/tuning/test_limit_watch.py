@@ -122,6 +122,14 @@ def test_threads_follow_a_limit(planned: int, change: ProcessorChange, threads: 
     assert tuner.now == threads
 
 
+def test_a_training_is_slow_by_its_new_prediction() -> None:
+    """Half of the processors, half of the speed: that is no neighbour, and no reason to try fewer threads."""
+    tuner, half = ThreadTuner(2, batch_size=64, step_s=0.1), Throughput(steps=10, seconds=2.0)
+    assert tuner.slow(half)
+    tuner.limit(ProcessorChange(before=2.0, after=1.0))
+    assert not tuner.slow(half)
+
+
 def test_more_processors_are_tried_and_kept_where_they_are_faster() -> None:
     """Two threads at once after the limit was raised; at most those that have a processor."""
     tuner = ThreadTuner(1, batch_size=64, step_s=0.1)
@@ -177,3 +185,21 @@ def test_a_change_is_told_without_a_prediction(tmp_path: Path) -> None:
     assert (record["predicted_epoch_s"], record["reason"]) == (
         None, "the container's limit was changed from 2 to 0.5 CPU"
     )  # fmt: skip
+
+
+def test_memory_in_use_is_that_of_the_level_that_was_lowered(tmp_path: Path) -> None:
+    """The child's own cgroup has room, that around it has none: its supervisor takes memory, too."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("1 1 0:1 / /cg rw - cgroup2 x rw\n")
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    for group, most, used in (("cg/job", 900, 200), ("cg", 1024, 280)):
+        (tmp_path / group).mkdir(exist_ok=True, parents=True)
+        (tmp_path / group / "memory.max").write_text(f"{most * MIB}\n")
+        (tmp_path / group / "memory.current").write_text(f"{used * MIB}\n")
+        (tmp_path / group / "memory.stat").write_text("inactive_file 0\nactive_file 0\n")
+    memory = MemoryUse(tmp_path, mem_total=64 << 30)
+    memory.read_limit()
+    assert (memory.limit, memory.bytes()) == (900 * MIB, 200 * MIB)
+    (tmp_path / "cg/memory.max").write_text(f"{300 * MIB}\n")
+    memory.read_limit()
+    assert (memory.limit, memory.bytes()) == (300 * MIB, 280 * MIB)
