@@ -112,6 +112,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
         "epochs": len(fitted.epochs),
+        "train_steps": state.position,
         "best_epoch": fitted.best_epoch,
         "stopped_early": fitted.stopped_early,
         "train_seconds": fitted.train_seconds,

@@ -1766,6 +1766,11 @@ export interface components {
             step: number;
             /** Steps */
             steps: number;
+            /**
+             * Train Steps
+             * @default null
+             */
+            train_steps?: number | null;
             /** Ts */
             ts: number;
             /**
@@ -2033,6 +2038,11 @@ export interface components {
              */
             learning_rate?: number;
             /**
+             * Max Steps
+             * @default null
+             */
+            max_steps?: number | null;
+            /**
              * Model
              * @description a registered name
              * @default cnn
@@ -2118,6 +2128,11 @@ export interface components {
              */
             trace?: boolean;
             /**
+             * Train Samples
+             * @default null
+             */
+            train_samples?: number | null;
+            /**
              * Type
              * @constant
              */
@@ -2184,6 +2199,8 @@ export interface components {
             test_loss?: number | null;
             /** Train Seconds */
             train_seconds?: number | null;
+            /** Train Steps */
+            train_steps?: number | null;
             /**
              * Type
              * @default preflight.result.v1
@@ -2340,6 +2357,11 @@ export interface components {
             test_loss: number;
             /** Train Seconds */
             train_seconds: number;
+            /**
+             * Train Steps
+             * @default null
+             */
+            train_steps?: number | null;
             /** Ts */
             ts: number;
             /**
