@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from training.loop.profiler import PHASES
+from training.loop.profiling.profiler import PHASES
 from worker.cli.formatting.text import columns
 from worker.events.plan_words import plan_line
 from worker.report.numbers import plural
