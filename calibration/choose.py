@@ -1,7 +1,7 @@
 """Choice of the plan for a job: from the cache, else by a search, else the user's own."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
@@ -15,6 +15,7 @@ from calibration.search.search_space import KNOBS
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.data.split import Split, split
 from training.loop.prediction import Prediction
 
 LOCK_TIMEOUT: Final = 60.0
@@ -61,13 +62,14 @@ def choose_plan(
         return PlanChoice(plan=own, source="own", why="calibration is off")
     if own.device != "cpu":
         return PlanChoice(plan=own, source="own", why="calibration measures plans for the CPU only")
-    key = signature(spec, own, context.resources, context.store, knobs=options.knobs or KNOBS)
-    known = None if options.force else _cached(key, spec.epochs, context, emit)
+    key, *others = _signatures(spec, own, context, options)
+    parts = split(spec, context.store)
+    known = None if options.force else _cached((key, *others), parts, context, emit)
     if known is not None:
         return known
     # Another calibration may have measured the same meanwhile.
     with calibration_lock(context.cache.directory, tick, options.seconds + LOCK_TIMEOUT) as alone:
-        known = None if options.force else _cached(key, spec.epochs, context, emit)
+        known = None if options.force else _cached((key, *others), parts, context, emit)
         if known is not None:
             return known
         if not alone:
@@ -75,23 +77,38 @@ def choose_plan(
         return _search(spec, own, context, options, key, emit, tick)
 
 
-def _cached(key: Signature, epochs: int, context: CalibrationContext, emit: Emit) -> PlanChoice | None:
-    entry, warning = context.cache.get(key)
-    _warn(emit, warning)
-    return None if entry is None else choice_of(entry, epochs)
+def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> list[Signature]:
+    """Return the key of a finding for `spec`; where that is short, also the key of one for whole epochs."""
+    whole = replace(spec, train_samples=None, max_steps=None)
+    key, whole_key = (
+        signature(each, own, context.resources, context.store, knobs=options.knobs or KNOBS) for each in (spec, whole)
+    )
+    return [key] if key == whole_key else [key, whole_key]
 
 
-def choice_of(entry: CachedPlan, epochs: int) -> PlanChoice:
-    """Return the choice of a cached plan for a training of `epochs`; compiled only where that saves time."""
+def _cached(keys: Sequence[Signature], parts: Split, context: CalibrationContext, emit: Emit) -> PlanChoice | None:
+    for key in keys:
+        entry, warning = context.cache.get(key)
+        _warn(emit, warning)
+        if entry is not None:
+            return choice_of(entry, parts)
+    return None
+
+
+def choice_of(entry: CachedPlan, parts: Split) -> PlanChoice:
+    """Return the choice of a cached plan for a training of `parts`; compiled only where that saves time."""
     finding = entry.finding
     plan, prediction = finding.plan, finding.prediction
+    if parts.steps != finding.steps_per_epoch:  # a short training uses what was found for whole epochs
+        prediction = prediction.of_steps(parts.steps)
     gain = next((trial.ratio for trial in finding.trials if trial.knob == "compile" and trial.verdict == "won"), None)
-    if plan.compile and gain and epochs * prediction.epoch_s * (gain - 1) < prediction.warm_s:
+    training_s = parts.epochs * replace(prediction, warm_s=0.0).over(parts.epochs, parts.last_epoch)
+    if plan.compile and gain and training_s * (gain - 1) < prediction.warm_s:
         plan, prediction = replace(plan, compile=False), _slower(prediction, gain)
     return PlanChoice(
         plan=plan, source="cache", why="reused from an earlier calibration", cache="hit",
-        predicted_epoch_s=prediction.over(epochs), cache_age_s=max(0.0, entry.age_s), finding=finding,
-        prediction=prediction,
+        predicted_epoch_s=prediction.over(parts.epochs, parts.last_epoch), cache_age_s=max(0.0, entry.age_s),
+        finding=finding, prediction=prediction,
     )  # fmt: skip
 
 
@@ -142,8 +159,10 @@ def _search(
                 calibration_seconds=time.monotonic() - began - pool.import_seconds, import_seconds=pool.import_seconds,
             )  # fmt: skip
     _warn(emit, context.cache.put(key, finding))
+    parts = split(spec, context.store)
     return PlanChoice(
-        plan=finding.plan, source="measured", why=finding.why, predicted_epoch_s=finding.prediction.over(spec.epochs),
+        plan=finding.plan, source="measured", why=finding.why,
+        predicted_epoch_s=finding.prediction.over(parts.epochs, parts.last_epoch),
         cache="miss", trials=len(trials), finding=finding, prediction=finding.prediction,
         calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
     )  # fmt: skip

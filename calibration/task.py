@@ -36,7 +36,8 @@ class Task:
     steps_per_epoch: int
     validation: int
     """Samples of a validation; 0: none."""
-    epochs: int
+    epochs: float
+    """Of the training; with a fraction where `max_steps` ends it within one."""
     space: Space
     memory_bytes: int
     """What a training process may have."""
@@ -85,7 +86,7 @@ def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Op
     resources, path = context.resources, context.environment.get("PATH", "")
     return Task(
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
-        epochs=spec.epochs, memory_bytes=memory_for_training(resources),
+        epochs=parts.total_steps / parts.steps, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
         seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
         space=Space(

@@ -17,6 +17,7 @@ from training.config.plan import Plan
 from training.config.registry import MODELS
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
+from training.data.split import split
 from training.process.launch import find_tcmalloc
 from training.system.resources import Resources
 
@@ -58,7 +59,7 @@ def signature(
 ) -> Signature:  # fmt: skip
     """Return the signature of training `spec` on the data set `info` in a container with `resources`.
 
-    `knobs` are those that the search may turn.
+    `knobs` are those that the search may turn. Raises `InvalidConfig` where the spec does not suit the data set.
     """
     return Signature(
         hardware=_processor(root / "proc/cpuinfo"),
@@ -81,7 +82,7 @@ def signature(
             "shape": list(info.shape),
             "classes": info.classes,
             "train": info.train_count,
-            "epoch_samples": spec.epoch_samples,
+            "epoch_steps": split(spec, info).steps,
             "model": spec.model,
             "batch_size": spec.batch_size,
             "optimizer": spec.optimizer,

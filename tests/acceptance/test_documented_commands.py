@@ -31,6 +31,7 @@ SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
 
 TRAINED_TEST = "tests/integration/training/artifacts/test_trained.py"
 CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
+PROFILE_TEST = "tests/unit/worker/cli/commands/test_profile_command.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
 PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
 EXPORTED = (
@@ -53,6 +54,10 @@ PROVEN = {
     "PREFLIGHT_TENSORBOARD_DIR=/runs preflight worker": EXPORTED,
     "preflight train --json": (COMMANDS_TEST, "test_train_reaches_98_9_percent_on_mnist", "trains MNIST"),
     "preflight train --profile": (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more"),
+    "preflight train --max-steps 50":
+        (PROFILE_TEST, "test_a_short_training_says_how_many_steps_it_took", "trains MNIST"),
+    "preflight profile --steps 100":
+        (PROFILE_TEST, "test_the_table_has_a_row_for_each_phase_of_a_step", "trains MNIST"),
     "preflight train --dataset digits --epochs 3 --json":
         (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more"),
     "preflight predict MODEL IMAGE...":

@@ -37,7 +37,9 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
     "best": replace(_SLOWER, epochs=40, augmentation=replace(_SLOWER.augmentation, scale=0.1)),
 }  # fmt: skip
 """Above 99.0 % of MNIST's test samples, above 99.5 %, about 99.7 %; each takes several times as long as the last."""
-FREE: Final = frozenset({"dataset", "validation_samples", "patience", "seed", "deterministic"})
+FREE: Final = frozenset(
+    {"dataset", "train_samples", "max_steps", "validation_samples", "patience", "seed", "deterministic"}
+)
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
 
 

@@ -21,6 +21,20 @@ EpochSamples = Annotated[
         description="training samples in an epoch, fewer than a pass or several passes; null: each sample once",
     ),
 ]  # fmt: skip
+TrainSamples = Annotated[
+    int,
+    Field(
+        ge=1, le=10_000_000,
+        description="training samples that are used, the same ones whatever the seed; null: all but those held out",
+    ),
+]  # fmt: skip
+MaxSteps = Annotated[
+    int,
+    Field(
+        ge=1, le=1_000_000_000,
+        description="optimizer steps after which the training ends, within an epoch too; null: those of all epochs",
+    ),
+]  # fmt: skip
 BatchSize = Annotated[int, Field(ge=1, le=65_536, description="samples per optimizer step (the effective batch)")]
 LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum of sgd and muon (Nesterov)")]
@@ -94,6 +108,8 @@ class TrainSpec:
     model: Name
     epochs: Epochs = 1
     epoch_samples: EpochSamples | None = None
+    train_samples: TrainSamples | None = None
+    max_steps: MaxSteps | None = None
     batch_size: BatchSize = 128
     optimizer: Optimizer = "adamw"
     learning_rate: LearningRate = 0.005

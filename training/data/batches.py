@@ -6,6 +6,7 @@ The training process gathers from the memory-mapped data, or a DataLoader's work
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -41,8 +42,12 @@ def gather(
     return normalise(images, mean, std, layout), labels.long()
 
 
+SUBSET_SEED: Final = 0
+"""Of the draw of `train_samples`: trainings with other seeds use the same samples, so that they can be compared."""
+
+
 class EpochOrder(Sampler[tuple[int, Tensor]]):
-    """Yields (pass from 0, sample numbers int64 [batch_size]) of each effective batch of an epoch, from its `first` on.
+    """Yields (pass from 0, sample numbers int64 [batch_size]) of the effective batches `first` to `end` of an epoch.
 
     A pass takes each sample once at most, in an order of its own. Passes follow one another however long the epochs
     are: an epoch goes on where the last one ended.
@@ -52,20 +57,23 @@ class EpochOrder(Sampler[tuple[int, Tensor]]):
         self._seed = seed
         self._batch_size = batch_size
         self._parts = parts
+        whole = parts.train == parts.available
+        self._drawn = None if whole else shuffle(SUBSET_SEED, 0, parts.available)[: parts.train]
         self.epoch = 0
-        self.first = 0
+        self.first, self.end = 0, parts.steps
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        position, end = (self.epoch * self._parts.steps + step for step in (self.first, self._parts.steps))
+        position, end = (self.epoch * self._parts.steps + step for step in (self.first, self.end))
         while position < end:
             number, step = divmod(position, self._parts.pass_steps)
-            order = shuffle(self._seed, number, self._parts.train).split(self._batch_size)
-            batches = order[step : min(self._parts.pass_steps, step + end - position)]
+            order = shuffle(self._seed, number, self._parts.train)
+            order = order if self._drawn is None else self._drawn[order]
+            batches = order.split(self._batch_size)[step : min(self._parts.pass_steps, step + end - position)]
             yield from ((number, samples) for samples in batches)
             position += len(batches)
 
     def __len__(self) -> int:
-        return self._parts.steps - self.first
+        return self.end - self.first
 
 
 class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -97,16 +105,18 @@ class Batches:
         self._store = store
         self._spec = spec
         self._layout = plan.memory_format
-        self._order = EpochOrder(spec.seed, spec.batch_size, split(spec, store.info))
+        self._parts = split(spec, store.info)
+        self._order = EpochOrder(spec.seed, spec.batch_size, self._parts)
         dataset = StoreDataset(store.info.path, spec, plan.memory_format)
         self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
 
-    def of(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def of(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.
 
-        Steps before `first_step`, which is at most the number of steps, are not gathered.
+        Steps before `first_step` are not gathered, nor those from `end` on, which is at most the number of steps.
         """
-        self._order.epoch, self._order.first = epoch, first_step
+        order = self._order
+        order.epoch, order.first, order.end = epoch, first_step, self._parts.steps if end is None else end
         if self._loader is not None:
             yield from self._loader
             return

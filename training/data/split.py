@@ -1,7 +1,9 @@
 """Which of the training samples train, which validate, and how many steps that makes; torch-free."""
 
+import math
 from dataclasses import dataclass
 
+from training.config.lengths import check_lengths
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.errors import InvalidConfig
@@ -15,41 +17,55 @@ class Split:
     """How many of the training samples train, and how many (the last ones) validate."""
 
     train: int
+    available: int
+    """From which those that train are drawn: all that do not validate."""
     validation: int
     steps: int
     """Optimizer steps in an epoch; an incomplete last batch is left out."""
     pass_steps: int
-    """Optimizer steps in which each sample occurs once; as many as in an epoch where `epoch_samples` is not given."""
+    """Optimizer steps in which each sample that trains occurs once."""
+    total_steps: int
+    """Optimizer steps of the training."""
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the training, the last of which may be shorter."""
+        return math.ceil(self.total_steps / self.steps)
+
+    @property
+    def last_epoch(self) -> float:
+        """Share of its steps that the last epoch has, above 0 and at most 1."""
+        return self.total_steps / self.steps - self.epochs + 1
 
 
 def split(spec: TrainSpec, info: DatasetInfo) -> Split:
     """Return the split of a data set under a spec.
 
     Raises:
-        InvalidConfig: nothing would be left to train on, or the batch is larger than the training samples or than an
-            epoch.
+        InvalidConfig: nothing would be left to train on, the batch is larger than the training samples or than an
+            epoch, or more samples or steps are asked for than there are.
     """
     held_out = spec.validation_samples
     if held_out is None:
         held_out = min(DEFAULT_VALIDATION, info.train_count // 10)
-    train = info.train_count - held_out
-    if train < 1:
+    available = info.train_count - held_out
+    if available < 1:
         raise InvalidConfig(
             f"validation_samples is {held_out}, but {info.name} has {info.train_count} training samples; "
             f"use at most {info.train_count - 1}",
             field="validation_samples",
         )
-    if spec.batch_size > train:
-        raise InvalidConfig(
-            f"batch_size is {spec.batch_size}, but {info.name} has {train} samples to train on; use at most {train}",
-            field="batch_size",
-        )
-    samples = train if spec.epoch_samples is None else spec.epoch_samples
-    if spec.batch_size > samples:
-        raise InvalidConfig(
-            f"epoch_samples is {samples}, less than a batch of {spec.batch_size}; use at least {spec.batch_size}",
-            field="epoch_samples",
-        )
+    for field, asked in (("batch_size", spec.batch_size), ("train_samples", spec.train_samples)):
+        if asked is not None and asked > available:
+            raise InvalidConfig(
+                f"{field} is {asked}, but {info.name} has {available} samples to train on; use at most {available}",
+                field=field,
+            )
+    train = spec.train_samples or available
+    check_lengths(spec, train)
+    steps = (spec.epoch_samples or train) // spec.batch_size
+    total = spec.max_steps or spec.epochs * steps
     return Split(
-        train=train, validation=held_out, steps=samples // spec.batch_size, pass_steps=train // spec.batch_size
-    )
+        train=train, available=available, validation=held_out, steps=min(steps, total),
+        pass_steps=train // spec.batch_size, total_steps=total,
+    )  # fmt: skip

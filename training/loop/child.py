@@ -21,7 +21,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.errors import ArtifactError, InvalidConfig
 from training.loop.prediction import Prediction
-from training.loop.profiler import no_timer
+from training.loop.profiling.profiler import no_timer
 from training.process.child_main import serve_request
 from training.process.journal import JournalWriter
 from training.system.digests import Digest
@@ -86,7 +86,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     from training.checkpoints.checkpointer import Checkpointer
     from training.data.dataset_store import open_dataset
     from training.loop.evaluate import chance_warning
-    from training.loop.profiler import TRACE, PhaseTimer, tracing
+    from training.loop.profiling.profiler import TRACE, PhaseTimer, tracing
     from training.loop.train_step import TrainStep, prepare_process
     from training.loop.trainer import fit
 
@@ -112,6 +112,7 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
         "epochs": len(fitted.epochs),
+        "train_steps": state.position,
         "best_epoch": fitted.best_epoch,
         "stopped_early": fitted.stopped_early,
         "train_seconds": fitted.train_seconds,

@@ -45,9 +45,22 @@ class Prediction:
             warm_s=factor * self.warm_s,
         )  # fmt: skip
 
-    def over(self, epochs: int) -> float:
-        """Return the mean seconds of an epoch in a training of `epochs`, warming up included."""
-        return self.epoch_s + self.warm_s / epochs
+    def over(self, epochs: int, last: float = 1.0) -> float:
+        """Return the mean seconds of an epoch in a training of `epochs`, warming up included.
+
+        The last one has the share `last` of the steps.
+        """
+        return ((epochs - 1 + self.share(last)) * self.epoch_s + self.warm_s) / epochs
+
+    def share(self, steps: float) -> float:
+        """Return the share of `epoch_s` that an epoch with a share of the steps takes, its validation included."""
+        return 1 - (1 - steps) * (1 - self.validation_s / self.epoch_s) if self.epoch_s else 1.0
+
+    def of_steps(self, steps: int) -> "Prediction":
+        """Return the prediction for epochs of `steps` steps."""
+        epoch_s = steps * self.step_s + self.validation_s
+        factor = epoch_s / self.epoch_s if self.epoch_s else 1.0
+        return replace(self, epoch_s=epoch_s, low_s=factor * self.low_s, high_s=factor * self.high_s)
 
 
 @plain_dataclass(frozen=True, slots=True, kw_only=True)

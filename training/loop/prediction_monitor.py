@@ -91,11 +91,12 @@ class PredictionMonitor:
         self._steps = None
         self._record(compared, self._began, adapted=self._adapted_ever)
 
-    def observe_epoch(self, done: EpochDone, steps: int) -> None:
-        """Observe the end of an epoch of `steps` steps."""
+    def observe_epoch(self, done: EpochDone, steps: int, epoch_steps: int) -> None:
+        """Observe the end of an epoch of `steps` steps; one that is predicted has `epoch_steps`."""
         if self._prediction is not None and self._whole:
+            share = self._prediction.share(steps / epoch_steps)
             compared = compare(
-                self._prediction, epoch=done.epoch, steps=steps, whole=True, share=1.0, cold=self._cold,
+                self._prediction, epoch=done.epoch, steps=steps, whole=True, share=share, cold=self._cold,
                 measured_s=done.seconds,
             )  # fmt: skip
             self._record(compared, self._epoch_began, adapted=self._adapted_in_epoch)

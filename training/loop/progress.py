@@ -73,4 +73,4 @@ class ProgressObserver:
 
     def observe_epoch(self, done: EpochDone) -> None:
         """Compare a whole epoch with its prediction."""
-        self._monitor.observe_epoch(done, self._state.steps)
+        self._monitor.observe_epoch(done, self._state.steps_of(done.epoch - 1), self._state.steps)

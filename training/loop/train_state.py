@@ -1,5 +1,6 @@
 """Where a training stands, its tensors apart: what a checkpoint says in numbers."""
 
+import math
 from dataclasses import field
 from typing import Annotated
 
@@ -44,6 +45,8 @@ class TrainState:
 
     steps: Annotated[int, Field(ge=1)]
     """Optimizer steps in an epoch."""
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    """Optimizer steps after which the training ends, as the spec has it."""
     step: Count = 0
     """Steps done of the epoch under way; all of them until it is validated."""
     loss: float = 0.0
@@ -54,8 +57,8 @@ class TrainState:
     """The epochs that are done, validation included."""
 
     def __post_init__(self) -> None:
-        if self.step > self.steps:
-            raise ValueError(f"step is {self.step}, but an epoch has {self.steps}")
+        if self.step > self.epoch_steps:
+            raise ValueError(f"step is {self.step}, but the epoch has {self.epoch_steps}")
         if [done.epoch for done in self.history] != list(range(1, len(self.history) + 1)):
             raise ValueError("history does not count its epochs from 1")
 
@@ -67,7 +70,27 @@ class TrainState:
     @property
     def position(self) -> int:
         """Optimizer steps done in all."""
-        return self.epoch * self.steps + self.step
+        done = self.epoch * self.steps + self.step
+        return done if self.max_steps is None else min(done, self.max_steps)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Optimizer steps in the epoch under way, of which the last one may have fewer; 0 after it."""
+        return self.steps_of(self.epoch)
+
+    def steps_of(self, epoch: int) -> int:
+        """Return the optimizer steps in an epoch, from 0."""
+        if self.max_steps is None:
+            return self.steps
+        return max(0, min(self.steps, self.max_steps - epoch * self.steps))
+
+    def total_steps(self, spec: TrainSpec) -> int:
+        """Return the optimizer steps of the training, unless patience ends it."""
+        return spec.epochs * self.steps if self.max_steps is None else self.max_steps
+
+    def total_epochs(self, spec: TrainSpec) -> int:
+        """Return the epochs of the training, unless patience ends it."""
+        return math.ceil(self.total_steps(spec) / self.steps)
 
     @property
     def best_epoch(self) -> int:
@@ -76,8 +99,9 @@ class TrainState:
 
     def is_finished(self, spec: TrainSpec) -> bool:
         """Whether no epoch is left, or patience with the last ones has ended."""
-        patience = spec.epochs if spec.patience is None else spec.patience
-        return self.epoch >= spec.epochs or self.epoch - self.best_epoch >= patience
+        epochs = self.total_epochs(spec)
+        patience = epochs if spec.patience is None else spec.patience
+        return self.epoch >= epochs or self.epoch - self.best_epoch >= patience
 
     def end_epoch(self, done: EpochDone) -> None:
         """Close the epoch under way with its figures."""

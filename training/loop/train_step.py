@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.loop.device import Computing, Gpu, decide
-from training.loop.profiler import PhaseCallback, no_timer
+from training.loop.profiling.profiler import PhaseCallback, no_timer
 from training.models.ensemble import ensemble_size
 from training.models.factory import build
 from training.models.weight_gradients import has_slow_weight_gradients, use_matrix_products

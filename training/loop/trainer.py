@@ -77,7 +77,7 @@ def fit(
     require_finite("test", test.loss, state.best_epoch * state.steps, spec)
     return FitResult(
         epochs=tuple(state.history), best_epoch=state.best_epoch,
-        stopped_early=state.epoch < spec.epochs, test=test, probabilities=probabilities,
+        stopped_early=state.epoch < state.total_epochs(spec), test=test, probabilities=probabilities,
     )  # fmt: skip
 
 
@@ -87,8 +87,8 @@ def _train_epoch(
 ) -> None:  # fmt: skip
     """Run the remaining steps of an epoch."""
     state = window.state
-    steps = step.spec.epochs * state.steps
-    for images, labels in batches.of(state.epoch, state.step):
+    steps = state.total_steps(step.spec)
+    for images, labels in batches.of(state.epoch, state.step, state.epoch_steps):
         step.end_phase("data")
         window.add(step.run(images, labels, step.rate(state.position, steps, state.steps)))
         if should_stop():
@@ -110,9 +110,9 @@ def _end_epoch(step: TrainStep, store: PreparedDataset, state: TrainState) -> Ep
     score = _validate(step, store, state)
     step.end_phase("validation")
     done = EpochDone(
-        epoch=state.epoch + 1, loss=state.loss / state.steps,
+        epoch=state.epoch + 1, loss=state.loss / state.step,
         val_acc=score.accuracy if score else None, val_loss=score.loss if score else None,
-        samples_per_s=state.steps * step.spec.batch_size / state.seconds,
+        samples_per_s=state.step * step.spec.batch_size / state.seconds,
         seconds=state.seconds + time.perf_counter() - began, train_seconds=state.seconds,
     )  # fmt: skip
     state.end_epoch(done)

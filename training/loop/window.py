@@ -73,13 +73,14 @@ class Window:
         self._loss_before, self._first, self._reported, self._windows = state.loss, state.step, now, 0
         return {
             "epoch": state.epoch + 1,
-            "epochs": self._spec.epochs,
+            "epochs": state.total_epochs(self._spec),
             "step": state.step,
-            "steps": state.steps,
+            "steps": state.epoch_steps,
+            "train_steps": state.position,
             "loss": loss / steps,
             "accuracy": hits / (steps * self._spec.batch_size),
             "samples_per_s": steps * self._spec.batch_size / seconds,
-            "eta_s": (self._spec.epochs * state.steps - state.position) * seconds / steps,
+            "eta_s": (state.total_steps(self._spec) - state.position) * seconds / steps,
         }
 
     def sync_loss(self) -> TrainState:
@@ -95,7 +96,7 @@ class Window:
         return state
 
     def _epoch_is_over(self) -> bool:
-        return self.state.step == self.state.steps
+        return self.state.step == self.state.epoch_steps
 
 
 def require_finite(which: str, loss: float, steps: int, spec: TrainSpec) -> None:

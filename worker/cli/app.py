@@ -13,8 +13,8 @@ from worker.ops.signals import handle_hangup
 
 COMMANDS: Final = (
     admin.completion, admin.doctor, admin.health, cache.cache, calibrate.calibrate, local.demo, local.export,
-    local.predict, local.train, local.upload, quarantine.quarantine, queue.cancel, queue.enqueue, queue.jobs,
-    queue.resubmit, queue.retry, queue.watch, service.serve, service.worker,
+    local.predict, local.profile, local.train, local.upload, quarantine.quarantine, queue.cancel, queue.enqueue,
+    queue.jobs, queue.resubmit, queue.retry, queue.watch, service.serve, service.worker,
 )  # fmt: skip
 
 

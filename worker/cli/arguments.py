@@ -49,13 +49,15 @@ def parse_limit(text: str | None) -> int:
     """Return how many jobs to list; raises `InvalidConfig`."""
     from worker.client.results import DEFAULT_LIMIT
 
-    if text is None:
-        return DEFAULT_LIMIT
+    return DEFAULT_LIMIT if text is None else parse_count("limit", text, MAX_LISTED_JOBS)
+
+
+def parse_count(option: str, text: str, most: int) -> int:
+    """Return the whole number from 1 to `most` that an option gives; raises `InvalidConfig`."""
     # The length first: int() raises its own error for thousands of digits.
-    short = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LISTED_JOBS))
-    if not short or not 1 <= int(text) <= MAX_LISTED_JOBS:
+    short = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not short or not 1 <= int(text) <= most:
         raise InvalidConfig(
-            f"--limit is {quote(text)}, but must be a whole number of at least 1 and at most {MAX_LISTED_JOBS}",
-            field="limit",
+            f"--{option} is {quote(text)}, but must be a whole number of at least 1 and at most {most}", field=option
         )
     return int(text)

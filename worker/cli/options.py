@@ -73,6 +73,8 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
                      help="cnn, resnet18 or your own."),
         click.option("--epochs", cls=FieldOption, help="Passes over the training samples."),
         click.option("--epoch-samples", cls=FieldOption, help="Training samples in an epoch; null: each sample once."),
+        click.option("--train-samples", cls=FieldOption, help="Training samples that are used; null: all."),
+        click.option("--max-steps", cls=FieldOption, help="Optimizer steps after which the training ends."),
         click.option("--batch-size", cls=FieldOption, help="Samples per optimizer step."),
         click.option("--learning-rate", cls=FieldOption, help="Peak learning rate."),
         click.option("--seed", cls=FieldOption, help="Seed of every random number."),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from training.loop.profiler import PHASES
+from training.loop.profiling.profiler import PHASES
 from worker import wire
 from worker.events.plan_words import plan_line
 from worker.report.numbers import plural

@@ -35,7 +35,12 @@ def scalars_of(event: AnyEvent) -> Iterator[Scalar]:
 
 def global_step(event: Progress) -> int:
     """Return the number of optimizer steps done."""
-    return (event.epoch - 1) * event.steps + event.step
+    return (event.epoch - 1) * event.steps + event.step if event.train_steps is None else event.train_steps
+
+
+def _epoch_steps(event: Progress) -> int:
+    """Return the steps of a whole epoch; that of the event may be a last one with fewer."""
+    return (global_step(event) - event.step) // (event.epoch - 1) if event.epoch > 1 else event.steps
 
 
 class ResumeStep:
@@ -59,4 +64,4 @@ class ResumeStep:
             return None
         self._is_first = False
         epochs, steps = self._checkpoint
-        return epochs * event.steps + steps
+        return epochs * _epoch_steps(event) + steps

@@ -11,7 +11,7 @@ from training.artifacts.metrics import EvaluationMetrics, evaluation_metrics
 from training.artifacts.predictions import PREDICTIONS, read
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.loop.profiler import PHASES
+from training.loop.profiling.profiler import PHASES
 from training.loop.train_state import EpochDone
 from worker.report import numbers, plots
 from worker.report.calibration import calibration_section

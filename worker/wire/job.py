@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
 
 from training.config import plan, spec
+from training.config.lengths import check_lengths
 from training.config.recipes import FREE, RECIPES, RecipeName, check_recipe
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
 from worker.wire.base import DIRECTORIES, JobId, Wire, is_job_id
@@ -84,6 +85,8 @@ class TrainJob(Wire):
     model: spec.Name = DEFAULTS.model
     epochs: spec.Epochs = DEFAULTS.epochs
     epoch_samples: spec.EpochSamples | None = DEFAULTS.epoch_samples
+    train_samples: spec.TrainSamples | None = DEFAULTS.train_samples
+    max_steps: spec.MaxSteps | None = DEFAULTS.max_steps
     batch_size: spec.BatchSize = DEFAULTS.batch_size
     optimizer: spec.Optimizer = DEFAULTS.optimizer
     learning_rate: spec.LearningRate = DEFAULTS.learning_rate
@@ -127,9 +130,10 @@ class TrainJob(Wire):
         return value
 
     @model_validator(mode="after")
-    def _check_recipe(self) -> Self:
+    def _check_fields_together(self) -> Self:
         if self.recipe is not None:
             check_recipe(self.recipe, {name: getattr(self, name) for name in self._given})
+        check_lengths(self.spec())
         return self
 
     @property

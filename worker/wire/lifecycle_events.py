@@ -99,6 +99,8 @@ class TrainingDone(Event):
     test_accuracy: Share
     test_loss: Loss
     epochs: spec.Epochs
+    train_steps: Count | None = None
+    """Optimizer steps taken."""
     best_epoch: spec.Epochs
     stopped_early: bool
     train_seconds: Seconds

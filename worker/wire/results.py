@@ -22,6 +22,8 @@ class TrainResult(Wire):
     test_accuracy: Share | None = None
     test_loss: Loss | None = None
     epochs: Count | None = None
+    train_steps: Count | None = None
+    """Optimizer steps taken."""
     best_epoch: Count | None = None
     stopped_early: bool | None = None
     train_seconds: Seconds | None = None

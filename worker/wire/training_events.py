@@ -14,7 +14,9 @@ class Progress(Event):
     epochs: spec.Epochs
     step: Count
     steps: Count
-    """Steps per epoch."""
+    """Steps of this epoch; the last one has fewer where `max_steps` ends it."""
+    train_steps: Count | None = None
+    """Optimizer steps done in all epochs."""
     loss: Loss
     accuracy: Share
     """Training accuracy, measured on the batches as they were trained on."""

@@ -9,6 +9,7 @@ from findings import FASTEST, FINDING
 from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of
 from calibration.result import Trial
+from training.data.split import Split
 from training.loop.prediction import Prediction
 
 COMPILED = replace(FASTEST, compile=True)
@@ -25,10 +26,38 @@ ENTRY = CachedPlan(
 )  # fmt: skip
 
 
+STEPS = FINDING.steps_per_epoch
+
+
+def of_length(total: int) -> Split:
+    """Return the parts of a training of so many steps, of which an epoch has at most `STEPS`."""
+    return Split(
+        train=55_000, available=55_000, validation=5_000, steps=min(STEPS, total), pass_steps=STEPS, total_steps=total
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "predicted"),
+    [(STEPS // 2, 2.55), (2 * STEPS, 5.0), (STEPS + STEPS // 2, (5.0 + 2.55) / 2)],
+    ids=["half an epoch", "two epochs", "one and a half"],
+)
+def test_a_short_training_is_predicted_by_what_was_found_for_whole_epochs(total: int, predicted: float) -> None:
+    """4.9 s of steps and 0.1 s of validation: with half of the steps an epoch has all of its validation."""
+    finding = replace(FINDING, prediction=Prediction(
+        epoch_s=5.0, low_s=4.5, high_s=6.0, step_s=4.9 / STEPS, validation_s=0.1,
+    ))  # fmt: skip
+    choice = choice_of(replace(ENTRY, finding=finding), of_length(total))
+    assert choice.predicted_epoch_s == pytest.approx(predicted)
+    assert choice.prediction is not None
+    expected = 2.55 if total < STEPS else 5.0
+    assert choice.prediction.epoch_s == pytest.approx(expected)
+    assert choice.prediction.high_s / choice.prediction.low_s == pytest.approx(6.0 / 4.5)
+
+
 @pytest.mark.parametrize(("epochs", "compiled", "predicted"), [(1, False, 5.0), (19, False, 5.0), (100, True, 4.2)])
 def test_a_short_training_does_not_pay_for_compiling(epochs: int, compiled: bool, predicted: float) -> None:
     """20 s of compiling that save 1 s an epoch are spent on more than 20 epochs only."""
-    choice = choice_of(ENTRY, epochs)
+    choice = choice_of(ENTRY, of_length(epochs * STEPS))
     assert choice.plan == replace(FASTEST, compile=compiled)
     assert choice.predicted_epoch_s == pytest.approx(predicted)
     assert choice.prediction is not None
@@ -37,7 +66,7 @@ def test_a_short_training_does_not_pay_for_compiling(epochs: int, compiled: bool
 
 def test_a_kept_finding_is_a_hit() -> None:
     """Plan, prediction and everything that led to them are those that were found."""
-    choice = choice_of(replace(ENTRY, finding=FINDING), 3)
+    choice = choice_of(replace(ENTRY, finding=FINDING), of_length(3 * STEPS))
     assert (choice.cache, choice.source, choice.finding) == ("hit", "cache", FINDING)
     assert choice.plan == FINDING.plan
     assert choice.prediction == FINDING.prediction

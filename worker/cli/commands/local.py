@@ -1,13 +1,18 @@
 """Commands without a queue: train, demo, predict, export, upload."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
+from worker.cli.arguments import parse_count
 from worker.cli.context import load_settings, log_to_stderr
 from worker.cli.exit_codes import BAD_INPUT
 from worker.cli.job_fields import job_fields, parse_job_options
 from worker.cli.options import job_options
+
+MAX_PROFILED: Final = 1_000_000
+"""Steps of a profile."""
 
 
 @click.command()
@@ -28,6 +33,27 @@ def train(as_json: bool, **options: object) -> None:
             job, settings, lambda first: None if as_json else click.echo(format_result(first)), server, reporter
         )
     click.echo(result.model_dump_json() if as_json else format_extras(result))
+
+
+@click.command()
+@job_options
+@click.option("--steps", default="100", metavar="N", show_default=True, help="Steps to measure.")
+@click.option("--warm-up", default="10", metavar="N", show_default=True, help="Steps before them, told apart.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def profile(steps: str, warm_up: str, as_json: bool, **options: object) -> None:
+    """Measure where the time of a training step goes, without Redis.
+
+    The steps are those of a training under the job's own plan (--set plan.threads=1), or, with --calibrate, under the
+    one that calibration chooses. No model is saved.
+    """
+    job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
+    counts = parse_count("steps", steps, MAX_PROFILED), parse_count("warm-up", warm_up, MAX_PROFILED)
+    from worker.cli.formatting.profile import format_profile
+    from worker.jobs.local.profile import profile_local
+
+    log_to_stderr(settings)
+    found = profile_local(job, settings, steps=counts[0], warm_up=counts[1])
+    click.echo(found.model_dump_json() if as_json else format_profile(found))
 
 
 @click.command()

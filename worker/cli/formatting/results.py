@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from training.loop.profiler import PHASES
+from training.loop.profiling.profiler import PHASES
 from worker.cli.formatting.text import columns
 from worker.events.plan_words import plan_line
 from worker.report.numbers import plural
@@ -14,9 +14,10 @@ def format_result(result: TrainResult) -> str:
     if result.test_accuracy is None:
         return f"{result.job_id} {result.status}"
     predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
+    steps = "" if result.train_steps is None else f"{plural(result.train_steps, 'step')}, "
     lines = [
         ("test accuracy", f"{result.test_accuracy:.2%}"),
-        ("training", f"{result.train_seconds:.1f} s, {result.samples_per_s:,.0f} samples/s"),
+        ("training", f"{result.train_seconds:.1f} s, {steps}{result.samples_per_s:,.0f} samples/s"),
         ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
         ("plan", plan_line(result.plan) if result.plan else ""),
         ("model", result.artifact),

@@ -21,7 +21,7 @@ def plots(timeline: JobTimeline, width: int, rows: int) -> Iterator[Text]:
     now = timeline.progress
     if now is None or rows < MIN_ROWS:
         return
-    end, half = now.epochs * now.steps, (width - 2) // 2
+    end, half = now.epochs, (width - 2) // 2
     validation = timeline.epoch.val_acc if timeline.epoch else None
     beside = "" if validation is None or width < MIN_WIDTH_WITH_AXIS else f", validation {validation:.2%}"
     # Loss falls by orders of magnitude.

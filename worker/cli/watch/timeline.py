@@ -77,7 +77,7 @@ class JobTimeline:
                 self.plan = self.plan.model_copy(update={event.field: event.after})
             case wire.Progress():
                 self.status, self.progress = "running", event
-                done = (event.epoch - 1) * event.steps + event.step
+                done = _epochs_done(event)
                 self.loss.add(done, event.loss)
                 self.accuracy.add(done, event.accuracy)
             case wire.EpochDone():
@@ -114,12 +114,17 @@ class JobTimeline:
         now = self.progress
         if now is None or (self.start is not None and now.attempt < self.start.attempt):
             return 0.0  # this attempt has done no step yet
-        return ((now.epoch - 1) * now.steps + now.step) / max(1, now.epochs * now.steps)
+        return _epochs_done(now) / now.epochs
 
     @property
     def is_finished(self) -> bool:
         """Whether the last event ends the job."""
         return self.last is not None and self.last.type in wire.TERMINAL_EVENTS
+
+
+def _epochs_done(now: wire.Progress) -> float:
+    """Return the epochs done so far; steps of its own count for each, as the last one may have fewer."""
+    return now.epoch - 1 + now.step / max(1, now.steps)
 
 
 def _plan_key(plan: wire.PlanFields) -> tuple[object, ...]:

@@ -54,7 +54,7 @@ def train_local(
     """
     for export in exports(settings):
         require_usable(export)
-    with _context(job, settings, server) as context:
+    with local_context(job, settings, server) as context:
         context.report_server = report_server
         try:
             outcome = run_pipeline(context, job)
@@ -93,7 +93,7 @@ def upload_local(name: str, settings: Settings) -> list[str]:
 
 def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None) -> Calibrated:
     """Choose the plan for a job without training it; `server` as for `train_local`."""
-    with _context(job, settings, server) as context:
+    with local_context(job, settings, server) as context:
         spec = job.spec()
         resources = detect_resources(context)
         choice = select_plan(context, job, spec, resources, prepare_dataset(context, job))
@@ -103,12 +103,13 @@ def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None
 def dataset_local(name: str, settings: Settings) -> DatasetInfo:
     """Return a prepared data set, downloaded where necessary; raises `DatasetError`."""
     job = parse_job({"type": JOB_TYPE, "dataset": name})
-    with _context(job, settings) as context:
+    with local_context(job, settings) as context:
         return prepare_dataset(context, job)
 
 
 @contextmanager
-def _context(job: TrainJob, settings: Settings, server: ForkServer | None = None) -> Iterator[JobContext]:
+def local_context(job: TrainJob, settings: Settings, server: ForkServer | None = None) -> Iterator[JobContext]:
+    """Yield the context of a job without Redis; its children are forks of `server` where there is one."""
     require_training_packages()
     settings = settings.model_copy(update={"processes": 1})  # it has no share, only the container
     job_id = job.job_id or time.strftime("local-%Y%m%d-%H%M%S-") + f"{os.getpid()}"

@@ -41,11 +41,13 @@ def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, re
 
 def require_samples_within_limit(spec: TrainSpec, train_samples: int, settings: Settings) -> None:
     """Raise `InvalidConfig` where all epochs exceed this worker's limit; a pass has `train_samples` samples."""
-    train_samples = train_samples if spec.epoch_samples is None else spec.epoch_samples
+    train_samples = spec.epoch_samples or spec.train_samples or train_samples
     most, asked = settings.max_samples, spec.epochs * train_samples
+    if spec.max_steps is not None:
+        asked = min(asked, spec.max_steps * spec.batch_size)
     if most is not None and asked > most:
         raise InvalidConfig(
             f"epochs is {spec.epochs}, which makes {asked} samples of {train_samples} an epoch, but this worker trains "
-            f"on at most {most} (PREFLIGHT_MAX_SAMPLES); ask for fewer epochs or a smaller data set",
+            f"on at most {most} (PREFLIGHT_MAX_SAMPLES); ask for fewer epochs, a lower max_steps or a smaller data set",
             field="epochs",
         )

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, Literal, Protocol
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.predictions import PREDICTIONS
-from training.loop.profiler import TRACE
+from training.loop.profiling.profiler import TRACE
 from training.system.atomic_files import NotRegular, open_regular
 from worker.config.settings import Settings
 from worker.exporters.upload import FileSystem

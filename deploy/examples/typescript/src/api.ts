@@ -1781,6 +1781,11 @@ export interface components {
             step: number;
             /** Steps */
             steps: number;
+            /**
+             * Train Steps
+             * @default null
+             */
+            train_steps?: number | null;
             /** Ts */
             ts: number;
             /**
@@ -2048,6 +2053,11 @@ export interface components {
              */
             learning_rate?: number;
             /**
+             * Max Steps
+             * @default null
+             */
+            max_steps?: number | null;
+            /**
              * Model
              * @description a registered name
              * @default cnn
@@ -2133,6 +2143,11 @@ export interface components {
              */
             trace?: boolean;
             /**
+             * Train Samples
+             * @default null
+             */
+            train_samples?: number | null;
+            /**
              * Type
              * @constant
              */
@@ -2199,6 +2214,8 @@ export interface components {
             test_loss?: number | null;
             /** Train Seconds */
             train_seconds?: number | null;
+            /** Train Steps */
+            train_steps?: number | null;
             /**
              * Type
              * @default preflight.result.v1
@@ -2355,6 +2372,11 @@ export interface components {
             test_loss: number;
             /** Train Seconds */
             train_seconds: number;
+            /**
+             * Train Steps
+             * @default null
+             */
+            train_steps?: number | null;
             /** Ts */
             ts: number;
             /**

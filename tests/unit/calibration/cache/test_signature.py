@@ -96,6 +96,9 @@ OTHERS = {
     "spec: optimizer": Inputs(replace(SPEC, optimizer="sgd")),
     "spec: clipping": Inputs(replace(SPEC, gradient_clip=1.0)),
     "spec: validation": Inputs(replace(SPEC, validation_samples=10)),
+    "spec: epoch_samples": Inputs(replace(SPEC, epoch_samples=320)),
+    "spec: train_samples": Inputs(replace(SPEC, train_samples=320)),
+    "spec: max_steps within an epoch": Inputs(replace(SPEC, max_steps=10)),
     "spec: deterministic": Inputs(replace(SPEC, deterministic=True)),
     "spec: rotation": Inputs(replace(SPEC, augmentation=Augmentation(rotate_degrees=10))),
     "spec: noise": Inputs(replace(SPEC, augmentation=Augmentation(noise_probability=0.1))),
@@ -111,6 +114,12 @@ OTHERS = {
 def test_other_inputs_have_another_key(root: Path, name: str) -> None:
     """A model that no installed package registers has a key, too: the child will say what is wrong."""
     assert OTHERS[name].key(root) != HERE.key(root)
+
+
+def test_a_training_that_ends_after_whole_epochs_has_the_same_key(root: Path) -> None:
+    """Its steps and its epochs cost the same, however many there are of them."""
+    few, many = (Inputs(replace(SPEC, epochs=epochs, max_steps=steps)) for epochs, steps in ((3, 60), (9, None)))
+    assert few.key(root) == many.key(root) == HERE.key(root)
 
 
 SEARCHES = {

@@ -37,7 +37,7 @@ from training.data.batches import Batches, EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, checksum, open_dataset
 from training.data.prepare import prepare
-from training.data.split import Split
+from training.data.split import split
 from training.errors import Cancelled, Diverged
 from training.loop.train_state import EpochDone, TrainState
 from training.loop.train_step import TrainStep
@@ -189,6 +189,10 @@ VARIANTS = {
         replace(FLOAT32, micro_batch=12),
     ),
     "muon, in channels_last": (replace(SPEC, optimizer="muon"), FLOAT32),
+    "ended within an epoch, of few samples": (
+        replace(SPEC, train_samples=96, epoch_samples=128, max_steps=10, augmentation=EVERYTHING),
+        PLAN,
+    ),
     "sgd without momentum or validation": (replace(SGD, momentum=0.0, validation_samples=0), PLAN),
 }
 
@@ -201,7 +205,7 @@ def test_training_interrupted_after_any_step_ends_with_the_same_weights(job: Job
     spec, plan = VARIANTS[name]
     job = replace(job, spec=spec, plan=plan)
     undisturbed = job.undisturbed()
-    assert undisturbed.steps == (STEPS if spec.validation_samples else 15)
+    assert undisturbed.steps == (spec.max_steps or (STEPS if spec.validation_samples else 15))
     for steps in range(1, undisturbed.steps + 1):
         again = job.elsewhere(f"after {steps}")
         again.interrupted(1, steps)
@@ -234,6 +238,30 @@ def test_training_stopped_after_each_step_ends_with_the_same_weights(job: Job) -
     resumed = job.run(STEPS + 1)
     assert_same(resumed, undisturbed)
     assert resumed.steps == 0
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_training_that_is_ended_within_an_epoch_validates_it(job: Job, workers: int) -> None:
+    """Its last epoch is shorter, and no checkpoint counts steps beyond it."""
+    job = replace(job, spec=replace(SPEC, max_steps=10), plan=replace(PLAN, loader_workers=workers))
+    done = job.run()
+    assert done.steps == 10
+    assert [epoch.epoch for epoch in done.epochs] == [1, 2, 3]
+    assert all(epoch.val_acc is not None for epoch in done.epochs)
+    last = done.records.of("progress")[-1]
+    assert (last["epoch"], last["epochs"], last["step"], last["steps"]) == (3, 3, 2, 2)
+    assert (last["train_steps"], last["eta_s"]) == (10, 0)
+    assert job.found()[0].position == 10
+    resumed = job.run(2)
+    assert_same(resumed, done)
+    assert resumed.steps == 0
+
+
+def test_a_training_that_is_ended_after_whole_epochs_is_one_of_fewer_epochs(job: Job) -> None:
+    """To the bit: its learning rates are those of the shorter training, too."""
+    ended = replace(job, spec=replace(SPEC, max_steps=8)).elsewhere("ended")
+    shorter = replace(job, spec=replace(SPEC, epochs=2)).elsewhere("shorter")
+    assert_same(ended.run(), shorter.run())
 
 
 def test_training_without_a_checkpoint_starts_over(job: Job) -> None:
@@ -309,7 +337,7 @@ def test_finished_steps_are_not_gathered_again(store: PreparedDataset, workers: 
         for (images, labels), (same_images, same_labels) in zip(rest, whole[first:], strict=True):
             assert torch.equal(images, same_images)
             assert torch.equal(labels, same_labels)
-    order = EpochOrder(SPEC.seed, 32, Split(train=128, validation=0, steps=4, pass_steps=4))
+    order = EpochOrder(SPEC.seed, 32, split(SPEC, store.info))
     order.first = 3
     assert (len(order), len(list(order))) == (1, 1)
 

@@ -90,7 +90,34 @@ def test_a_repeated_sample_is_changed_anew(digits_store: DatasetInfo) -> None:
 
 def parts_of(train: int, batch_size: int, samples: int | None = None) -> Split:
     steps = (train if samples is None else samples) // batch_size
-    return Split(train=train, validation=0, steps=steps, pass_steps=train // batch_size)
+    return Split(
+        train=train, available=train, validation=0, steps=steps, pass_steps=train // batch_size, total_steps=steps
+    )  # fmt: skip
+
+
+def drawn(seed: int, samples: int) -> list[list[int]]:
+    """Return the samples of each step of a pass over so many of 1,350, in batches of 50."""
+    parts = replace(parts_of(samples, 50), available=1350)
+    return [numbers.tolist() for _, numbers in EpochOrder(seed, 50, parts)]
+
+
+def test_the_samples_of_a_small_training_are_the_same_whatever_the_seed() -> None:
+    """They are drawn from all, a smaller number is a part of a larger one, and only their order is the seed's."""
+    few, others, more = drawn(3, 200), drawn(4, 200), drawn(3, 400)
+    used = {number for batch in few for number in batch}
+    assert few != others
+    assert used == {number for batch in others for number in batch}
+    assert len(used) == 200
+    assert used < {number for batch in more for number in batch} <= set(range(1350))
+    assert max(used) > 1_000
+
+
+def test_a_small_training_takes_a_part_of_each_class(digits_store: DatasetInfo) -> None:
+    """Its batches are those of the drawn samples, which no more follow the order of the data set."""
+    spec = replace(SPEC, batch_size=50, train_samples=200)
+    labels = torch.cat([labels for _, labels in all_batches(digits_store, spec, Plan(threads=1, micro_batch=50), 1)])
+    assert len(labels) == 200
+    assert int(labels.bincount(minlength=10).min()) >= 10
 
 
 def all_batches(info: DatasetInfo, spec: TrainSpec, plan: Plan, epochs: int) -> list[tuple[Tensor, Tensor]]:

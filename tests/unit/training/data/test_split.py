@@ -13,10 +13,19 @@ from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.split import DEFAULT_VALIDATION, Split, split
 from training.errors import InvalidConfig
+from training.loop.train_state import EpochDone, TrainState
 
 
 def a_spec(batch_size: int, validation: int | None = None) -> TrainSpec:
     return TrainSpec(dataset="digits", model="cnn", batch_size=batch_size, validation_samples=validation)
+
+
+def asked_for(
+    *, epochs: int = 1, train_samples: int | None = None, epoch_samples: int | None = None, max_steps: int | None = None
+) -> TrainSpec:
+    return replace(
+        a_spec(100), epochs=epochs, train_samples=train_samples, epoch_samples=epoch_samples, max_steps=max_steps
+    )  # fmt: skip
 
 
 def a_set(train_count: int) -> DatasetInfo:
@@ -26,15 +35,22 @@ def a_set(train_count: int) -> DatasetInfo:
     )  # fmt: skip
 
 
+def parts_of(train: int, validation: int, steps: int) -> Split:
+    """Return the parts of a training of one epoch, which is one pass over all that do not validate."""
+    return Split(
+        train=train, available=train, validation=validation, steps=steps, pass_steps=steps, total_steps=steps
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("count", "asked", "batch_size", "expected"),
     [
-        (60_000, None, 128, Split(train=55_000, validation=5_000, steps=429, pass_steps=429)),
-        (50_000, None, 1000, Split(train=45_000, validation=5_000, steps=45, pass_steps=45)),
-        (1_500, None, 100, Split(train=1_350, validation=150, steps=13, pass_steps=13)),
-        (9, None, 9, Split(train=9, validation=0, steps=1, pass_steps=1)),
-        (1_500, 0, 1_500, Split(train=1_500, validation=0, steps=1, pass_steps=1)),
-        (1_500, 1_499, 1, Split(train=1, validation=1_499, steps=1, pass_steps=1)),
+        (60_000, None, 128, parts_of(55_000, 5_000, 429)),
+        (50_000, None, 1000, parts_of(45_000, 5_000, 45)),
+        (1_500, None, 100, parts_of(1_350, 150, 13)),
+        (9, None, 9, parts_of(9, 0, 1)),
+        (1_500, 0, 1_500, parts_of(1_500, 0, 1)),
+        (1_500, 1_499, 1, parts_of(1, 1_499, 1)),
     ],
 )
 def test_the_split(count: int, asked: int | None, batch_size: int, expected: Split) -> None:
@@ -64,7 +80,7 @@ def test_a_batch_larger_than_the_data_is_refused(batch_size: int) -> None:
 def test_an_epoch_is_as_long_as_asked(samples: int, steps: int) -> None:
     """Less than a pass over the samples, or several passes."""
     parts = split(replace(a_spec(100), epoch_samples=samples), a_set(1_500))
-    assert parts == Split(train=1_350, validation=150, steps=steps, pass_steps=13)
+    assert parts == replace(parts_of(1_350, 150, steps), pass_steps=13)
 
 
 def test_an_epoch_shorter_than_a_batch_is_refused() -> None:
@@ -72,6 +88,86 @@ def test_an_epoch_shorter_than_a_batch_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="epoch_samples is 99, less than a batch of 100; use at least 100") as no:
         split(replace(a_spec(100), epoch_samples=99), a_set(1_500))
     assert no.value.field == "epoch_samples"
+
+
+@pytest.mark.parametrize(
+    ("asked", "train", "steps", "pass_steps", "total", "epochs", "last"),
+    [
+        ({"train_samples": 400, "epochs": 3}, 400, 4, 4, 12, 3, 1.0),
+        ({"train_samples": 400, "epoch_samples": 1_000, "epochs": 3}, 400, 10, 4, 30, 3, 1.0),
+        ({"train_samples": 1_350}, 1_350, 13, 13, 13, 1, 1.0),
+        ({"max_steps": 5}, 1_350, 5, 13, 5, 1, 1.0),
+        ({"max_steps": 5, "epochs": 3}, 1_350, 5, 13, 5, 1, 1.0),
+        ({"max_steps": 13, "epochs": 3}, 1_350, 13, 13, 13, 1, 1.0),
+        ({"max_steps": 20, "epochs": 3}, 1_350, 13, 13, 20, 2, 7 / 13),
+        ({"max_steps": 39, "epochs": 3}, 1_350, 13, 13, 39, 3, 1.0),
+        ({"max_steps": 10, "train_samples": 400, "epoch_samples": 700, "epochs": 3}, 400, 7, 4, 10, 2, 3 / 7),
+    ],
+)
+def test_a_short_training(
+    asked: dict[str, int], train: int, steps: int, pass_steps: int, total: int, epochs: int, last: float
+) -> None:
+    """`train_samples` shortens a pass, `epoch_samples` says the length of an epoch, `max_steps` ends it all."""
+    spec = asked_for(**asked)
+    parts = split(spec, a_set(1_500))
+    assert (parts.train, parts.available, parts.validation) == (train, 1_350, 150)
+    assert (parts.steps, parts.pass_steps, parts.total_steps, parts.epochs) == (steps, pass_steps, total, epochs)
+    assert parts.last_epoch == pytest.approx(last)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"train_samples": 99}, "train_samples is 99, less than a batch of 100; use at least 100"),
+        ({"train_samples": 1_351},
+         "train_samples is 1351, but digits has 1350 samples to train on; use at most 1350"),
+        ({"max_steps": 14}, "max_steps is 14, but epochs is 1, which makes 13 steps; use at most 13, or more epochs"),
+        ({"max_steps": 40, "epochs": 3},
+         "max_steps is 40, but epochs is 3, which makes 39 steps; use at most 39, or more epochs"),
+        ({"max_steps": 9, "train_samples": 400, "epochs": 2},
+         "max_steps is 9, but epochs is 2, which makes 8 steps; use at most 8, or more epochs"),
+        ({"max_steps": 5, "train_samples": 400, "epoch_samples": 200, "epochs": 2},
+         "max_steps is 5, but epochs is 2, which makes 4 steps; use at most 4, or more epochs"),
+    ],
+)  # fmt: skip
+def test_lengths_that_contradict_one_another_are_refused(asked: dict[str, int], message: str) -> None:
+    """In one sentence: what is asked for, what there is, what to do."""
+    spec = asked_for(**asked)
+    with pytest.raises(InvalidConfig) as no:
+        split(spec, a_set(1_500))
+    assert (no.value.message, no.value.field) == (message, next(iter(asked)))
+
+
+@given(
+    epochs=st.integers(1, 50), batch_size=st.integers(1, 200), train_samples=st.none() | st.integers(1, 1_400),
+    epoch_samples=st.none() | st.integers(1, 5_000), max_steps=st.none() | st.integers(1, 5_000),
+)  # fmt: skip
+def test_the_epochs_of_any_training_make_its_steps(
+    epochs: int, batch_size: int, train_samples: int | None, epoch_samples: int | None, max_steps: int | None
+) -> None:
+    """All but the last one are whole, a state that ends them one by one counts the same, and then it is finished."""
+    spec = TrainSpec(
+        dataset="digits", model="cnn", epochs=epochs, batch_size=batch_size, train_samples=train_samples,
+        epoch_samples=epoch_samples, max_steps=max_steps,
+    )  # fmt: skip
+    try:
+        parts = split(spec, a_set(1_500))
+    except InvalidConfig:
+        return
+    assert parts.total_steps == (max_steps or epochs * parts.steps)
+    state, done = TrainState(steps=parts.steps, max_steps=max_steps), 0
+    while not state.is_finished(spec):
+        assert 1 <= state.epoch_steps <= parts.steps
+        state.step = state.epoch_steps
+        done += state.step
+        state.end_epoch(EpochDone(
+            epoch=state.epoch + 1, loss=0.0, val_acc=None, val_loss=None, samples_per_s=1.0, seconds=1.0,
+            train_seconds=1.0,
+        ))  # fmt: skip
+        assert state.position == done
+    assert done == parts.total_steps == state.total_steps(spec)
+    assert state.epoch == parts.epochs == state.total_epochs(spec)
+    assert parts.last_epoch == pytest.approx((done - (parts.epochs - 1) * parts.steps) / parts.steps)
 
 
 @given(count=st.integers(1, 200_000), asked=st.none() | st.integers(0, 200_000), batch_size=st.integers(1, 65_536))

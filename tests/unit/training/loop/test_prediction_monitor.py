@@ -66,7 +66,20 @@ def window(monitor: PredictionMonitor, number: int, steps: int, seconds: float) 
 
 def whole_epoch(monitor: PredictionMonitor, number: int, seconds: float) -> None:
     monitor.begin_epoch(0)
-    monitor.observe_epoch(epoch(number, seconds), STEPS)
+    monitor.observe_epoch(epoch(number, seconds), STEPS, STEPS)
+
+
+def test_a_shorter_last_epoch_is_compared_with_its_own_share(monitor: PredictionMonitor, records: Records) -> None:
+    """Half of the steps take half of their time, and the validation all of its own."""
+    whole_epoch(monitor, 1, 20.0)
+    monitor.begin_epoch(0)
+    monitor.observe_epoch(epoch(2, 20.0), STEPS // 2, STEPS)
+    first, last = records.of("prediction")
+    assert last["steps"] == STEPS // 2
+    half = (PREDICTION.epoch_s + PREDICTION.validation_s) / 2
+    assert last["predicted_s"] == pytest.approx(half)
+    assert last["high_s"] == pytest.approx(PREDICTION.high_s * half / PREDICTION.epoch_s)
+    assert first["predicted_s"] == pytest.approx(PREDICTION.epoch_s + PREDICTION.warm_s)
 
 
 def test_the_first_steps_are_compared_once(monitor: PredictionMonitor, records: Records) -> None:
@@ -134,7 +147,7 @@ def test_steps_that_are_as_predicted_at_times_are_disturbed_at_others(
         steps = [quick if step % share == 0 else 0.030 for step in range(STEPS)]
         for first in range(0, STEPS, 50):
             monitor.observe_window(number, sum(steps[first : first + 50]), steps[first : first + 50])
-        monitor.observe_epoch(epoch(number, sum(steps) + 2), STEPS)
+        monitor.observe_epoch(epoch(number, sum(steps) + 2), STEPS, STEPS)
     assert [record["cause"] for record in records.of("prediction") if record["whole"]] == ["noisy"] * 2
     (warning,) = warnings(records)
     assert "one step in 4 took 10.4 ms or less, near the predicted 10.0, and one in 4 30.0 or more" in warning
@@ -147,7 +160,7 @@ def test_a_plan_that_is_slower_than_predicted_is_so_in_every_step(
     """That some are a little quicker than others, or a few by far, is no sign of a disturbance."""
     monitor.begin_epoch(0)
     monitor.observe_window(1, sum(steps), steps)
-    monitor.observe_epoch(epoch(1, sum(steps) + 5), STEPS)
+    monitor.observe_epoch(epoch(1, sum(steps) + 5), STEPS, STEPS)
     assert "noisy" not in causes(records)
     assert causes(records)[1] == "calibration"
 
@@ -156,7 +169,7 @@ def test_a_handful_of_steps_is_no_sample(monitor: PredictionMonitor, records: Re
     """The quickest of them are luck."""
     monitor.begin_epoch(0)
     monitor.observe_window(1, 0.5, [0.01] * 10 + [0.04] * 10)
-    monitor.observe_epoch(epoch(1, 20.0), STEPS)
+    monitor.observe_epoch(epoch(1, 20.0), STEPS, STEPS)
     assert causes(records) == ["calibration"]
 
 
@@ -219,7 +232,7 @@ def test_without_a_prediction_there_is_nothing_to_compare(
     monitor.begin_epoch(0)
     window(monitor, 1, 200, 2.0)
     monitor.apply_plan(dataclasses.replace(PLAN, threads=1))
-    monitor.observe_epoch(epoch(1, 20.0), STEPS)
+    monitor.observe_epoch(epoch(1, 20.0), STEPS, STEPS)
     assert records.written == []
 
 
@@ -228,7 +241,7 @@ def test_the_rest_of_a_resumed_epoch_is_not_compared(monitor: PredictionMonitor,
     monitor.begin_epoch(800)
     window(monitor, 3, 100, 2.0)
     window(monitor, 3, 100, 1.0)
-    monitor.observe_epoch(epoch(3, 13.0), STEPS)
+    monitor.observe_epoch(epoch(3, 13.0), STEPS, STEPS)
     whole_epoch(monitor, 4, 12.0)
     assert [(record["epoch"], record["whole"], record["predicted_s"]) for record in records.of("prediction")] == [
         (3, False, 2.0), (4, True, 12.0)
@@ -240,10 +253,10 @@ def test_an_adapted_plan_is_not_held_against_the_prediction(monitor: PredictionM
     monitor.begin_epoch(0)
     monitor.apply_plan(dataclasses.replace(PLAN, threads=1))
     window(monitor, 1, 100, 20.0)
-    monitor.observe_epoch(epoch(1, 20.0), STEPS)
+    monitor.observe_epoch(epoch(1, 20.0), STEPS, STEPS)
     monitor.begin_epoch(0)
     monitor.apply_plan(PLAN)
-    monitor.observe_epoch(epoch(2, 20.0), STEPS)
+    monitor.observe_epoch(epoch(2, 20.0), STEPS, STEPS)
     assert [record["cause"] for record in records.of("prediction")] == ["adapted"] * 3
     assert "the plan was changed" in str(records.of("prediction")[0]["seen"])
     assert records.of("warning") == []

@@ -15,7 +15,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
-from training.loop.profiler import PHASES, TRACED, UNTRACED, Phase, PhaseTimer, no_timer, tracing
+from training.loop.profiling.profiler import PHASES, TRACED, UNTRACED, Phase, PhaseTimer, no_timer, tracing
 from training.loop.train_step import TrainStep
 from training.loop.trainer import fit
 from training.optim.untraced import PlainAdamW

@@ -224,7 +224,10 @@ def test_windows_add_up_to_their_epoch(
     first_step_at, *same = {number(record["first_step_at"]) for record in progress}
     assert same == []
     assert began < first_step_at < time.time()
-    fields = ["accuracy", "epoch", "epochs", "eta_s", "first_step_at", "loss", "samples_per_s", "step", "steps"]
+    fields = [
+        "accuracy", "epoch", "epochs", "eta_s", "first_step_at", "loss", "samples_per_s", "step", "steps",
+        "train_steps",
+    ]  # fmt: skip
     if MemoryUse().bytes() is not None:
         fields.append("used_memory_mb")
     for record in progress:

@@ -39,6 +39,23 @@ def sink(directory: Path, attempt: int = 1) -> TensorBoardSink:
     return TensorBoardSink(directory, "j", attempt, DEFAULTS)
 
 
+def test_steps_count_on_in_a_shorter_last_epoch(tmp_path: Path) -> None:
+    """The second epoch ends after 60 of 100 steps; a killed process had gone beyond its checkpoint after 120 steps."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    first, second = sink(tmp_path), sink(tmp_path, attempt=2)
+    say(first, CONFIG)
+    say(first, PROGRESS, epoch=1, step=100, train_steps=100, loss=4.0)
+    say(first, PROGRESS, epoch=2, step=10, steps=60, train_steps=110, loss=3.0)
+    say(first, PROGRESS, epoch=2, step=40, steps=60, train_steps=140, loss=9.0)
+    say(second, CONFIG)
+    say(second, {"type": "job_resumed"}, epochs_done=1, steps_done=20)
+    say(second, PROGRESS, epoch=2, step=60, steps=60, train_steps=160, loss=2.0)
+    drawn = EventAccumulator(str(tmp_path / "j"), purge_orphaned_data=True)
+    drawn.Reload()
+    assert [(at.step, at.value) for at in drawn.Scalars("train/loss")] == [(100, 4.0), (110, 3.0), (160, 2.0)]
+
+
 def test_the_checksum_is_castagnolis() -> None:
     """CRC-32C of the digits 1 to 9 is e3069283 (RFC 3720 and others), masked as TFRecord has it."""
     crc = 0xE3069283

@@ -12,7 +12,17 @@ from calibration.result import Knob as TrialKnob
 from training.config.spec import DEFAULTS, TrainSpec
 from training.errors import InvalidConfig
 from worker.jobs.stages.payloads import PLAN_FIELDS
-from worker.wire import MAX_JOB_BYTES, TERMINAL_EVENTS, Event, Knob, PlanFields, TrainJob, is_job_id, parse_job
+from worker.wire import (
+    JOB_TYPE,
+    MAX_JOB_BYTES,
+    TERMINAL_EVENTS,
+    Event,
+    Knob,
+    PlanFields,
+    TrainJob,
+    is_job_id,
+    parse_job,
+)
 from worker.wire.json_schema import schemas
 
 LEAST: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
@@ -39,6 +49,16 @@ def test_every_field_of_the_spec_can_be_sent() -> None:
     assert (job.spec().augmentation.rotate_degrees, job.spec().seed, job.spec().optimizer) == (10, 7, "sgd")
 
 
+def test_lengths_that_need_no_data_set_are_held_against_one_another_at_once() -> None:
+    """Two samples of a pass or an epoch say how many steps there are; those of a recipe do, too."""
+    refused = refusal(train_samples=1_280, max_steps=11)
+    assert refused.message == "max_steps is 11, but epochs is 1, which makes 10 steps; use at most 10, or more epochs"
+    assert refused.field == "max_steps"
+    assert parse_job({**LEAST, "max_steps": 11}).spec().max_steps == 11
+    with pytest.raises(InvalidConfig, match="max_steps is 171, but epochs is 1, which makes 170 steps"):
+        parse_job({"type": JOB_TYPE, "dataset": "mnist", "recipe": "fast", "max_steps": 171})
+
+
 def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     """JSON Schema calls 201.0 an integer, and some languages write it so; other fractions stay what they are."""
     job = parse_job({**LEAST, "epochs": 201.0, "seed": -0.0, "momentum": 1e-1, "plan": {"threads": 2e0}})
@@ -56,6 +76,12 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("epochs", float("nan"), "epochs is nan, but must be a whole number at least 1 and at most 10000"),
     ("epochs", "3", "epochs is '3', but must be a whole number at least 1 and at most 10000"),
     ("epochs", True, "epochs is True, but must be a whole number at least 1 and at most 10000"),
+    ("train_samples", 0, "train_samples is 0, but must be at least 1"),
+    ("train_samples", 10**8, "train_samples is 100000000, but must be at most 10000000"),
+    ("train_samples", 100, "train_samples is 100, less than a batch of 128; use at least 128"),
+    ("epoch_samples", 100, "epoch_samples is 100, less than a batch of 128; use at least 128"),
+    ("max_steps", 0, "max_steps is 0, but must be at least 1"),
+    ("max_steps", 10**10, "max_steps is 10000000000, but must be at most 1000000000"),
     ("batch_size", 0, "batch_size is 0, but must be at least 1"),
     ("batch_size", 10**9, "batch_size is 1000000000, but must be at most 65536"),
     ("epoch", 3, "'epoch' is not a field (did you mean 'epochs'?); remove it or correct its name"),

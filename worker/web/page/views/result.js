@@ -33,6 +33,7 @@ function finished(state) {
       fact(found.test_loss, "Test loss", (loss) => number(loss)),
       fact(found.train_seconds, "Training time", duration),
       fact(found.best_epoch, "Epochs", (best) => `${found.epochs}, best was ${best}${stopped}`),
+      fact(found.train_steps, "Steps", (steps) => number(steps, 0)),
       fact(measured, "Epoch time", (value) => `${seconds(value)}${prediction}`),
       fact(found.samples_per_s, "Samples/s", speed),
     ]),

@@ -68,6 +68,20 @@ def test_json_is_one_object_with_everything(monkeypatch: pytest.MonkeyPatch) -> 
     assert winner | expected == winner
 
 
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "short", [("--max-steps", "5"), ("--train-samples", "640"), ("--epochs", "2", "--max-steps", "15")]
+)
+def test_a_short_training_is_served_by_what_was_found_for_whole_epochs(short: tuple[str, ...]) -> None:
+    """Its prediction is that of its own steps: five of an epoch, or one and a half epochs of ten."""
+    found = json.loads(run(*CALIBRATE, "--json", *short).stdout)
+    assert (found["cache"], found["plan"]["precision"]) == ("hit", FINDING.plan.precision)
+    steps, epochs = (15, 2) if "15" in short else (5, 1)
+    predicted = FINDING.prediction
+    total = steps * predicted.step_s + epochs * predicted.validation_s + predicted.warm_s
+    assert found["predicted_epoch_s"] == pytest.approx(total / epochs)
+
+
 def test_a_trial_becomes_an_event() -> None:
     """Fields of a trial that the wire format does not have are left out."""
     spec = parse_job(JOB).spec()

@@ -84,7 +84,7 @@ def test_an_interrupted_job_is_queued_and_resumed() -> None:
                   progress(2, 10), timeline=timeline)  # fmt: skip
     assert "attempt 2 on other.9" in again
     assert "resumed   from the checkpoint after 1 epoch and 0 steps" in again
-    assert [x for x, _ in timeline.loss.points] == [50, 110]
+    assert [x for x, _ in timeline.loss.points] == [0.5, 1.1]
 
 
 def test_the_bar_of_an_attempt_is_not_full_at_its_start() -> None:

@@ -305,3 +305,11 @@ def test_samples_are_counted_in_epochs_of_their_own_length() -> None:
     require_samples_within_limit(spec, 60_000, load(max_samples=3_000))
     with pytest.raises(InvalidConfig, match="3000 samples of 1000 an epoch"):
         require_samples_within_limit(spec, 60_000, load(max_samples=2_999))
+
+
+def test_samples_are_counted_as_far_as_a_short_training_goes() -> None:
+    for fields, asked in (({"train_samples": 1_000}, 3_000), ({"max_steps": 5}, 5 * 64)):
+        spec = parse_job({**JOB, **fields}).spec()
+        require_samples_within_limit(spec, 60_000, load(max_samples=asked))
+        with pytest.raises(InvalidConfig, match=f"makes {asked} samples"):
+            require_samples_within_limit(spec, 60_000, load(max_samples=asked - 1))
