@@ -1,10 +1,10 @@
 // One job: polls its state and follows its events.
 
-import { Problem, follow, request } from "../lib/api.js";
-import { backToJobs, errorMessage, isActive, jobAddress, loading } from "../lib/components.js";
-import { fill, h } from "../lib/dom.js";
-import { JobTimeline } from "../lib/timeline.js";
-import { JobView } from "./job_view.js";
+import { Problem, follow, request } from "../../lib/api.js";
+import { backToJobs, errorMessage, isActive, jobAddress, loading } from "../../lib/components.js";
+import { fill, h } from "../../lib/dom.js";
+import { JobTimeline } from "../../lib/timeline.js";
+import { JobView } from "./view.js";
 
 const POLL_INTERVAL_MS = 5000;
 /** Event type -> the status that it sets; the same as `STATUS_BY_EVENT` of the service. */
