@@ -85,7 +85,7 @@ def test_an_accuracy_is_scaled_by_what_comes_after_the_first_tenth(browser: Brow
     found = browser.driver.execute_async_script(script)
     assert isinstance(found, list)
     (low, high), (least, most), from_zero, *tiny = found
-    assert tiny == [[1e-8, pytest.approx(0.55)], [1e-8, pytest.approx(1e-7)]]
+    assert tiny == [[1e-8, pytest.approx(0.55)], [1e-8, pytest.approx(2e-8)]]
     assert 0.5 < low < 0.6
     assert 0.98 < high <= 1
     assert least == 0.009

@@ -35,7 +35,7 @@ export function logRange({ points }) {
   const power = Math.floor(Math.log10(below));
   const digit = Math.floor(Number((below / 10 ** power).toFixed(6)));
   const least = Number(`${digit}e${power}`);
-  return [least, Math.max(Math.max(...values) * 1.1, 10 * least)];
+  return [least, Math.max(Math.max(...values) * 1.1, 2 * least)];
 }
 
 /** Return uPlot's tick formatter: all labels have the precision of their step. */
