@@ -18,6 +18,13 @@ CURVE = """
 const chart = document.querySelectorAll(".chart")[arguments[0]];
 return chart.querySelector("canvas").toDataURL();
 """
+SHIFT = """
+const done = arguments[0];
+const sum = (list) => list.getEntries().reduce((total, { value }) => total + value, 0);
+new PerformanceObserver((list) => done(sum(list))).observe({ type: "layout-shift", buffered: true });
+setTimeout(() => done(0), 1000);
+"""
+"""Returns the layout shift of the page so far."""
 CHOOSE = """
 const [label, name] = arguments;
 const field = [...document.querySelectorAll(".tools label")].find((one) => one.textContent.startsWith(label));
@@ -91,6 +98,16 @@ def test_an_accuracy_is_scaled_by_what_comes_after_the_first_tenth(browser: Brow
     assert least == 0.009
     assert 2.3 < most < 3
     assert from_zero[0] == 0
+
+
+def test_a_job_does_not_move_below_its_reader(browser: Browser, service: Service, connection: Redis) -> None:
+    """It is drawn in one go, not first by its state and then by its events."""
+    trained(connection, "still")
+    browser.open(f"{service.url}/#/jobs/still")
+    wait_until(lambda: browser.ask("return document.querySelectorAll('.chart canvas').length") == 3)
+    shift = browser.driver.execute_async_script(SHIFT)
+    assert isinstance(shift, int | float)
+    assert shift < 0.05
 
 
 def test_a_loss_that_falls_never_stops_the_page(browser: Browser, service: Service, connection: Redis) -> None:
