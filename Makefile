@@ -18,7 +18,7 @@ CPU := build/cpu
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration import-profile faults containers clean
+.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-page import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -78,7 +78,7 @@ audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
 
 # Benchmarks share modules with the tests.
-bench bench-speed job versions bench-calibration: export PYTHONPATH := tests
+bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH := tests
 
 bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
@@ -113,6 +113,10 @@ job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside 0.
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="matrix 0.5cpu" only these cells, an interrupted run continues.
 	$(BIN)/python -m bench.calibration $(CALIBRATION)
+
+PAGE ?=
+bench-page: $(VENV)/.dev  ## Measure the page in a browser; PAGE="lighthouse comparison first-visit" only these parts.
+	$(BIN)/python -m bench.page $(PAGE)
 
 ROUNDS ?= 28
 SEED ?= 20

@@ -27,6 +27,7 @@ from worker.web.routes.predict import PredictRoutes
 from worker.web.routes.search import SearchRoutes
 from worker.web.routes.service import ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
+from worker.web.streams.compression import Compression
 from worker.wire import CONTRACT_VERSION
 
 REDIS_TIMEOUT = 5.0
@@ -40,7 +41,7 @@ def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]
         token: required in every request; None accepts requests from this machine only.
     """
     app, broadcaster = create_routes(settings)
-    return AuthMiddleware(app, token), broadcaster
+    return AuthMiddleware(Compression(app), token), broadcaster
 
 
 def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:

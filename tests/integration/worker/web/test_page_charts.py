@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from browser import Browser
 from event_publisher import PLAN, EventPublisher
 from redis import Redis
@@ -17,6 +18,13 @@ CURVE = """
 const chart = document.querySelectorAll(".chart")[arguments[0]];
 return chart.querySelector("canvas").toDataURL();
 """
+SHIFT = """
+const done = arguments[0];
+const sum = (list) => list.getEntries().reduce((total, { value }) => total + value, 0);
+new PerformanceObserver((list) => done(sum(list))).observe({ type: "layout-shift", buffered: true });
+setTimeout(() => done(0), 1000);
+"""
+"""Returns the layout shift of the page so far."""
 CHOOSE = """
 const [label, name] = arguments;
 const field = [...document.querySelectorAll(".tools label")].find((one) => one.textContent.startsWith(label));
@@ -77,17 +85,42 @@ def test_an_accuracy_is_scaled_by_what_comes_after_the_first_tenth(browser: Brow
     import("/page/views/charts/scales.js").then(({ accuracyRange, logRange, rangeFromZero }) => {
       const points = [[0, 0.1], [0.5, 0.3], [1, 0.6], [5, 0.9], [10, 0.98]].map((point) => point);
       const losses = [[0, 2.3], [1, 0], [2, 0.01]];
-      done([accuracyRange({ points }), logRange({ points: losses }), rangeFromZero({ low: 1, high: 2 })]);
+      done([accuracyRange({ points }), logRange({ points: losses }), rangeFromZero({ low: 1, high: 2 }),
+        logRange({ points: [[0, 0.5], [1, 3.3e-9]] }), logRange({ points: [[0, 3.3e-9]] })]);
     });
     """
     found = browser.driver.execute_async_script(script)
     assert isinstance(found, list)
-    (low, high), (least, most), from_zero = found
+    (low, high), (least, most), from_zero, *tiny = found
+    assert tiny == [[1e-8, pytest.approx(0.55)], [1e-8, pytest.approx(2e-8)]]
     assert 0.5 < low < 0.6
     assert 0.98 < high <= 1
-    assert 0.005 < least < 0.01
+    assert least == 0.009
     assert 2.3 < most < 3
     assert from_zero[0] == 0
+
+
+def test_a_job_does_not_move_below_its_reader(browser: Browser, service: Service, connection: Redis) -> None:
+    """It is drawn in one go, not first by its state and then by its events."""
+    trained(connection, "still")
+    browser.open(f"{service.url}/#/jobs/still")
+    wait_until(lambda: browser.ask("return document.querySelectorAll('.chart canvas').length") == 3)
+    shift = browser.driver.execute_async_script(SHIFT)
+    assert isinstance(shift, int | float)
+    assert shift < 0.05
+
+
+def test_a_loss_that_falls_never_stops_the_page(browser: Browser, service: Service, connection: Redis) -> None:
+    """From a least loss such as 0.105159 uPlot's ticks of a logarithmic axis had no end."""
+    publisher = EventPublisher(connection, "falls")
+    publisher.start(epochs=3)
+    browser.open(f"{service.url}/#/jobs/falls")
+    for epoch, loss in enumerate((2.3, 0.105159, 0.031), 1):
+        publisher.say("progress", epoch=epoch, epochs=3, step=9, steps=9, loss=loss, accuracy=0.5, samples_per_s=10,
+                      eta_s=1)  # fmt: skip
+        browser.see(f"{loss:.3g}", ".chart:first-child .value")
+    wait_until(lambda: browser.ask("return document.querySelectorAll('.chart canvas').length") == 3)
+    assert browser.complaints() == []
 
 
 def test_a_job_without_a_step_has_an_empty_bar_and_a_countdown(

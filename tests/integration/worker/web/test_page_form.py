@@ -194,7 +194,7 @@ def test_a_cancelled_job_is_retried_by_its_button(
     browser: Browser, service: Service, client: Client, start_worker: StartWorker, raw: Redis
 ) -> None:
     """It resumes from its checkpoint; of two tabs that cancel it, the second hears that it was cancelled."""
-    client.enqueue(digits_job(job_id="mine", epochs=40))
+    client.enqueue(digits_job(job_id="mine", epochs=200))  # 40 may end before the dialog is there
     browser.open(f"{service.url}/#/jobs/mine")
     start_worker(environment={"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"})
     wait_until(lambda: "checkpoint_saved" in str(raw.xrange(keys.events("mine"))), seconds=90)

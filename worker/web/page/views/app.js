@@ -4,7 +4,7 @@ import { Problem } from "../lib/api.js";
 import { errorMessage } from "../lib/components.js";
 import { Connection } from "../lib/connection.js";
 import { fill, h } from "../lib/dom.js";
-import { showJob, showJobError } from "./job.js";
+import { showJob, showJobError } from "./job/job.js";
 import { showJobs } from "./list/jobs.js";
 
 const main = document.querySelector("main");

@@ -5,6 +5,8 @@ import { number, percent } from "../../lib/format.js";
 /** Share of a curve at its beginning that does not decide on the range of an accuracy. */
 const WARM_UP = 0.1;
 const PADDING = 0.08;
+/** A loss of 32 bits says nothing below. */
+const LEAST_LOG = 1e-8;
 
 /** From 0 to the highest value. */
 export function rangeFromZero({ low, high }) {
@@ -21,10 +23,19 @@ export function accuracyRange({ points }) {
   return [Math.max(0, low - padding), Math.min(1, high + padding)];
 }
 
-/** The range of positive values on a logarithmic scale. */
+/**
+ * The range of positive values on a logarithmic scale.
+ *
+ * It begins at one digit times a power of ten: from others uPlot 1.6.32 rounds its ticks to 0, and adds them without end.
+ */
 export function logRange({ points }) {
   const values = points.map(([, y]) => y).filter((y) => y > 0);
-  return values.length ? [Math.min(...values) / 1.1, Math.max(...values) * 1.1] : [0.1, 1];
+  if (!values.length) return [0.1, 1];
+  const below = Math.max(Math.min(...values) / 1.1, LEAST_LOG);
+  const power = Math.floor(Math.log10(below));
+  const digit = Math.floor(Number((below / 10 ** power).toFixed(6)));
+  const least = Number(`${digit}e${power}`);
+  return [least, Math.max(Math.max(...values) * 1.1, 2 * least)];
 }
 
 /** Return uPlot's tick formatter: all labels have the precision of their step. */

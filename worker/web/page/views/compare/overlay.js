@@ -53,10 +53,8 @@ export class Overlay {
     this.#plots = [];
     this.#width = this.element.clientWidth;
     const kinds = KINDS.filter(({ curve }) => this.#jobs.some((job) => job.curves[curve]?.values.length));
-    const places = kinds.map(() => h("div.plot"));
-    const figures = kinds.map((kind, index) =>
-      h("figure.chart", { role: "img", "aria-label": this.#label(kind) }, h("figcaption", h("strong", kind.title)), places[index]),
-    );
+    const places = kinds.map((kind) => h("div.plot", { role: "img", "aria-label": this.#label(kind) }));
+    const figures = kinds.map(({ title }, index) => h("figure.chart", h("figcaption", h("strong", title)), places[index]));
     fill(this.element, figures.length ? figures : h("p.note", "No run has trained yet."));
     kinds.forEach((kind, index) => this.#plots.push(this.#plot(kind, places[index])));
   }

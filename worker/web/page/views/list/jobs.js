@@ -17,8 +17,17 @@ const POLL_INTERVAL_MS = 2000;
 export async function showJobs(place, given, { connection, signal }) {
   const view = new ListView(readQuery(given), () => connection.retryNow());
   document.title = "preflight";
-  fill(place, view.elements);
-  await connection.poll("jobs", () => view.refresh(signal), { every: POLL_INTERVAL_MS, signal });
+  fill(place, h("h1", { tabindex: "-1" }, "Jobs"), loading("Loading jobs…"));
+  await connection.poll("jobs", refresh, { every: POLL_INTERVAL_MS, signal });
+
+  async function refresh() {
+    await view.refresh(signal);
+    if (view.isShown) return;
+    // Drawn in one go: drawn in pieces, it would move below a reader.
+    const hadFocus = place.contains(document.activeElement);
+    fill(place, view.elements);
+    if (hadFocus) place.querySelector("h1").focus();
+  }
 }
 
 class ListView {
@@ -28,7 +37,7 @@ class ListView {
   #glance = h("section.glance", { "aria-label": "Queue and workers" });
   #count = h("p.note", { role: "status" });
   #filters = h("nav.filters", { "aria-label": "Filter by status" });
-  #list = h("div", loading("Loading jobs…"));
+  #list = h("div");
   #pages = h("nav.pages", { "aria-label": "Pages", hidden: true });
   #start = h("a.button", { href: "#/new", hidden: true }, "Start a job");
   #table = null;
@@ -42,6 +51,10 @@ class ListView {
     this.#search = new SearchBox(query, (change) => this.#change(change));
     const head = h("div.list-head", h("h1", { tabindex: "-1" }, "Jobs"), this.#count, this.#start, this.#filters);
     this.elements = [this.#glance, head, this.#search.element, this.#list, this.#selection.element, this.#pages];
+  }
+
+  get isShown() {
+    return this.#list.isConnected;
   }
 
   /** Ask the service and show its answer; again where the query has changed meanwhile. */

@@ -1,8 +1,8 @@
 // What can be done with a job: cancel it, retry it, or run it again with changes.
 
-import { request } from "../lib/api.js";
-import { isActive } from "../lib/components.js";
-import { confirmDialog, h, setText } from "../lib/dom.js";
+import { request } from "../../lib/api.js";
+import { isActive } from "../../lib/components.js";
+import { confirmDialog, h, setText } from "../../lib/dom.js";
 
 export class Actions {
   error = h("p.warn", { role: "alert" });

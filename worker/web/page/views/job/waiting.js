@@ -1,7 +1,7 @@
 // Why a queued job does not run yet: its place in the queue, and whether a worker is there to take it.
 
-import { h } from "../lib/dom.js";
-import { number, pluralize, waitsFor } from "../lib/format.js";
+import { h } from "../../lib/dom.js";
+import { number, pluralize, waitsFor } from "../../lib/format.js";
 
 /** Return what a queued job waits for; nothing for another job. */
 export function waiting(state, overview) {

@@ -1,9 +1,9 @@
 // The plan of a job, and why it was chosen.
 
-import { facts } from "../lib/components.js";
-import { h } from "../lib/dom.js";
-import { mebibytes, number, pluralize, seconds, sentence, times } from "../lib/format.js";
-import { planSentence } from "../lib/plan_text.js";
+import { facts } from "../../lib/components.js";
+import { h } from "../../lib/dom.js";
+import { mebibytes, number, pluralize, seconds, sentence, times } from "../../lib/format.js";
+import { planSentence } from "../../lib/plan_text.js";
 
 /** Source of a plan -> its text. */
 const SOURCES = {

@@ -1,8 +1,8 @@
 // Progress of a running job, and its latest figures.
 
-import { isActive, shareDone } from "../lib/components.js";
-import { fill, h, setText } from "../lib/dom.js";
-import { NONE, age, duration, mebibytes, number, percent, pluralize, seconds, speed } from "../lib/format.js";
+import { isActive, shareDone } from "../../lib/components.js";
+import { fill, h, setText } from "../../lib/dom.js";
+import { NONE, age, duration, mebibytes, number, percent, pluralize, seconds, speed } from "../../lib/format.js";
 
 /** The phase of a job, its progress bar and its remaining time. */
 export class Progress {

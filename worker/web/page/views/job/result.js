@@ -1,8 +1,8 @@
 // The result of a job that has ended.
 
-import { facts } from "../lib/components.js";
-import { copyButton, h } from "../lib/dom.js";
-import { duration, number, percent, seconds, sentence, speed, words } from "../lib/format.js";
+import { facts } from "../../lib/components.js";
+import { copyButton, h } from "../../lib/dom.js";
+import { duration, number, percent, seconds, sentence, speed, words } from "../../lib/format.js";
 
 /** Return the result of a job or the reason of its failure; nothing while it is active. */
 export function result(state) {

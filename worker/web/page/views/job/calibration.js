@@ -1,9 +1,9 @@
 // The trials of a calibration, and its predictions beside the measured times.
 
-import { h } from "../lib/dom.js";
-import { Scale, axis, ratio, sign } from "../lib/forest.js";
-import { deviation, mebibytes, number, pluralize, seconds, speed, times } from "../lib/format.js";
-import { changes, planOf, planSentence } from "../lib/plan_text.js";
+import { h } from "../../lib/dom.js";
+import { Scale, axis, ratio, sign } from "../../lib/forest.js";
+import { deviation, mebibytes, number, pluralize, seconds, speed, times } from "../../lib/format.js";
+import { changes, planOf, planSentence } from "../../lib/plan_text.js";
 
 /** Verdict -> its mark, its colour, and its meaning where the trial has no note. */
 const VERDICTS = {

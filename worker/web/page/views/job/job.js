@@ -1,12 +1,14 @@
 // One job: polls its state and follows its events.
 
-import { Problem, follow, request } from "../lib/api.js";
-import { backToJobs, errorMessage, isActive, jobAddress, loading } from "../lib/components.js";
-import { fill, h } from "../lib/dom.js";
-import { JobTimeline } from "../lib/timeline.js";
-import { JobView } from "./job_view.js";
+import { Problem, follow, request } from "../../lib/api.js";
+import { backToJobs, errorMessage, isActive, jobAddress, loading } from "../../lib/components.js";
+import { fill, h } from "../../lib/dom.js";
+import { JobTimeline } from "../../lib/timeline.js";
+import { JobView } from "./view.js";
 
 const POLL_INTERVAL_MS = 5000;
+/** A job whose events are late, or are kept no more, is drawn without them after these. */
+const MAX_WAIT_MS = 1500;
 /** Event type -> the status that it sets; the same as `STATUS_BY_EVENT` of the service. */
 const STATUS_BY_EVENT = {
   job_started: "running",
@@ -21,7 +23,8 @@ export async function showJob(place, id, { connection, signal }) {
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
   const timeline = new JobTimeline();
   const cursor = { lastId: "" };
-  let view = null;
+  const view = new JobView(id, timeline, path, () => connection.retryNow());
+  const caughtUp = Promise.withResolvers();
   let isFollowing = false;
   document.title = `${id} - preflight`;
   fill(place, backToJobs(), h("header.job-head", h("h1", { tabindex: "-1" }, id)), loading("Loading job…"));
@@ -33,7 +36,16 @@ export async function showJob(place, id, { connection, signal }) {
       view.state = { ...view.state, ...change, status: STATUS_BY_EVENT[change.type] };
       connection.retryNow(); // the service knows more about the job
     }
+    settleCaughtUp();
     view.draw();
+  }
+
+  /** The view is drawn in one go once the events have reached the state: drawn in pieces, it would move below a reader. */
+  function settleCaughtUp() {
+    const { attempt, status, updated_at: updatedAt } = view.state;
+    const seenUntil = timeline.newest?.ts ?? -Infinity;
+    const isUpToDate = seenUntil >= (status === "queued" ? 0 : updatedAt); // a queued job was updated by its producer
+    if (!attempt || !isFollowing || isUpToDate) caughtUp.resolve();
   }
 
   async function followOnce(onAnswer) {
@@ -59,27 +71,29 @@ export async function showJob(place, id, { connection, signal }) {
       if (problem.reason === "unreadable_events") connection.report("events", problem);
     }
     isFollowing = false;
+    settleCaughtUp();
   }
 
   async function refresh() {
     const state = await request(path, { signal });
     if (state.job_id !== id) return location.replace(jobAddress(state.job_id)); // the given id is RQ's
-    const isFirst = !view;
-    const isNeeded = isFirst || state.status === "queued";
-    const overview = isNeeded ? await request("/v1/overview", { signal }) : view.overview;
-    if (isFirst) {
+    const isFirst = !view.state;
+    view.state = state;
+    if (!isFollowing && (isFirst || isActive(state))) followEvents();
+    if (!view.overview || state.status === "queued") view.overview = await request("/v1/overview", { signal });
+    if (!view.element.isConnected) {
+      settleCaughtUp();
+      setTimeout(caughtUp.resolve, MAX_WAIT_MS);
+      await caughtUp.promise;
+      signal.throwIfAborted();
       const hadFocus = place.contains(document.activeElement);
-      view = new JobView(id, timeline, path, () => connection.retryNow());
       fill(place, view.element);
       if (hadFocus) place.querySelector("h1").focus();
     }
-    view.state = state;
-    view.overview = overview;
     view.draw();
-    if (!isFollowing && (isFirst || isActive(state))) followEvents();
   }
 
-  signal.addEventListener("abort", () => view?.close());
+  signal.addEventListener("abort", () => view.close());
   await connection.poll("job", refresh, { every: POLL_INTERVAL_MS, signal });
 }
 

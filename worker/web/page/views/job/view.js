@@ -1,14 +1,14 @@
 // The elements of one job, redrawn where their data changed.
 
-import { backToJobs, panel, statusBadge } from "../lib/components.js";
-import { fill, h } from "../lib/dom.js";
-import { number, pluralize, waitsFor } from "../lib/format.js";
+import { backToJobs, panel, statusBadge } from "../../lib/components.js";
+import { fill, h } from "../../lib/dom.js";
+import { number, pluralize, waitsFor } from "../../lib/format.js";
 import { Actions } from "./actions.js";
 import { predictions, trials } from "./calibration.js";
-import { Charts } from "./charts/charts.js";
-import { times } from "./charts/times.js";
-import { Details } from "./details/details.js";
-import { EventList } from "./events/list.js";
+import { Charts } from "../charts/charts.js";
+import { times } from "../charts/times.js";
+import { Details } from "../details/details.js";
+import { EventList } from "../events/list.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
 import { result } from "./result.js";
