@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bench.calibration import grid, kills, naive, prediction, seconds
+from bench.calibration import grid, kills, naive, prediction, quota, seconds
 from bench.calibration.common import BenchOptions
 from bench.parts import add_parts, require_known, run_parts
 
@@ -15,6 +15,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], bool]]] = {
     "grid": grid.main,
     "naive": naive.main,
     "prediction": prediction.main,
+    "quota": quota.main,
     "kills": kills.main,
 }
 """Each prints its table and returns whether nothing is broken; a bound that was missed is not, on a busy machine."""
