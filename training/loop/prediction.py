@@ -26,7 +26,7 @@ class Prediction:
     """Of an epoch, its validation included, once warm."""
     low_s: Seconds
     high_s: Seconds
-    """95 % interval of `epoch_s`, from the spread of the measured steps."""
+    """95 % interval of `epoch_s`, from the spread of the measured steps and the machine's unsteadiness over days."""
     step_s: Seconds
     """Of one step of the effective batch, its fetching included, once warm."""
     validation_s: Seconds = 0.0
@@ -34,7 +34,7 @@ class Prediction:
     warm_s: Seconds = 0.0
     """What the first steps of a process take beyond that, once."""
     gauge_s: Seconds | None = None
-    """Seconds of training/system/reference_workload.py on the plan's threads meanwhile; None: not timed."""
+    """Seconds of training/system/timing/reference_workload.py on the plan's threads meanwhile; None: not timed."""
 
     def over(self, epochs: int) -> float:
         """Return the mean seconds of an epoch in a training of `epochs`, warming up included."""
