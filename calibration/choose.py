@@ -138,7 +138,7 @@ def _search(
         emit("trial", asdict(trial))
 
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
-    task = task_of(spec, own, context, options)
+    task = replace(task_of(spec, own, context, options), unsteadiness=context.cache.unsteadiness(key))
     processes = ProcessPool(
         spec,
         context.store.path,

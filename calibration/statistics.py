@@ -14,6 +14,9 @@ MIN_PAIRS: Final = 3
 P95_SAMPLES: Final = 60
 """From so many steps on, at least three lie above the 95th percentile; of fewer, the slowest is told."""
 
+Z95: Final = 1.96
+"""Standard deviations on either side that hold 95 % of a normal distribution."""
+
 Seconds = Sequence[float]
 
 
@@ -64,6 +67,16 @@ def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
     centre = typical(blocks)
     low, high = _interval([drawn() for _ in range(RESAMPLES)])
     return centre, min(low, centre), max(high, centre)
+
+
+def widened(centre: float, low: float, high: float, deviation: float) -> tuple[float, float]:
+    """Return the ends of a 95 % interval with an error of its own beside, of standard deviation `deviation` of the log.
+
+    Independent errors add up as squares.
+    """
+    other = Z95 * deviation
+    down, up = (math.hypot(math.log(end / centre), other) for end in (low, high))
+    return centre * math.exp(-down), centre * math.exp(up)
 
 
 def slowest(seconds: Seconds) -> tuple[Literal["p95", "max"], float]:

@@ -48,6 +48,8 @@ class Task:
     seconds: float
     """Longest time, the starting of processes apart."""
     knobs: frozenset[Knob] = frozenset(KNOBS)
+    unsteadiness: float = 0.0
+    """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,20 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
 from random import Random
+
+from bandwidth import Bandwidth
 
 from calibration.measure.backend import WorkerLost
 from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
 from calibration.result import Trial
 from training.config.plan import Plan
 from training.process.launch import process_config
+from training.system.resources import Quota
+from training.system.timing.work_clock import Timed, sustained
 
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)
@@ -165,6 +171,44 @@ class Simulated:
     def blocks(self, plan: Plan) -> int:
         """Return how often steps of a plan were measured."""
         return sum(one == plan for one, _ in self.asked)
+
+
+@dataclass
+class Throttled(Simulated):
+    """A laboratory under a CPU quota, whose plans keep all their threads busy; its clock is that of the periods."""
+
+    quota: Bandwidth = field(default_factory=lambda: Bandwidth(0.5))
+    counted: bool = True
+    """Whether cpu.stat can be read."""
+
+    def _step(self, plan: Plan) -> float:
+        wall_s, _ = self._throttled(plan, self.part * self.speed(plan))
+        return wall_s
+
+    def _throttled(self, plan: Plan, full_s: float) -> tuple[float, float]:
+        """Let work pass that takes `full_s` at full speed; return its wall and CPU seconds."""
+        full_s *= math.exp(self.random.gauss(0, self.noise))
+        self.quota.clock = max(self.quota.clock, self.clock)
+        wall_s = self.quota.work(full_s, plan.threads * full_s)
+        self._wait(self.quota.clock - self.clock)
+        return wall_s, plan.threads * full_s
+
+    def _timed(self, plan: Plan, full_s: float, pieces: int) -> Timed:
+        """Time pieces of work, as a measuring process does."""
+        before = self.quota.throttled_s
+        walls, cpus = zip(*(self._throttled(plan, full_s) for _ in range(pieces)), strict=True)
+        quota = Quota(Fraction(self.quota.processors), Path("cpu.max"), self.quota.period_s)
+        return sustained(walls, cpus, quota, self.quota.throttled_s - before if self.counted else None)
+
+    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
+        unmeasured = super().measure(plan, 0, settle=settle, warm_up=warm_up, samples=samples)
+        timed = self._timed(plan, self.part * self.speed(plan), steps)
+        self.asked[-1] = plan, steps
+        return replace(unmeasured, seconds=tuple(timed.seconds), period_s=timed.period_s)
+
+    def validate(self, plan: Plan, samples: int) -> Validated:
+        self._begin(plan)
+        return Validated(sample_s=self._timed(plan, samples * self.sample(plan), 2).seconds[0] / samples)
 
 
 @dataclass

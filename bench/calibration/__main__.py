@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bench.calibration import kills, naive, seconds
+from bench.calibration import kills, naive, quota, seconds
 from bench.calibration.common import BenchOptions
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
@@ -16,6 +16,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], bool]]] = {
     "matrix": lambda asked: measure_matrix(asked.filters, again=asked.again),
     "seconds": seconds.main,
     "naive": naive.main,
+    "quota": quota.main,
     "kills": kills.main,
 }
 """Each prints its table and returns whether nothing is broken; a bound that was missed is not, on a busy machine."""

@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges, unsteadiness
 from calibration.cache.signature import Signature
 from calibration.result import CalibrationResult
 from training.config.spec import STRICT
@@ -93,17 +94,23 @@ class PlanCache:
         return (None, None) if entry.expired else (entry, None)
 
     def put(self, signature: Signature, finding: CalibrationResult) -> str | None:
-        """Keep what was found; returns a warning when the directory cannot be written."""
+        """Keep what was found, and the machine's speed; returns a warning when the directory cannot be written."""
         entry = CachedPlan(
             schema=SCHEMA, signature=signature.key, created=time.time(), what=_what(signature), finding=finding
         )
-        path = self._path(PLANS, signature.key)
+        path, gauge_s = self._path(PLANS, signature.key), finding.prediction.gauge_s
+        if gauge_s:
+            add_gauge(self._path(MACHINES, signature.machine_key), finding.plan.threads, gauge_s)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, ENTRY.dump_json(entry, indent=2))
         except OSError as error:
             return f"the plan could not be kept in {path}: {error.strerror}; the next job will measure again"
         return None
+
+    def unsteadiness(self, signature: Signature) -> float:
+        """Return the standard deviation of the logarithm of this machine's speed, from earlier calibrations."""
+        return unsteadiness(read_gauges(self._path(MACHINES, signature.machine_key)))
 
     def trial_log(self, signature: Signature) -> Path:
         """Return where the single measurements for `signature` are kept (calibration/cache/trial_log.py)."""

@@ -46,6 +46,12 @@ class Signature:
         """Of single measurements, which hold whatever else was searched."""
         return _digest({name: value for name, value in asdict(self).items() if name != "search"})
 
+    @property
+    def machine_key(self) -> str:
+        """Of the machine's own speed, which neither memory nor workload changes."""
+        cpu = {name: value for name, value in self.limits.items() if name != "memory_bytes"}
+        return _digest({"hardware": self.hardware, "limits": cpu, "torch": self.software.get("torch")})
+
 
 def _digest(fields: dict[str, JsonValue]) -> str:
     """Return the first 128 bits of the SHA-256 of the canonical JSON, in hex."""

@@ -1,7 +1,9 @@
 """Benchmarks of plans: real training steps, timed in a measuring process."""
 
 import math
+import statistics
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +19,10 @@ from training.config.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
 from training.loop.evaluate import evaluate
 from training.loop.train_step import TrainStep
-from training.system.reference_workload import time_reference_workload
+from training.system.resources import binding_quota
 from training.system.system_counters import SystemCounters
+from training.system.timing.reference_workload import time_reference_workload
+from training.system.timing.work_clock import WorkClock
 
 GATE_STEPS: Final = 8
 """Steps before gradients are compared: at fresh weights their cosine is the luck of the seed (docs/decisions.md)."""
@@ -52,9 +56,10 @@ class Benchmarker:
         They are steps of `samples` samples; None: of the effective batch.
         """
         _reset_peak()
+        quota = binding_quota()
         key = plan, samples or self._spec.batch_size
         candidate = self._candidates.pop(key, None)
-        warm: list[float] = []
+        warm: Sequence[float] = ()
         start_s = 0.0
         if candidate is None:
             candidate = self._begin(*key)
@@ -62,15 +67,15 @@ class Benchmarker:
                 began = time.perf_counter()
                 candidate.next_batch()  # comes when the workers have started and imported torch
                 start_s = time.perf_counter() - began
-            warm = candidate.run(warm_up)
+            warm = candidate.run(warm_up, quota)
         self._candidates[key] = candidate  # the most recently used one is the last
         candidate.run(settle)
         before = self._machine.sample()
-        seconds = candidate.run(steps)
+        seconds = candidate.run(steps, quota)
         noise = self._machine.sample().since(before)
         return Measured(
-            seconds=tuple(seconds), fetch_s=candidate.fetch_s, warm=tuple(warm), start_s=start_s, peak_bytes=_peak(),
-            batch_statistics=candidate.step.batch_statistics,
+            seconds=tuple(seconds), fetch_s=candidate.fetch_s, warm=tuple(warm), start_s=start_s,
+            peak_bytes=_peak(), batch_statistics=candidate.step.batch_statistics, period_s=candidate.period_s,
             disturbed=noise.describe() if noise.noisy and noise.seconds >= AUDIBLE else "",
         )  # fmt: skip
 
@@ -92,19 +97,24 @@ class Benchmarker:
         )  # fmt: skip
 
     def validate(self, plan: Plan, samples: int) -> Validated:
-        """Time an evaluation of `samples` samples: the first pass builds primitives, the quicker one of two counts."""
+        """Time an evaluation of `samples` samples: the first pass builds primitives, the quicker one of two counts.
+
+        Under a quota both count: what its periods make of them is no disturbance.
+        """
         torch.set_num_threads(plan.threads)
         key = next((each for each in self._candidates if each[0] == plan), (plan, self._spec.batch_size))
         candidate = self._candidates.get(key) or self._begin(*key)
         self._candidates[key] = candidate
         info, count = self._store.info, min(samples, self._store.info.train_count)
         images, labels = self._store.train_images[-count:], self._store.train_labels[-count:]
-        seconds = []
-        for _ in range(3):
-            began = time.perf_counter()
+        evaluate(candidate.step, images, labels, info.mean, info.std)
+        clock = WorkClock(binding_quota())
+        for _ in range(2):
             evaluate(candidate.step, images, labels, info.mean, info.std)
-            seconds.append(time.perf_counter() - began)
-        return Validated(sample_s=min(seconds[1:]) / count)
+            clock.lap()
+        timed = clock.timed()
+        pass_s = min(timed.seconds) if timed.period_s is None else statistics.fmean(timed.seconds)
+        return Validated(sample_s=pass_s / count)
 
     def check(self, plan: Plan, reference: Plan) -> Checked:
         """Compare the gradients under two plans, after the steps of the gate."""

@@ -12,6 +12,8 @@ from training.config.spec import TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
 from training.loop.train_step import TrainStep
+from training.system.resources import Quota
+from training.system.timing.work_clock import WorkClock
 
 
 class Candidate:
@@ -26,24 +28,29 @@ class Candidate:
         self.trained = 0
         self.fetch_s = 0.0
         """Seconds spent waiting for batches, in the steps of the last call of `run`."""
+        self.period_s: float | None = None
+        """Period of the quota that set their pace; None: no quota did."""
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return the next effective batch, as training would get it."""
         return next(self._source)
 
-    def run(self, steps: int) -> list[float]:
-        """Run `steps` steps and return their seconds, fetching included."""
+    def run(self, steps: int, quota: Quota | None = None) -> list[float]:
+        """Run `steps` steps and return their seconds in the long run under `quota`, fetching included."""
         torch.set_num_threads(self.plan.threads)
-        self.fetch_s, seconds = 0.0, []
+        waited_s, clock = 0.0, WorkClock(quota)
+        began = time.perf_counter()
         for _ in range(steps):
-            began = time.perf_counter()
+            asked = time.perf_counter()
             images, labels = self.next_batch()
-            fetched = time.perf_counter()
+            waited_s += time.perf_counter() - asked
             self.step.run(images, labels, self.spec.learning_rate)
-            seconds.append(time.perf_counter() - began)
-            self.fetch_s += fetched - began
+            clock.lap()
+        timed, wall_s = clock.timed(), time.perf_counter() - began
+        self.fetch_s = sum(timed.seconds) * min(1.0, waited_s / wall_s)
+        self.period_s = timed.period_s
         self.trained += steps
-        return seconds
+        return list(timed.seconds)
 
 
 def _forever(batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:

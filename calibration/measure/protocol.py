@@ -70,7 +70,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Gauge:
-    """Time the fixed piece of work of training/system/reference_workload.py on a plan's threads."""
+    """Time the fixed piece of work of training/system/timing/reference_workload.py on a plan's threads."""
 
     do: Literal["gauge"] = "gauge"
     plan: Plan
@@ -91,7 +91,7 @@ class Measured:
     """Steps that were timed."""
 
     seconds: tuple[Seconds, ...]
-    """Of each step, fetching its batch included."""
+    """Of each step in the long run (training/system/timing/work_clock.py), fetching its batch included."""
     fetch_s: Seconds
     """Sum of the seconds spent waiting for batches."""
     warm: tuple[Seconds, ...]
@@ -104,6 +104,8 @@ class Measured:
     """Whether the model has batch norms: then the micro-batch is no mere matter of speed."""
     disturbed: str
     """What else was at work on the processors meanwhile; empty where nothing was."""
+    period_s: Seconds | None = None
+    """Period of the CPU quota that set the pace; None: no quota did."""
 
     def times(self, factor: float) -> "Measured":
         """Return the same of steps that take `factor` times as long."""

@@ -20,6 +20,11 @@ CONFIRMING_PAIRS: Final = 7
 """With six, a single pair that was hit decides how low the gain may be."""
 STEADY_SECONDS: Final = 0.4
 """For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
+STEADY_PERIODS: Final = 15
+"""Periods of a quota that sets the pace, for which it runs then: how long threads spin while others are throttled
+differs from period to period."""
+MAX_STEADY_SECONDS: Final = 1.5
+"""What that may take at most."""
 STEADY_STEPS: Final = 2
 """Least steps of that, of a slow model."""
 MARGIN: Final = 0.04
@@ -71,7 +76,8 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     step_s, blocks = known.step_s, len(known.blocks)
     left_s = (1 - MARGIN) * run.budget - run.backend.now()
     affordable = int(left_s / step_s) - (not whole)  # a step that warms up
-    steps = min(affordable, max(STEADY_STEPS, int(STEADY_SECONDS / step_s)))
+    lasting_s = max(STEADY_SECONDS, min(MAX_STEADY_SECONDS, STEADY_PERIODS * (known.period_s or 0.0)))
+    steps = min(affordable, max(STEADY_STEPS, int(lasting_s / step_s)))
     if steps < STEADY_STEPS:
         run.complete &= whole
         return

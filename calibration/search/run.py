@@ -43,6 +43,8 @@ class PlanStats:
     """Seconds of the fixed piece of work, right before and after its steps."""
     disturbed: str = ""
     """What else used the processors while it was last measured."""
+    period_s: float | None = None
+    """Period of the CPU quota that set its pace when it was last measured; None: no quota did."""
 
     def forget_last(self) -> None:
         """Leave out the last block, unless there is no other."""
@@ -59,7 +61,7 @@ class PlanStats:
         self._settle()
         self.fetch_share = min(1.0, measured.fetch_s / max(1e-9, sum(measured.seconds)))
         self.peak_bytes = max(self.peak_bytes, measured.peak_bytes)
-        self.disturbed = measured.disturbed
+        self.disturbed, self.period_s = measured.disturbed, measured.period_s
         if measured.warm:
             self.warm_s = max(0.0, sum(measured.warm) - len(measured.warm) * self.step_s)
 

@@ -15,11 +15,13 @@ from calibration.search.baseline import measure_baseline, probe_memory
 from calibration.search.confirmation import confirm, final_measurement
 from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import knob_order, sweep_knob
-from calibration.statistics import step_interval
+from calibration.statistics import step_interval, widened
 from calibration.task import Task
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
+BUSY: Final = 0.1
+"""Standard deviation of the logarithm of its speed on a machine that others disturb: twice that is a fifth."""
 GRACE: Final = 15.0
 """Seconds beyond the longest time for which the user's own plan is waited: without its figure there is none at all."""
 
@@ -46,8 +48,11 @@ def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: 
     step_s, low, high = step_interval(known.blocks)
     validation_s = run.task.validation * (known.sample_s or 0.0)
     steps = run.task.steps_per_epoch
+    epoch_s = steps * step_s + validation_s
+    deviation = max(run.task.unsteadiness, BUSY if run.disturbed or known.disturbed else 0.0)
+    low_s, high_s = widened(epoch_s, steps * low + validation_s, steps * high + validation_s, deviation)
     prediction = Prediction(
-        epoch_s=steps * step_s + validation_s, low_s=steps * low + validation_s, high_s=steps * high + validation_s,
+        epoch_s=epoch_s, low_s=low_s, high_s=high_s,
         step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
         gauge_s=statistics.median(known.gauges) if known.gauges else None,
     )  # fmt: skip

@@ -27,7 +27,7 @@ class Prediction:
     """Of an epoch, its validation included, once warm."""
     low_s: Seconds
     high_s: Seconds
-    """95 % interval of `epoch_s`, from the spread of the measured steps."""
+    """95 % interval of `epoch_s`, from the spread of the measured steps and the machine's unsteadiness over days."""
     step_s: Seconds
     """Of one step of the effective batch, its fetching included, once warm."""
     validation_s: Seconds = 0.0
@@ -35,7 +35,7 @@ class Prediction:
     warm_s: Seconds = 0.0
     """What the first steps of a process take beyond that, once."""
     gauge_s: Seconds | None = None
-    """Seconds of training/system/reference_workload.py on the plan's threads meanwhile; None: not timed."""
+    """Seconds of training/system/timing/reference_workload.py on the plan's threads meanwhile; None: not timed."""
 
     def scaled(self, factor: float, doubt: float = 0.0) -> "Prediction":
         """Return the prediction where everything takes `factor` times as long, its interval wider by `doubt`."""

@@ -9,8 +9,9 @@ from training.config.plan import Plan
 from training.loop.prediction import DEVIATION, Cause, Prediction, PredictionCheck, compare
 from training.loop.train_state import EpochDone
 from training.process.journal import RecordWriter
-from training.system.interference import CounterSample
+from training.system.interference import CounterSample, Interference
 from training.system.system_counters import SystemCounters
+from training.system.timing.work_clock import per_period
 
 FIRST_STEPS: Final = 100
 """After so many steps of a process, at the end of that window, the first comparison is made."""
@@ -24,6 +25,11 @@ AGREEING: Final = 0.05
 """By how much these may differ from the prediction that they confirm."""
 LEAST_STEPS: Final = 24
 """Of fewer, the quickest ones are luck."""
+UNIT_PERIODS: Final = 5
+"""Periods of a CPU quota whose steps are told as one, where it holds the training back: in one of them most run at full
+speed, and one waits. By so many, the moment of their beginning moves their mean by a tenth at most."""
+LEAST_UNITS: Final = 8
+"""Of fewer, the quickest one is luck."""
 
 
 class PredictionMonitor:
@@ -120,21 +126,28 @@ class PredictionMonitor:
         noise = self._machine.sample().since(began)
         if slower and noise.noisy:  # a disturbed machine makes nothing faster
             return "noisy", f"{noise.describe()}; the prediction is for an undisturbed machine"
-        unseen = (slower and self._unsteady()) or self._of_another_speed(compared.deviation)
+        unseen = (slower and self._unsteady(noise)) or self._of_another_speed(compared.deviation)
         if unseen:
             return "noisy", unseen
         if not slower:
             return "calibration", "the machine was busy during calibration; measure again with --force-calibration"
         return "calibration", f"{noise.describe()}, so the prediction was off; measure again with --force-calibration"
 
-    def _unsteady(self) -> str:
+    def _unsteady(self, noise: Interference) -> str:
         """Say that steps of the epoch are as predicted at times, and slower at others; empty where they are not.
 
-        The work of each is the same. A plan that is slower than predicted is so in every step.
+        The work of each is the same. A plan that is slower than predicted is so in every step, and under a quota that
+        holds it back in the steps of any few periods.
         """
-        if self._prediction is None or len(self._step_seconds) < LEAST_STEPS:
+        steps: Sequence[float] = self._step_seconds
+        if self._prediction is None or len(steps) < LEAST_STEPS:
             return ""
-        ordered = sorted(self._step_seconds)
+        if noise.held_back:
+            unit_s = UNIT_PERIODS * noise.period_s
+            if sum(steps) < LEAST_UNITS * unit_s:
+                return ""
+            steps = per_period(steps, unit_s)
+        ordered = sorted(steps)
         quick, slow = ordered[len(ordered) // STEADY - 1], ordered[-(len(ordered) // STEADY)]
         if quick > self._prediction.step_s * (1 + AGREEING):
             return ""

@@ -11,9 +11,9 @@ from training.loop.tuning.micro_batches import AMPLE
 from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.window import Window
 from training.process.journal import RecordWriter
-from training.system.reference_workload import time_reference_workload
 from training.system.resources import MemoryUse, Share
 from training.system.system_counters import SystemCounters
+from training.system.timing.reference_workload import time_reference_workload
 
 
 class ProgressObserver:

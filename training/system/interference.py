@@ -50,6 +50,8 @@ class Interference:
     """Seconds, summed over processors, for which the quota of a cgroup held its tasks back."""
     quota: float | None
     """Processors of the quota at the second look; None: no limit."""
+    period_s: float = 0.1
+    """Of that quota."""
     lowered: bool
     """Whether the quota is less than when the machine was first looked at."""
     switches: float
@@ -63,10 +65,18 @@ class Interference:
         return waited is not None and waited >= WAITED and self.others >= OTHERS
 
     @property
+    def held_back(self) -> bool:
+        """Whether a quota held us back, be it that we used it up ourselves."""
+        return self.quota is not None and self.throttled >= THROTTLED
+
+    @property
     def throttled_by_others(self) -> bool:
         """Whether a quota held us back that we have not used up ourselves, or that was lowered."""
-        spare = self.quota is not None and self.own < FULL * self.quota
-        return self.throttled >= THROTTLED and (spare or self.lowered)
+        if self.quota is None:
+            return False
+        # What was used of the period in which the first look fell, nobody counted.
+        spare = self.own + self.quota * self.period_s / self.seconds < FULL * self.quota
+        return self.held_back and (spare or self.lowered)
 
     @property
     def noisy(self) -> bool:
@@ -109,6 +119,8 @@ class CounterSample:
     """Seconds, summed over processors."""
     quota: float | None
     """Processors; None: no limit."""
+    period_s: float = 0.1
+    """Of that quota."""
     lowered: bool
     """Whether the quota is less than when the machine was first looked at."""
     switches: int
@@ -130,6 +142,7 @@ class CounterSample:
             pressure=None if pressure is None else max(0.0, pressure) / seconds,
             throttled=max(0.0, self.throttled - before.throttled) / seconds,
             quota=self.quota,
+            period_s=self.period_s,
             lowered=self.lowered,
             switches=(self.switches - before.switches) / seconds,
         )

@@ -174,6 +174,18 @@ class Quota(NamedTuple):
 
     processors: Fraction  # exact, so that its floor is
     path: Path
+    period_s: float
+
+
+def binding_quota(root: Path = Path("/"), *, affinity: frozenset[int] | None = None) -> Quota | None:
+    """Return the least quota of this process's cgroup; None: it is not less than the processors, or there is none.
+
+    The arguments are those of `detect`.
+    """
+    files = Files(root)
+    allowed = os.sched_getaffinity(0) if affinity is None else affinity
+    found = quotas(files, own_cgroup(files, cgroup_mounts(files), "cpu"))
+    return min((quota for quota in found if quota.processors < len(allowed)), key=lambda each: each[0], default=None)
 
 
 def quotas(files: Files, cgroup: Cgroup, shares: int = 1) -> Iterator[Quota]:
@@ -184,7 +196,7 @@ def quotas(files: Files, cgroup: Cgroup, shares: int = 1) -> Iterator[Quota]:
         if quota is None or period is None:
             continue
         if quota > 0 and period > 0:
-            yield Quota(Fraction(quota, period) / shares, path)
+            yield Quota(Fraction(quota, period) / shares, path, period / 1e6)
         else:
             files.warn(path, f"is ignored, {quota} us in {period} us is no quota")
 

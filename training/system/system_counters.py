@@ -13,7 +13,7 @@ from typing import Final
 
 from training.system.cgroups import Files, cgroup_mounts, own_cgroup
 from training.system.interference import CounterSample
-from training.system.resources import quotas
+from training.system.resources import Quota, quotas
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 """A second, in the unit of both kinds of stat files."""
@@ -43,13 +43,15 @@ class SystemCounters:
         self._stats = [level / "cpu.stat" for level in self._cpu.levels if (level / "cpu.stat").is_file()]
         pressures = [level / "cpu.pressure" for level in own_cgroup(files, mounts, "").levels[:1]]
         self._pressures = [path for path in (*pressures, root / "proc/pressure/cpu") if path.is_file()][:1]
-        self._quota = self._least_quota(files)
+        least = self._least_quota(files)
+        self._quota = None if least is None else float(least.processors)
 
     def sample(self) -> CounterSample:
         """Read the counters; no content of the files raises."""
         files = Files(self._root)  # a new one: it collects what was wrong with them
         busy, stolen = self._processors_of(files)
-        quota = self._least_quota(files)
+        least = self._least_quota(files)
+        quota = None if least is None else float(least.processors)
         return CounterSample(
             at=time.perf_counter(),
             busy=busy,
@@ -59,6 +61,7 @@ class SystemCounters:
             pressure=self._pressure(files),
             throttled=self._throttled(files),
             quota=quota,
+            period_s=0.0 if least is None else least.period_s,
             lowered=quota is not None and (self._quota is None or quota < self._quota),
             switches=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
@@ -109,9 +112,8 @@ class SystemCounters:
         # v1 counts nanoseconds, v2 microseconds.
         return sum(table.get("throttled_time", 0) / 1e9 + table.get("throttled_usec", 0) / 1e6 for table in tables)
 
-    def _least_quota(self, files: Files) -> float | None:
-        found = [float(quota.processors) for quota in quotas(files, self._cpu, self._shares)]
-        return min(found, default=None)
+    def _least_quota(self, files: Files) -> Quota | None:
+        return min(quotas(files, self._cpu, self._shares), key=lambda quota: quota.processors, default=None)
 
 
 def _fields(files: Files, path: Path) -> tuple[str, int] | None:

@@ -19,6 +19,7 @@ from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
 from python_path import with_module
 
+from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
@@ -282,6 +283,17 @@ def test_force_measures_again_whatever_the_budget(measured: Found) -> None:
     assert choice.finding is not None
     assert choice.finding.confidence == "low"
     assert again.warnings() == []
+
+
+def test_what_is_known_of_the_machine_widens_the_interval(scene: Scene) -> None:
+    """After calibrations that found it at such different speeds; this one adds what it found."""
+    path = scene.around.cache.directory / MACHINES[0] / f"{key_of(scene, FEW).machine_key}{MACHINES[1]}"
+    for number in range(20):
+        add_gauge(path, 1, 0.004 * 1.3 ** (number % 2))
+    prediction = scene.choose(FEW).prediction
+    assert prediction is not None
+    assert prediction.high_s > 1.2 * prediction.epoch_s
+    assert len(read_gauges(path)) == 21
 
 
 def test_without_calibration_the_users_plan_is_taken(measured: Found) -> None:

@@ -1,6 +1,9 @@
 """Measuring: candidates run real steps under their plans, and a workbench answers what it was asked, no less."""
 
+import itertools
+import time
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibration.measure import candidate
+from calibration.measure import benchmark, candidate
 from calibration.measure.benchmark import AT_ONCE, GATE_STEPS, Benchmarker, _peak, _reset_peak
 from calibration.measure.candidate import Candidate, gradient_cosine
 from calibration.search.evaluation import COSINE
@@ -18,6 +21,8 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset, write
 from training.data.datasets import LabeledImages, Samples
 from training.loop.train_step import TrainStep
+from training.system.resources import Quota
+from training.system.timing import reference_workload
 
 pytestmark = pytest.mark.usefixtures("torch_as_it_was")
 
@@ -51,6 +56,38 @@ def bench(noise: PreparedDataset) -> Benchmarker:
 def trained(bench: Benchmarker) -> dict[Plan, int]:
     """Return the plans that are warm, and the steps that each was trained for."""
     return {plan: candidate.trained for (plan, _), candidate in bench._candidates.items()}
+
+
+@pytest.fixture
+def quota(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Quota:
+    """Put this process under a quota of a thousandth, with a CPU clock that shows a second more at each look."""
+    quota = Quota(Fraction(1, 1000), tmp_path / "cpu.max", 0.1)
+    for module in (benchmark, reference_workload):
+        monkeypatch.setattr(module, "binding_quota", lambda: quota)
+    seconds = itertools.count(1.0)
+    monkeypatch.setattr(time, "process_time", lambda: next(seconds))
+    return quota
+
+
+# --- under a quota
+
+
+def test_everything_is_timed_as_the_quota_grants_it(bench: Benchmarker, quota: Quota) -> None:
+    """A second of CPU time takes 1,000 s: of steps, warm or not, a validation, a probe, a reference workload."""
+    measured = bench.measure(OWN, 3, 0, 2)
+    assert measured.seconds == pytest.approx([1000.0] * 3)
+    assert measured.warm == pytest.approx([1000.0] * 2)
+    assert measured.period_s == quota.period_s
+    assert 0 < measured.fetch_s < 3000
+    assert bench.validate(OWN, 8).sample_s == pytest.approx(1000.0 / 8)
+    assert bench.gauge(OWN).seconds == pytest.approx(1000.0)
+    assert bench.probe(OWN).seconds == pytest.approx(1000.0)
+
+
+def test_without_a_quota_no_period_is_told(bench: Benchmarker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wall time is all that counts."""
+    monkeypatch.setattr(benchmark, "binding_quota", lambda: None)
+    assert bench.measure(OWN, 1, 0, 0).period_s is None
 
 
 # --- candidates

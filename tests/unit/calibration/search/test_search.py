@@ -8,16 +8,17 @@ from random import Random
 from typing import get_args
 
 import pytest
+from bandwidth import Bandwidth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, even, usual
+from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled, even, usual
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Checked, Measured
 from calibration.result import CalibrationResult, Confidence, Knob, Trial
 from calibration.search.baseline import OVERDUE, RESTARTS
 from calibration.search.budget import MIN_SECONDS, PAIRS, SHARE
-from calibration.search.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS
+from calibration.search.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS
 from calibration.search.evaluation import COSINE, GAIN, LEVEL, LIKELY
 from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH, PREFETCH
 from calibration.search.racing import AGAIN, DROP_BELOW, MIN_PAIRS
@@ -54,6 +55,64 @@ def trials_of(finding: CalibrationResult, knob: Knob) -> list[Trial]:
 def only(*knobs: Knob, task: Task = LONG) -> Task:
     """Return a task in which these knobs alone may be turned."""
     return replace(task, knobs=frozenset(knobs))
+
+
+# --- under a quota
+
+
+@pytest.mark.parametrize("period_s", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize(("processors", "threads"), [(0.25, 1), (0.5, 1), (0.75, 1), (1.0, 1), (1.5, 2), (1.75, 2)])
+def test_under_a_quota_the_plan_of_the_most_throughput_is_found(
+    processors: float, threads: int, period_s: float
+) -> None:
+    """Two threads are 1.7 times as fast and use two processors: up to a quota of 1.18, one thread does more with it.
+
+    The user's plan has two; the prediction is what 400 steps take on that quota, validation included.
+    """
+    lab = Throttled(noise=0.01, quota=Bandwidth(processors, period_s), sample=lambda plan: usual(plan) / 128 / 3)
+    finding = found(lab, only("threads", "precision"))
+    assert (finding.plan.threads, finding.plan.precision) == (threads, "bfloat16")
+    assert finding.confirmation is not None
+    assert finding.confirmation.proven
+    plan, machine = finding.plan, Bandwidth(processors, period_s)
+    step_s = usual(plan)
+    steps_s = sum(machine.work(step_s, threads * step_s) for _ in range(4000)) / 4000 * LONG.steps_per_epoch
+    validation_s = LONG.validation / 128 / 3 * steps_s / LONG.steps_per_epoch
+    assert finding.prediction.epoch_s == pytest.approx(steps_s + validation_s, rel=0.03)
+    assert not finding.trials[0].disturbed
+
+
+def test_a_saved_burst_moves_no_prediction() -> None:
+    """Ten seconds of CPU time that nobody used before would let a short calibration run at full speed."""
+    predicted = []
+    for burst_s in (0.0, 10.0):
+        lab = Throttled(quota=Bandwidth(0.5, burst_s=burst_s))
+        predicted.append(found(lab, only("threads")).prediction.epoch_s)
+    assert predicted[1] == pytest.approx(predicted[0], rel=0.01)
+
+
+def test_the_plan_that_is_kept_runs_for_more_periods() -> None:
+    """What the quota makes of it differs from period to period: the last measurement spans 15 of them."""
+    lab = Throttled(speed=even, quota=Bandwidth(0.5, 0.05))
+    found(lab, only("threads"))
+    last = [steps for plan, steps in lab.asked[-STEADY_BLOCKS:] if plan == lab.asked[-1][0]]
+    assert sum(last) == pytest.approx(STEADY_PERIODS * 0.05 / (0.02 / 0.5), abs=1)
+
+
+# --- how sure the prediction is
+
+
+@pytest.mark.parametrize(
+    ("unsteadiness", "disturbed", "widest"), [(0.0, False, 1.0), (0.05, False, 1.103), (0.0, True, 1.217)]
+)
+def test_the_interval_is_as_wide_as_the_machine_is_unsteady(
+    unsteadiness: float, disturbed: bool, widest: float
+) -> None:
+    """Steps without any spread leave what is known of the machine, or what neighbours make of it."""
+    lab = Simulated(speed=even, disturbed=lambda _: disturbed)
+    prediction = found(lab, replace(TASK, unsteadiness=unsteadiness)).prediction
+    assert prediction.high_s / prediction.epoch_s == pytest.approx(widest, abs=0.002)
+    assert prediction.epoch_s / prediction.low_s == pytest.approx(widest, abs=0.002)
 
 
 # --- the way through

@@ -24,10 +24,16 @@ class SimulatedCounters(SystemCounters):
     """A machine without files, on which the hypervisor takes what a test says."""
 
     stolen_share = 0.0
+    quota: float | None = None
+    """That the training itself uses up."""
 
     def sample(self) -> CounterSample:
         looked = super().sample()
-        return dataclasses.replace(looked, stolen={"0": looked.at * self.stolen_share})
+        looked = dataclasses.replace(looked, stolen={"0": looked.at * self.stolen_share})
+        if self.quota is None:
+            return looked
+        own = self.quota * looked.at
+        return dataclasses.replace(looked, quota=self.quota, period_s=0.1, throttled=looked.at - own, own=own)
 
 
 @pytest.fixture
@@ -151,6 +157,26 @@ def test_steps_that_are_as_predicted_at_times_are_disturbed_at_others(
     assert [record["cause"] for record in records.of("prediction") if record["whole"]] == ["noisy"] * 2
     (warning,) = warnings(records)
     assert "one step in 4 took 10.4 ms or less, near the predicted 10.0, and one in 4 30.0 or more" in warning
+
+
+@pytest.mark.parametrize(("later_s", "cause"), [(0.006, "calibration"), (0.018, "noisy")])
+def test_a_quota_that_the_training_uses_up_is_no_disturbance(
+    monitor: PredictionMonitor, machine: SimulatedCounters, records: Records, later_s: float, cause: str
+) -> None:
+    """At half a processor some steps run at full speed and one waits: few periods say as much as all of them.
+
+    Where it is slower than predicted from some period on, and was as predicted before, something outside slows it.
+    """
+    machine.quota = 0.5
+    monitor.begin_epoch(0)
+    steps: list[float] = []
+    for full_s in [0.006 if later_s == 0.006 else 0.005] * (STEPS // 2) + [later_s] * (STEPS // 2):
+        steps.append(full_s)
+        if sum(steps) % 0.1 >= 0.05:  # used up: it waits for the next period
+            steps[-1] += 0.1 - sum(steps) % 0.1
+    monitor.observe_window(1, sum(steps), steps)
+    monitor.observe_epoch(epoch(1, sum(steps) + 4), STEPS)
+    assert causes(records)[-1] == cause
 
 
 @pytest.mark.parametrize("steps", [[0.012] * STEPS, [0.0107] * 400 + [0.014] * 600, [0.010] * 200 + [0.0115] * 800])

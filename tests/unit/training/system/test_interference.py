@@ -110,6 +110,19 @@ def test_a_quota_that_others_use_up_is_noise(kernel: Kernel) -> None:
     assert theirs.describe() == "a CPU quota that others used up held us back for 0.50 s a second"
 
 
+def test_what_a_short_look_cannot_tell_is_no_interference(kernel: Kernel) -> None:
+    """In 200 ms that began when the quota of the first period had been used up, half of it is all that can be had."""
+    kernel.quota("50000")
+    kernel.count(**TOTALS)
+    machine = SystemCounters(kernel.root, affinity=frozenset({0, 1}))
+    before = machine.sample()
+    kernel.count(**{**TOTALS, "own": TOTALS["own"] + 50, "throttled": TOTALS["throttled"] + 150})
+    after = machine.sample()
+    short, long = (dataclasses.replace(after, at=before.at + seconds).since(before) for seconds in (0.2, 2.0))
+    assert (short.held_back, short.throttled_by_others) == (True, False)
+    assert (long.held_back, long.throttled_by_others) == (True, True)
+
+
 def test_a_share_of_a_quota_that_is_used_up_is_no_noise(kernel: Kernel) -> None:
     """Half of two processors, all of which this process used; the whole of them would be spare."""
     kernel.quota("200000")

@@ -16,7 +16,7 @@ from groups import remove_cgroup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from training.system.resources import MemoryUse, Resources, Share, detect, process_tree_bytes
+from training.system.resources import MemoryUse, Resources, Share, binding_quota, detect, process_tree_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -89,6 +89,17 @@ def test_v1_limits_are_found_with_their_files(tree: Tree) -> None:
     assert found.cores_source == str(tree.at(f"{CGROUP}/cpu,cpuacct/app/cpu.cfs_quota_us"))
     assert found.memory_source == str(tree.at(f"{CGROUP}/memory/app/memory.limit_in_bytes"))
     assert found.warnings == ()
+
+
+@pytest.mark.parametrize(("processors", "binds"), [(1, None), (2, 1.5), (8, 1.5)])
+def test_the_quota_that_binds_comes_with_its_period(tree: Tree, processors: int, binds: float | None) -> None:
+    """That of the level whose quota is the least; one of more than the processors binds nothing."""
+    tree.v2().own("0::/a/b").write(f"{CGROUP}/a/cpu.max", "15000 10000").write(
+        f"{CGROUP}/a/b/cpu.max", "1750000 1000000"
+    )
+    found = binding_quota(tree.root, affinity=frozenset(range(processors)))
+    assert (found is None) == (binds is None)
+    assert found is None or (float(found.processors), found.period_s) == (binds, 0.01)
 
 
 def test_hybrid_is_decided_per_controller(tree: Tree) -> None:

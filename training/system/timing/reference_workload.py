@@ -4,12 +4,16 @@ No counter of a virtual machine's kernel shows what neighbours take of shared co
 reference workload does. A plain loop would not: threads that wait for each other suffer most from late wake-ups.
 """
 
+import statistics
 import time
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from training.system.resources import binding_quota
+from training.system.timing.work_clock import WorkClock
 
 SAMPLES: Final = 64
 SIDE: Final = 28
@@ -21,7 +25,7 @@ SECONDS: Final = 0.05
 
 
 def time_reference_workload(threads: int, seconds: float = SECONDS) -> float:
-    """Return the mean seconds of the workload on `threads` threads, repeated for `seconds`.
+    """Return the mean seconds of the workload on `threads` threads, repeated for `seconds`; in the long run of a quota.
 
     Not the median: a hypervisor takes a processor away for some 10 ms at a time, and all threads wait then.
     """
@@ -35,12 +39,14 @@ def time_reference_workload(threads: int, seconds: float = SECONDS) -> float:
     images, labels = torch.zeros(SAMPLES, 1, SIDE, SIDE), torch.zeros(SAMPLES, dtype=torch.int64)
     for _ in range(WARM_UP):
         _work(network, images, labels)
-    began, runs = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - began) < seconds or not runs:
+    clock, until = WorkClock(binding_quota()), time.perf_counter() + seconds
+    _work(network, images, labels)
+    clock.lap()
+    while time.perf_counter() < until:
         _work(network, images, labels)
-        runs += 1
+        clock.lap()
     torch.set_num_threads(before)
-    return elapsed / runs
+    return statistics.fmean(clock.timed().seconds)
 
 
 def _work(network: nn.Module, images: Tensor, labels: Tensor) -> None:

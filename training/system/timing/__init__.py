@@ -1,0 +1,1 @@
+"""Timing of work: the reference workload, and what a CPU quota makes of seconds."""
