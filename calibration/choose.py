@@ -11,7 +11,7 @@ from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
 from calibration.result import CalibrationResult, Trial
-from calibration.search.search_space import KNOBS
+from calibration.search.search_space import KNOBS, oversubscription
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -19,6 +19,8 @@ from training.loop.prediction import Prediction
 
 LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
+LONGER: Final = 2
+"""How many times as long a training may be as the one that a search was made for, to be served by its finding."""
 Emit = Callable[[str, dict[str, JsonValue]], None]
 """Publishes an event (kind, fields): `trial`, `warning`."""
 
@@ -57,17 +59,19 @@ def choose_plan(
         OutOfMemory: not even a micro-batch of one sample fits into the memory.
         InvalidConfig: the spec does not suit the data set.
     """
+    for warning in oversubscription(own, context.resources):
+        _warn(emit, warning)
     if not options.calibrate:
         return PlanChoice(plan=own, source="own", why="calibration is off")
     if own.device != "cpu":
         return PlanChoice(plan=own, source="own", why="calibration measures plans for the CPU only")
     key = signature(spec, own, context.resources, context.store, knobs=options.knobs or KNOBS)
-    known = None if options.force else _cached(key, spec.epochs, context, emit)
+    known = None if options.force else _cached(key, spec.epochs, context, options, emit)
     if known is not None:
         return known
     # Another calibration may have measured the same meanwhile.
     with calibration_lock(context.cache.directory, tick, options.seconds + LOCK_TIMEOUT) as alone:
-        known = None if options.force else _cached(key, spec.epochs, context, emit)
+        known = None if options.force else _cached(key, spec.epochs, context, options, emit)
         if known is not None:
             return known
         if not alone:
@@ -75,10 +79,23 @@ def choose_plan(
         return _search(spec, own, context, options, key, emit, tick)
 
 
-def _cached(key: Signature, epochs: int, context: CalibrationContext, emit: Emit) -> PlanChoice | None:
+def _cached(
+    key: Signature, epochs: int, context: CalibrationContext, options: Options, emit: Emit
+) -> PlanChoice | None:
     entry, warning = context.cache.get(key)
     _warn(emit, warning)
-    return None if entry is None else choice_of(entry, epochs)
+    if entry is None or not serves(entry.finding, epochs, options):
+        return None
+    return choice_of(entry, epochs)
+
+
+def serves(finding: CalibrationResult, epochs: int, options: Options) -> bool:
+    """Whether a finding serves a training: one for a shorter training left out what is worth its time in this one.
+
+    What it measured is not measured again (calibration/cache/trial_log.py).
+    """
+    searched = finding.searched_epochs
+    return searched is None or (epochs <= LONGER * searched and not options.thorough)
 
 
 def choice_of(entry: CachedPlan, epochs: int) -> PlanChoice:
@@ -112,6 +129,7 @@ def _search(
     from calibration.measure.process_pool import ProcessPool
     from calibration.search.run import NothingMeasured
     from calibration.search.search import search
+    from calibration.worth.earlier import earlier_findings
 
     began = time.monotonic()
     trials: list[Trial] = []
@@ -121,7 +139,7 @@ def _search(
         emit("trial", asdict(trial))
 
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
-    task = task_of(spec, own, context, options)
+    task = task_of(spec, own, context, options, earlier_findings(context.cache, key))
     processes = ProcessPool(
         spec,
         context.store.path,

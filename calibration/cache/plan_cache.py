@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from calibration.cache.signature import Signature
+from calibration.cache.signature import Signature, processor_label
 from calibration.result import CalibrationResult
 from training.config.spec import STRICT
 from training.system.atomic_files import read_text, write_atomically
@@ -37,7 +37,7 @@ class CachedPlan:
     created: float
     """Seconds since the epoch."""
     what: dict[str, JsonValue]
-    """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB."""
+    """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB, processor."""
     finding: CalibrationResult
 
     @property
@@ -185,4 +185,5 @@ def _what(signature: Signature) -> dict[str, JsonValue]:
     memory = signature.limits.get("memory_bytes")
     return {
         **facts, "cores": signature.limits.get("cores"), "memory_mb": memory >> 20 if isinstance(memory, int) else None,
+        "processor": processor_label(signature),
     }  # fmt: skip
