@@ -62,8 +62,8 @@ class Trial:
     """Most memory that the measuring process had resident."""
     disturbed: bool = False
     """Whether something else used the processors meanwhile."""
-    expected_saving_s: float | None = None
-    """Seconds that measuring it was expected to save over the rest of the training; negative: compiling costs more."""
+    expected_saving_s: Seconds | None = None
+    """Seconds that measuring it was expected to save over the rest of the training."""
     expected_cost_s: Seconds | None = None
     """Seconds that measuring it was expected to take, with process starts and its share of the confirmation."""
     kept: bool = False

@@ -96,7 +96,7 @@ def signature(
 
 def processor_label(key: Signature) -> str:
     """Return what tells processors apart for whose plans one serves the other: model name and instruction sets."""
-    return f"{key.hardware['model']} {key.hardware['flags']}".strip()
+    return " ".join(str(key.hardware.get(fact, "")) for fact in ("model", "flags")).strip()
 
 
 def _processor(cpuinfo: Path) -> dict[str, JsonValue]:

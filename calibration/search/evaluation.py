@@ -71,7 +71,7 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         if paid >= LEVEL:
             run.paid = paid
             return _adopted(ratio), "as fast in less memory"
-    if knob == "allocator" and plan.allocator == "tuned" and best != run.own and ratio < LIKELY:
+    if knob == "allocator" and plan.allocator == "tuned" and best != run.reference and ratio < LIKELY:
         if ratio >= LEVEL:
             return _adopted(ratio), "as fast, and so from its first steps on"
         if ratio >= DROP_BELOW and comparison.high >= 1:

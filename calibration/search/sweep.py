@@ -77,7 +77,7 @@ def _try(run: SearchRun, knob: Knob, best: Plan, plan: Plan, memory: Memory) -> 
     """Measure a plan where that is worth its time; return whether it won."""
     kept = knob != "compile" and run.records.lookup(best, plan) is not None
     expected = expect(run, knob, best, plan, search_state(run, best, memory))
-    run.expected[plan] = expected.saving_s, expected.cost_s
+    run.expected[plan] = max(0.0, expected.saving_s), expected.cost_s
     if not kept and not expected.worth:
         run.left_out = True
         skip(run, knob, plan, expected.refusal)

@@ -110,7 +110,7 @@ def needs_fresh_process(run: SearchRun, plan: Plan) -> bool:
 
 
 def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
-    """Whether all that was spent, and this, is paid by what was gained and what may be lost, or very probably will be."""
+    """Whether all that was spent, and this, is paid by what was gained and may be lost, or very probably will be."""
     own_s = run.task.epochs * epoch_seconds(run, run.own)
     gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
     allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s

@@ -44,8 +44,8 @@ class CalibrationTrial(PlanFields):
     """95 % confidence interval of `ratio`."""
     peak_bytes: Count | None = None
     """Peak resident memory of the measuring process."""
-    expected_saving_s: float | None = None
-    """Seconds that measuring it was expected to save over the rest of the training; negative: compiling costs more."""
+    expected_saving_s: Seconds | None = None
+    """Seconds that measuring it was expected to save over the rest of the training."""
     expected_cost_s: Seconds | None = None
     """Seconds that measuring it was expected to take, process starts and its share of the confirmation included."""
     left_s: Seconds | None = None

@@ -27,6 +27,7 @@ from calibration.search.search_space import (
     Skipped,
     Space,
     Turned,
+    oversubscription,
     thread_counts,
 )
 from training.config.plan import Affinity, Allocator, MemoryFormat, Plan, Precision
@@ -258,3 +259,19 @@ def test_compiling_has_to_pay_at_the_best_that_it_ever_gained() -> None:
     assert reasons("compile", space=replace(SPACE, compiler=False)) == [
         "torch.compile needs a C++ compiler, and there is none"
     ]
+
+
+@pytest.mark.parametrize(
+    ("threads", "workers", "numbers"),
+    [(3, 2, []), (99, 0, [("99 threads", "3 cores")]), (4, 7, [("4 threads", "3 cores"), ("7 loader", "3 cores")])],
+)
+def test_more_than_the_cores_is_warned_of(
+    tmp_path: Path, threads: int, workers: int, numbers: list[tuple[str, str]]
+) -> None:
+    """With both numbers; a quota's fraction counts for one more."""
+    own = replace(OWN, threads=threads, loader_workers=workers)
+    warnings = oversubscription(own, detected(tmp_path, "270000", 4))
+    assert len(warnings) == len(numbers)
+    for warning, (asked, has) in zip(warnings, numbers, strict=True):
+        assert asked in warning
+        assert has in warning
