@@ -23,6 +23,7 @@ TAKE: Final[dict[Knob, Change]] = {
     ),
     "affinity": lambda own, won: replace(own, affinity=won.affinity),
     "interop": lambda own, won: replace(own, interop=won.interop),
+    "weight_gradients": lambda own, won: replace(own, weight_gradients=won.weight_gradients),
     "compile": lambda own, won: replace(own, compile=won.compile),
 }  # fmt: skip
 """Knob -> its part of another plan, taken over; batches are a matter of model and memory."""
