@@ -11,7 +11,7 @@ from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
 from calibration.result import CalibrationResult, Trial
-from calibration.search.search_space import KNOBS
+from calibration.search.search_space import KNOBS, oversubscription
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -20,6 +20,8 @@ from training.loop.prediction import Prediction
 
 LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
+LONGER: Final = 2
+"""How many times as long a training may be as the one that a search was made for, to be served by its finding."""
 Emit = Callable[[str, dict[str, JsonValue]], None]
 """Publishes an event (kind, fields): `trial`, `warning`."""
 
@@ -58,18 +60,20 @@ def choose_plan(
         OutOfMemory: not even a micro-batch of one sample fits into the memory.
         InvalidConfig: the spec does not suit the data set.
     """
+    for warning in oversubscription(own, context.resources):
+        _warn(emit, warning)
     if not options.calibrate:
         return PlanChoice(plan=own, source="own", why="calibration is off")
     if own.device != "cpu":
         return PlanChoice(plan=own, source="own", why="calibration measures plans for the CPU only")
     key, *others = _signatures(spec, own, context, options)
     parts = split(spec, context.store)
-    known = None if options.force else _cached((key, *others), parts, context, emit)
+    known = None if options.force else _cached((key, *others), parts, context, options, emit)
     if known is not None:
         return known
     # Another calibration may have measured the same meanwhile.
     with calibration_lock(context.cache.directory, tick, options.seconds + LOCK_TIMEOUT) as alone:
-        known = None if options.force else _cached((key, *others), parts, context, emit)
+        known = None if options.force else _cached((key, *others), parts, context, options, emit)
         if known is not None:
             return known
         if not alone:
@@ -86,11 +90,22 @@ def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options
     return [key] if key == whole_key else [key, whole_key]
 
 
-def _cached(keys: Sequence[Signature], parts: Split, context: CalibrationContext, emit: Emit) -> PlanChoice | None:
+def serves(finding: CalibrationResult, epochs: float, options: Options) -> bool:
+    """Whether a finding serves a training: one for a shorter training left out what is worth its time in this one.
+
+    What it measured is not measured again (calibration/cache/trial_log.py).
+    """
+    searched = finding.searched_epochs
+    return searched is None or (epochs <= LONGER * searched and not options.thorough)
+
+
+def _cached(
+    keys: Sequence[Signature], parts: Split, context: CalibrationContext, options: Options, emit: Emit
+) -> PlanChoice | None:
     for key in keys:
         entry, warning = context.cache.get(key)
         _warn(emit, warning)
-        if entry is not None:
+        if entry is not None and serves(entry.finding, parts.total_steps / parts.steps, options):
             return choice_of(entry, parts)
     return None
 
@@ -129,6 +144,7 @@ def _search(
     from calibration.measure.process_pool import ProcessPool
     from calibration.search.run import NothingMeasured
     from calibration.search.search import search
+    from calibration.worth.earlier import earlier_findings
 
     began = time.monotonic()
     trials: list[Trial] = []
@@ -138,7 +154,8 @@ def _search(
         emit("trial", asdict(trial))
 
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
-    task = replace(task_of(spec, own, context, options), unsteadiness=context.cache.unsteadiness(key))
+    task = task_of(spec, own, context, options, earlier_findings(context.cache, key))
+    task = replace(task, unsteadiness=context.cache.unsteadiness(key))
     processes = ProcessPool(
         spec,
         context.store.path,

@@ -18,19 +18,11 @@ Ratio = Annotated[float, Field(gt=0)]
 
 Confidence = Literal["high", "low"]
 Knob = Literal[
-    "own",
-    "allocator",
-    "precision",
-    "threads",
-    "micro_batch",
-    "eval_batch",
-    "loader",
-    "affinity",
-    "interop",
-    "weight_gradients",
-    "compile",
-]
-"""What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, measured first."""
+    "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader",
+    "affinity", "interop", "weight_gradients", "compile",
+]  # fmt: skip
+"""What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
+container, measured first where it is another one, `earlier` the whole of what won on processors like this one."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
 `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;
@@ -70,6 +62,10 @@ class Trial:
     """Most memory that the measuring process had resident."""
     disturbed: bool = False
     """Whether something else used the processors meanwhile."""
+    expected_saving_s: Seconds | None = None
+    """Seconds that measuring it was expected to save over the rest of the training."""
+    expected_cost_s: Seconds | None = None
+    """Seconds that measuring it was expected to take, with process starts and its share of the confirmation."""
     kept: bool = False
     """Whether this was measured by an earlier calibration."""
 
@@ -135,6 +131,8 @@ class CalibrationResult:
     """One sentence."""
     samples: Annotated[int, Field(ge=1)]
     """Steps that were to be measured of each plan."""
+    searched_epochs: Annotated[float, Field(gt=0)] | None = None
+    """Length of the training for which plans were left out as not worth their time; None: none was left out."""
     batch_size: Annotated[int, Field(ge=1)]
     """Effective."""
     steps_per_epoch: Annotated[int, Field(ge=1)]

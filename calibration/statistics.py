@@ -30,6 +30,12 @@ class Comparison:
     """Ends of the 95 % interval (percentile bootstrap, Efron & Tibshirani 1993, chapter 13)."""
     pairs: int
 
+    def times(self, other: "Comparison") -> "Comparison":
+        """Return the comparison of two in a row; the product of both intervals is wider than a 95 % interval."""
+        return Comparison(
+            self.ratio * other.ratio, self.low * other.low, self.high * other.high, min(self.pairs, other.pairs)
+        )
+
 
 def compare(pairs: Sequence[tuple[Seconds, Seconds]]) -> Comparison:
     """Compare blocks of steps that took turns: each pair is (seconds of the best, seconds of the challenger).

@@ -8,7 +8,7 @@ from typing import Final
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
-from calibration.result import Knob
+from calibration.result import CalibrationResult, Knob
 from calibration.search.search_space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -47,9 +47,13 @@ class Task:
     """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
     seconds: float
     """Longest time, the starting of processes apart."""
+    thorough: bool = False
+    """Whether the finding serves later trainings: then all of `seconds` may be spent, however short this one is."""
     knobs: frozenset[Knob] = frozenset(KNOBS)
     unsteadiness: float = 0.0
     """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
+    earlier: tuple[CalibrationResult, ...] = ()
+    """What was found on processors like this one, the nearest workload first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,8 @@ class Options:
     seconds: float = DEFAULT_SECONDS
     knobs: tuple[Knob, ...] | None = None
     """Knobs that may change; None: all."""
+    thorough: bool = False
+    """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +88,21 @@ class CalibrationContext:
     """That forks the children; None: they are fresh interpreters."""
 
 
-def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> Task:
-    """Return the task of a job in this container."""
+def task_of(
+    spec: TrainSpec,
+    own: Plan,
+    context: CalibrationContext,
+    options: Options,
+    earlier: tuple[CalibrationResult, ...] = (),
+) -> Task:
+    """Return the task of a job in this container, where `earlier` was found on processors like its own."""
     parts = split(spec, context.store)
     resources, path = context.resources, context.environment.get("PATH", "")
     return Task(
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=parts.total_steps / parts.steps, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
-        seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
+        seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.knobs or KNOBS), earlier=earlier,
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
             tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),

@@ -13,7 +13,7 @@ from calibration.measure.backend import WorkerLost
 from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
 from calibration.result import Trial
 from training.config.plan import Plan
-from training.process.launch import process_config
+from training.process.launch import ProcessConfig, process_config
 from training.system.resources import Quota
 from training.system.timing.work_clock import Timed, sustained
 
@@ -62,7 +62,10 @@ class Simulated:
     compiling: float = 0.0
     """Seconds that the first step of a compiled plan takes in a process."""
     random: Random = field(default_factory=lambda: Random(1))  # noqa: S311 - dice
+    starting: float = 0.0
+    """Seconds that each process takes to start."""
     import_seconds: float = 0.0
+    processes: set[ProcessConfig] = field(default_factory=set)
     clock: float = 0.0
     ran: list[Plan] = field(default_factory=list)
     """Whatever was run of a plan, in this order."""
@@ -85,6 +88,9 @@ class Simulated:
 
     def _begin(self, plan: Plan) -> None:
         self.ran.append(plan)
+        if process_config(plan) not in self.processes:
+            self.processes.add(process_config(plan))
+            self.import_seconds += self.starting
         failure = self.fails(plan)
         if failure is not None:
             raise failure
@@ -96,6 +102,7 @@ class Simulated:
         self.clock += seconds
         if self.clock > self.deadline:
             self.clock = self.deadline
+            self.processes.clear()
             raise WorkerLost("did not answer in time")
 
     def _step(self, plan: Plan) -> float:
@@ -163,9 +170,11 @@ class Simulated:
 
     def isolate(self, plan: Plan) -> None:
         self.warm = [one for one in self.warm if one == plan]
+        self.processes &= {process_config(plan)}
 
     def restart(self, plan: Plan) -> None:
         self.renewed.append(plan)
+        self.processes.discard(process_config(plan))
         self.warm = [one for one in self.warm if process_config(one) != process_config(plan)]
 
     def blocks(self, plan: Plan) -> int:

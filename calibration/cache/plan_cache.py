@@ -9,7 +9,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges, unsteadiness
-from calibration.cache.signature import Signature
+from calibration.cache.signature import Signature, processor_label
 from calibration.result import CalibrationResult
 from training.config.spec import STRICT
 from training.system.atomic_files import read_text, write_atomically
@@ -38,7 +38,7 @@ class CachedPlan:
     created: float
     """Seconds since the epoch."""
     what: dict[str, JsonValue]
-    """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB."""
+    """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB, processor."""
     finding: CalibrationResult
 
     @property
@@ -192,4 +192,5 @@ def _what(signature: Signature) -> dict[str, JsonValue]:
     memory = signature.limits.get("memory_bytes")
     return {
         **facts, "cores": signature.limits.get("cores"), "memory_mb": memory >> 20 if isinstance(memory, int) else None,
+        "processor": processor_label(signature),
     }  # fmt: skip

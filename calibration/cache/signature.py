@@ -101,6 +101,11 @@ def signature(
     )
 
 
+def processor_label(key: Signature) -> str:
+    """Return what tells processors apart for whose plans one serves the other: model name and instruction sets."""
+    return " ".join(str(key.hardware.get(fact, "")) for fact in ("model", "flags")).strip()
+
+
 def _processor(cpuinfo: Path) -> dict[str, JsonValue]:
     """Return model name and a digest of the instruction-set flags of the first processor."""
     facts = _facts(cpuinfo)

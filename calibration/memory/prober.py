@@ -46,6 +46,9 @@ class MemoryProber:
     """Search for the largest micro-batch that fits."""
 
     own: Plan
+    """The user's, whose pieces are looked for."""
+    threads: int
+    """Most threads of a probe: more than there are cores would take seconds for a step."""
     model: MemoryModel
     backend: Backend
     records: CrashHistory
@@ -92,11 +95,12 @@ class MemoryProber:
         return sorted(sizes if crashed_before is None else {max(1, crashed_before // 4), max(1, crashed_before // 2)})
 
     def _in_pieces(self, size: int) -> Plan:
-        """Return the user's plan with micro-batches of `size`, and without loader workers: they take seconds to start.
+        """Return the user's plan with micro-batches of `size`, without loader workers: they take seconds to start.
 
         What those take is seen when the plan itself is measured.
         """
-        return replace(self.own, micro_batch=size, loader_workers=0, prefetch_factor=None)
+        threads = min(self.threads, self.own.threads)
+        return replace(self.own, threads=threads, micro_batch=size, loader_workers=0, prefetch_factor=None)
 
     def _require_one_sample(self) -> None:
         if self.model.peaks or (all(probe.micro_batch > 1 for probe in self.probes) and self._run("line", 1)):

@@ -50,13 +50,10 @@ def measure_baseline(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
     """Measure the user's own plan, in smaller pieces after an out-of-memory kill; return it and its memory."""
     began = run.backend.now()
     while True:
-        run.budget = budget_seconds(run, memory.step_s)
-        run.cut = _comparison_samples(run, memory)
+        _set_pace(run, memory, memory.step_s)
         run.records.attempt(run.own)
         try:
-            measure(run, run.own, steps_of_race(run, memory.step_s), like_s=memory.step_s)
-            validate(run, run.own)
-            time_reference(run, run.own)
+            _measure_alone(run, run.own, memory)
             break
         except WorkerLost as error:
             run.records.mark_ok(run.own)
@@ -67,21 +64,53 @@ def measure_baseline(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
                 memory = probe_memory(run, partial(run.prober.killed, run.own.micro_batch))
         except PlanFailed as error:
             raise NothingMeasured(str(error), run.own) from error
-    _end_baseline(run, memory, began)
+    end_baseline(run, run.own, memory)
+    record_own(run, memory, began)
     return run.own, memory
 
 
-def _end_baseline(run: SearchRun, memory: Memory, began: float) -> None:
-    """Set the budget by the measured step and record the trial."""
-    plan = run.own
+def measure_default(run: SearchRun, default: Plan, memory: Memory) -> bool:
+    """Measure the container's default before the user's own plan; return whether it runs."""
+    _set_pace(run, memory, memory.step_s)
+    run.records.attempt(default)
+    try:
+        _measure_alone(run, default, memory)
+    except (WorkerLost, PlanFailed):
+        run.failures += 1
+        run.evidence.pop(default, None)
+        return False
+    finally:
+        run.records.mark_ok(default)
+    end_baseline(run, default, memory)
+    return True
+
+
+def _set_pace(run: SearchRun, memory: Memory, step_s: float) -> None:
+    run.budget = budget_seconds(run, step_s)
+    run.cut = _comparison_samples(run, memory)
+
+
+def _measure_alone(run: SearchRun, plan: Plan, memory: Memory) -> None:
+    measure(run, plan, steps_of_race(run, memory.step_s), like_s=memory.step_s)
+    validate(run, plan)
+    time_reference(run, plan)
+
+
+def end_baseline(run: SearchRun, plan: Plan, memory: Memory) -> None:
+    """Set the lengths of races by the step that was measured first, and what the start of its process took."""
     run.noise = run.evidence[plan].disturbed
     run.budget = budget_seconds(run, run.evidence[plan].step_s)
+    run.start_s = run.backend.import_seconds / (1 + run.failures)
     run.backend.limit(max(1.2 * run.budget, min(run.task.seconds, run.budget + OVERDUE)))
-    notes = [memory.note] if memory.note else []
+    record_peak(run, plan, memory)
+
+
+def record_own(run: SearchRun, memory: Memory, began: float, note: str = "") -> None:
+    """Record the trial of the user's own plan."""
+    notes = [each for each in (memory.note, note) if each]
     if run.cut < run.task.batch_size:
         notes.append(f"plans are compared on steps of {run.cut} samples, as whole ones take {memory.step_s:.1f} s")
-    record_trial(run, make_trial(run, "own", plan, "own", "; ".join(notes), began), None)
-    record_peak(run, plan, memory)
+    record_trial(run, make_trial(run, "own", run.own, "own", "; ".join(notes), began), None)
 
 
 def _comparison_samples(run: SearchRun, memory: Memory) -> int:

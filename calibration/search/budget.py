@@ -8,9 +8,11 @@ from calibration.search.search_space import COMPILE_SECONDS
 from training.config.plan import Plan
 
 SHARE: Final = 0.05
-"""Share of the predicted training time that a calibration may take."""
+"""Share of the predicted training time that the lengths of races are made for; it bounds no search."""
+MOST_SHARE: Final = 0.5
+"""Share of a short training that they are made for at most."""
 MIN_SECONDS: Final = 5.0
-"""Least budget: the plan is cached for later trainings."""
+"""Least of it: shorter races tell plans apart by chance."""
 CONFIRMING: Final = 0.25
 """Share of the budget that the pairs of the confirmation may take."""
 CLOSING: Final = 0.10
@@ -25,13 +27,16 @@ SURE: Final = 1.15
 """Above this even the low end of a gain is so far from no gain that no more pairs are needed to prove it."""
 MAX_WARM_UP_STEPS: Final = 3
 """Steps of a plan that is new in its process that do not count: they build primitives and fill caches."""
-WARM_UP_SECONDS: Final = 0.5
+WARM_UP_SECONDS: Final = 0.25
 """A slow model warms up in fewer."""
 
 
 def budget_seconds(run: SearchRun, step_s: float) -> float:
-    """Return the seconds that a calibration may take, where the user's plan takes `step_s` for a step."""
-    return min(run.task.seconds, max(MIN_SECONDS, SHARE * training_seconds(run, step_s)))
+    """Return the seconds that races are made for, where the user's plan takes `step_s` for a step."""
+    training_s = max(1.0, training_seconds(run, step_s))
+    if run.task.thorough:
+        return run.task.seconds
+    return min(run.task.seconds, max(min(MIN_SECONDS, MOST_SHARE * training_s), SHARE * training_s))
 
 
 def training_seconds(run: SearchRun, step_s: float) -> float:
@@ -42,7 +47,7 @@ def training_seconds(run: SearchRun, step_s: float) -> float:
 def race_deadline(run: SearchRun, best: Plan) -> float:
     """Return when the races end, so that the best plan can be confirmed; a large gain is confirmed quickly."""
     large = run.evidence[run.own].step_s > SURE**2 * run.evidence[best].step_s
-    return run.budget * (1 - CONFIRMING / (1 + large) - CLOSING)
+    return run.task.seconds - run.budget * (CONFIRMING / (1 + large) + CLOSING)
 
 
 def steps_of_race(run: SearchRun, step_s: float, share: float = 1 / SLICES) -> int:

@@ -8,7 +8,7 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
 from calibration.result import Confirmation
 from calibration.search.baseline import record_peak
-from calibration.search.budget import CONFIRMING
+from calibration.search.budget import CONFIRMING, training_seconds
 from calibration.search.evaluation import GAIN
 from calibration.search.racing import in_epochs, measure_pairs
 from calibration.search.run import PlanStats, SearchRun
@@ -25,6 +25,8 @@ STEADY_PERIODS: Final = 15
 differs from period to period."""
 MAX_STEADY_SECONDS: Final = 1.5
 """What that may take at most."""
+STEADY_SHARE: Final = 0.03
+"""Most of a short training for that."""
 STEADY_STEPS: Final = 2
 """Least steps of that, of a slow model."""
 MARGIN: Final = 0.04
@@ -37,34 +39,43 @@ AGREEING: Final = 0.10
 
 def confirm(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     """Measure the winner in a fresh process against the user's own plan; return which of them stays."""
-    if best == run.own:
+    reference = run.reference
+    if best == reference:
         return None, best
     crashed_before = run.evidence[best]
     try:
         run.backend.restart(best)
         run.evidence[best] = PlanStats(crashed_before.step_s, [])  # the best of many was lucky, too
-        taken = measure_pairs(run, run.own, best, CONFIRMING_PAIRS, CONFIRMING)
+        taken = measure_pairs(run, reference, best, CONFIRMING_PAIRS, CONFIRMING)
         comparison, noise = compare(taken), run.noise
-        left = min(CONFIRMING, 1 - MARGIN - run.backend.now() / run.budget)
+        left = min(CONFIRMING, (run.left_s - MARGIN * run.task.seconds) / run.budget)
         if comparison.low <= GAIN < comparison.ratio and left > 0:
-            taken += measure_pairs(run, run.own, best, CONFIRMING_PAIRS, left)  # it is probable, and not proven
+            taken += measure_pairs(run, reference, best, CONFIRMING_PAIRS, left)  # it is probable, and not proven
             comparison, noise = compare(taken), noise or run.noise
         time_reference(run, best)
         validate(run, best)
-        if best.eval_batch != run.own.eval_batch:
-            validate(run, run.own)
-            comparison = in_epochs(run, run.own, best, comparison)
+        if best.eval_batch != reference.eval_batch:
+            validate(run, reference)
+            comparison = in_epochs(run, reference, best, comparison)
         run.disturbed = bool(noise)
     except (WorkerLost, PlanFailed) as error:
         run.complete = False
         run.unconfirmed = f"the winner could not be confirmed: {error}"
         run.evidence[best] = crashed_before
-        return None, run.own
+        return None, reference
     proven = comparison.low > GAIN
     confirmation = Confirmation(
         ratio=comparison.ratio, low=comparison.low, high=comparison.high, pairs=comparison.pairs, proven=proven
     )
-    return confirmation, best if proven else run.own
+    return confirmation, best if proven else reference
+
+
+def _steady_seconds(run: SearchRun, known: PlanStats) -> float:
+    """Return how long the plan that is kept runs at last: longer under a quota, less in a short training."""
+    lasting_s = max(STEADY_SECONDS, min(MAX_STEADY_SECONDS, STEADY_PERIODS * (known.period_s or 0.0)))
+    if run.task.thorough or run.task.exact:
+        return lasting_s
+    return min(lasting_s, STEADY_SHARE * training_seconds(run, known.step_s))
 
 
 def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
@@ -74,10 +85,9 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     """
     known, whole = run.evidence[plan], run.cut == run.task.batch_size
     step_s, blocks = known.step_s, len(known.blocks)
-    left_s = (1 - MARGIN) * run.budget - run.backend.now()
+    left_s = run.left_s - MARGIN * run.task.seconds
     affordable = int(left_s / step_s) - (not whole)  # a step that warms up
-    lasting_s = max(STEADY_SECONDS, min(MAX_STEADY_SECONDS, STEADY_PERIODS * (known.period_s or 0.0)))
-    steps = min(affordable, max(STEADY_STEPS, int(lasting_s / step_s)))
+    steps = min(affordable, max(STEADY_STEPS, int(_steady_seconds(run, known) / step_s)))
     if steps < STEADY_STEPS:
         run.complete &= whole
         return
@@ -92,5 +102,5 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
         run.complete, run.evidence[plan] = False, known
         return
     record_peak(run, plan, memory)
-    if whole and abs(math.log(typical(run.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
+    if whole and blocks and abs(math.log(typical(run.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
         run.disturbed = True

@@ -5,7 +5,8 @@ from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.result import ADOPTED, Knob, Trial, Verdict
-from calibration.search.budget import PAIRS, training_seconds
+from calibration.search.baseline import OVERDUE
+from calibration.search.budget import PAIRS, race_seconds, training_seconds
 from calibration.search.progress import end_trial, note_trial
 from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, race, race_validation
 from calibration.search.run import SearchRun
@@ -21,6 +22,8 @@ LIKELY: Final = 1.01
 LEVEL: Final = 0.98
 """A smaller micro-batch with this ratio wins, as it saves memory. So does the tuned allocator, and even below this
 where it is no slower (95 %): glibc's default takes seconds of training to become as fast (docs/decisions.md)."""
+PATIENCE: Final = 3.0
+"""How many times as long as expected a race may take, beside `OVERDUE`, before its process is taken for hung."""
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
 
@@ -35,6 +38,7 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
     if kept is not None:
         return reuse_trial(run, kept, best)
     run.records.attempt(plan)
+    run.backend.limit(min(run.task.seconds, began + PATIENCE * race_seconds(run, best, plan)) + OVERDUE)
     try:
         if plan.precision != "float32" and plan.precision != best.precision:
             if not fit_side_by_side(run, best, plan):
@@ -67,7 +71,7 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         if paid >= LEVEL:
             run.paid = paid
             return _adopted(ratio), "as fast in less memory"
-    if knob == "allocator" and plan.allocator == "tuned" and best != run.own and ratio < LIKELY:
+    if knob == "allocator" and plan.allocator == "tuned" and best != run.reference and ratio < LIKELY:
         if ratio >= LEVEL:
             return _adopted(ratio), "as fast, and so from its first steps on"
         if ratio >= DROP_BELOW and comparison.high >= 1:

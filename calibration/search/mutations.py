@@ -19,10 +19,6 @@ COMPILE_GAIN: Final = 1.2
 """The most that compiling has ever gained here; a shorter training than pays for itself at that is not compiled."""
 FORMAT_GAIN: Final = 1.5
 """More than channels_last alone has ever gained; 1.17x to 1.36x were measured."""
-MINOR_GAIN: Final = 1.05
-"""The most that is expected of a knob that seldom pays."""
-PROCESS_SECONDS: Final = 3.0
-"""What it takes to start a process, to import torch and to race in it."""
 PREFETCH: Final = 2
 """Batches that each loader worker keeps ready."""
 
@@ -106,23 +102,16 @@ def loaders(best: Plan, space: Space, known: SearchState) -> Turned:
     ]
 
 
-def affinities(best: Plan, space: Space, known: SearchState) -> Turned:
+def affinities(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try staying on as many processors as there are threads, where there are more."""
     if best.affinity == "pinned" or space.processors <= best.threads:
         return []
-    return [_if_worth_a_process(replace(best, affinity="pinned"), known)]
+    return [replace(best, affinity="pinned")]
 
 
-def interops(best: Plan, space: Space, known: SearchState) -> Turned:
+def interops(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try a second inter-operation thread."""
-    return [_if_worth_a_process(replace(best, interop=2), known)] if best.interop == 1 and space.threads[0] > 1 else []
-
-
-def _if_worth_a_process(plan: Plan, known: SearchState) -> Plan | Skipped:
-    gained = known.training_s * (1 - 1 / MINOR_GAIN)
-    if gained >= PROCESS_SECONDS:
-        return plan
-    return Skipped(plan, f"testing it costs about {PROCESS_SECONDS:.0f} s and could save at most {gained:.1f} s")
+    return [replace(best, interop=2)] if best.interop == 1 and space.threads[0] > 1 else []
 
 
 def weight_gradients(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001

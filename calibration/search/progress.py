@@ -4,7 +4,7 @@ from calibration.result import ADOPTED, Knob, Trial, Verdict
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
-from calibration.statistics import Comparison, slowest
+from calibration.statistics import MIN_PAIRS, Comparison, slowest
 from training.config.plan import Plan
 
 
@@ -20,6 +20,7 @@ def make_trial(
     """Return the trial of a plan with its measurements."""
     known = run.evidence.get(plan)
     steps = [step for block in known.blocks for step in block] if known else []
+    saving_s, cost_s = run.expected.get(plan, (None, None))
     return Trial(
         knob=knob, plan=plan, verdict=verdict, note=note, at=began, seconds=max(0.0, run.backend.now() - began),
         steps=len(steps), step_s=known.step_s if known else None,
@@ -28,7 +29,7 @@ def make_trial(
         ratio=comparison.ratio if comparison else None, low=comparison.low if comparison else None,
         high=comparison.high if comparison else None,
         fetch_share=known.fetch_share if known else None, peak_bytes=known.peak_bytes if known else None,
-        disturbed=bool(run.noise),
+        disturbed=bool(run.noise), expected_saving_s=saving_s, expected_cost_s=cost_s,
     )  # fmt: skip
 
 
@@ -39,8 +40,19 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     won = verdict in ADOPTED
     if won and comparison:
         run.gained[plan] = comparison.ratio
+        if comparison.pairs >= MIN_PAIRS and not run.noise:
+            _chain(run, best, plan, comparison)
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
     return won
+
+
+def _chain(run: SearchRun, best: Plan, plan: Plan, comparison: Comparison) -> None:
+    """Note the speed of a winner against the user's own plan, where races lead back to that."""
+    before = run.against_own.get(best)
+    if best == run.own:
+        run.against_own[plan] = comparison
+    elif before is not None:
+        run.against_own[plan] = before.times(comparison)
 
 
 def record_trial(run: SearchRun, trial: Trial, best: Plan | None) -> None:
@@ -57,7 +69,12 @@ def note_trial(run: SearchRun, trial: Trial) -> None:
 
 def skip(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:
     """Report a plan that is not worth a measurement."""
-    note_trial(run, Trial(knob=knob, plan=plan, verdict="skipped", note=why, at=run.backend.now(), seconds=0.0))
+    saving_s, cost_s = run.expected.get(plan, (None, None))
+    trial = Trial(
+        knob=knob, plan=plan, verdict="skipped", note=why, at=run.backend.now(), seconds=0.0,
+        expected_saving_s=saving_s, expected_cost_s=cost_s,
+    )  # fmt: skip
+    note_trial(run, trial)
 
 
 def skip_for_time(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:

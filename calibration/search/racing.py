@@ -65,7 +65,7 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
         order = (plan, best) if len(taken) % 2 else (best, plan)
         blocks = {one: measure(run, one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
         noise = run.evidence[best].disturbed or run.evidence[plan].disturbed
-        if noise and again < AGAIN and run.backend.now() < run.budget:
+        if noise and again < AGAIN and run.left_s > 0:
             again += 1
             for one in order:
                 run.evidence[one].forget_last()

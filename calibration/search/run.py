@@ -10,6 +10,7 @@ from calibration.measure.protocol import Measured
 from calibration.memory.model import MemoryModel
 from calibration.memory.prober import CrashHistory, MemoryProber
 from calibration.result import Trial
+from calibration.statistics import Comparison
 from calibration.task import Task
 from training.config.plan import Plan
 
@@ -89,8 +90,19 @@ class SearchRun:
     """Samples of a step on which plans are compared. All seconds of steps are those of whole batches."""
     prober: MemoryProber
     budget: float
+    """Seconds that the lengths of races are made for: a share of the training's."""
     trials: list[Trial] = field(default_factory=list)
     evidence: dict[Plan, PlanStats] = field(default_factory=dict)
+    default: Plan | None = None
+    """The container's default, where it is surely faster than the user's own plan."""
+    expected: dict[Plan, tuple[float, float]] = field(default_factory=dict)
+    """Seconds that trying a plan was expected to save, and to cost."""
+    against_own: dict[Plan, Comparison] = field(default_factory=dict)
+    """Plans that won undisturbed races: speed against the user's own, by the product of the races that led there."""
+    start_s: float = 0.0
+    """What it takes to start a process."""
+    left_out: bool = False
+    """Whether a plan was not worth a measurement in a training of this length."""
     gained: dict[Plan, float] = field(default_factory=dict)
     """Plans that won: how much faster each was than the one before it."""
     failures: int = 0
@@ -109,10 +121,22 @@ class SearchRun:
     def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial], None]) -> Self:
         """Return the state before anything was measured."""
         model = MemoryModel(batch_size=task.batch_size, budget_bytes=task.memory_bytes)
-        prober = MemoryProber(own=task.own, model=model, backend=backend, records=records)
+        prober = MemoryProber(
+            own=task.own, threads=max(task.space.threads), model=model, backend=backend, records=records
+        )  # fmt: skip
         return cls(task, backend, records, tell, task.own, task.batch_size, prober, task.seconds)
+
+    @property
+    def reference(self) -> Plan:
+        """Return the plan that others are confirmed against."""
+        return self.default or self.own
 
     @property
     def part(self) -> float:
         """Return the share of a whole batch in a measured step."""
         return self.cut / self.task.batch_size
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the longest time is over."""
+        return self.task.seconds - self.backend.now()

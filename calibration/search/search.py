@@ -11,10 +11,12 @@ from typing import Final
 
 from calibration.measure.backend import Backend
 from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, Trial
-from calibration.search.baseline import measure_baseline, probe_memory
-from calibration.search.confirmation import confirm, final_measurement
+from calibration.search.acceptance import accept
+from calibration.search.baseline import OVERDUE, probe_memory
+from calibration.search.confirmation import final_measurement
+from calibration.search.own_plan import measure_own_plan
 from calibration.search.run import Records, SearchRun
-from calibration.search.sweep import knob_order, sweep_knob
+from calibration.search.sweep import sweep
 from calibration.statistics import step_interval, widened
 from calibration.task import Task
 from training.config.plan import Plan
@@ -35,17 +37,17 @@ def search(task: Task, backend: Backend, records: Records, tell: Callable[[Trial
     """
     run = SearchRun.start(task, backend, records, tell)
     backend.limit(task.seconds + GRACE)
-    best, memory = measure_baseline(run, probe_memory(run, run.prober.explore))
-    for knob in knob_order(run):
-        best = sweep_knob(run, knob, best, memory)
-    confirmation, best = confirm(run, best)
+    best, memory = measure_own_plan(run, probe_memory(run, run.prober.explore))
+    best = sweep(run, best, memory)
+    confirmation, best = accept(run, best)
+    backend.limit(task.seconds + OVERDUE)
     final_measurement(run, best, memory)
     return _result(run, best, confirmation, memory.fit)
 
 
 def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: MemoryFit | None) -> CalibrationResult:
     known = run.evidence[plan]
-    step_s, low, high = step_interval(known.blocks)
+    step_s, low, high = step_interval(known.blocks or [[known.step_s]])
     validation_s = run.task.validation * (known.sample_s or 0.0)
     steps = run.task.steps_per_epoch
     epoch_s = steps * step_s + validation_s
@@ -61,7 +63,8 @@ def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: 
     return CalibrationResult(
         baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials), memory=fit,
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
-        samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.budget,
+        samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.task.seconds,
+        searched_epochs=run.task.epochs if run.left_out else None,
         calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 

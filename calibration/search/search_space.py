@@ -69,6 +69,21 @@ class Skipped:
 Turned = list[Plan | Skipped]
 
 
+def oversubscription(own: Plan, resources: Resources) -> list[str]:
+    """Return warnings of threads and loader workers beyond the cores of a container, with both numbers."""
+    cores = max(thread_counts(resources))
+    has = "1 core" if cores == 1 else f"{cores} cores"
+    remedies = (
+        (own.threads, "threads", f"set plan.threads to {resources.cores} at most, or leave it out"),
+        (own.loader_workers, "loader workers", f"set plan.loader_workers to {cores} at most, or leave it out"),
+    )
+    return [
+        f"the plan asks for {count} {what}, and the container has {has}: they take turns, which is slower; {remedy}"
+        for count, what, remedy in remedies
+        if count > cores
+    ]
+
+
 def thread_counts(resources: Resources) -> tuple[int, ...]:
     """Return the thread counts worth trying: whole cores, the quota rounded up, half the cores, one."""
     available = max(1, len(resources.affinity))

@@ -1,4 +1,4 @@
-"""Sweep: one knob after the other, each as long as it gains."""
+"""Sweep: one knob after the other, the most promising first, as long as measuring is expected to pay."""
 
 from calibration.memory.model import Memory
 from calibration.result import Knob
@@ -10,14 +10,40 @@ from calibration.search.progress import skip, skip_for_time
 from calibration.search.run import SearchRun
 from calibration.search.search_space import KNOBS, SearchState, Skipped
 from calibration.search.timing import epoch_seconds
+from calibration.worth.earlier import whole_plan
+from calibration.worth.expectation import expect, is_affordable
 from training.config.plan import Plan
 
 
-def knob_order(run: SearchRun) -> list[Knob]:
-    """Return the knobs in order: the user's loader workers first, and threads beside a busy neighbour."""
-    first: list[Knob] = ["loader"] if run.own.loader_workers else []
-    first += ["threads"] if run.evidence[run.own].disturbed else []
-    return [knob for knob in dict.fromkeys((*first, *KNOBS)) if knob in run.task.knobs]
+def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:
+    """Try the plan that won on processors like this one, then each knob; return the best plan then."""
+    whole = whole_plan(best, run.task.earlier, run.task.space, run.task.knobs)
+    if whole is not None and _try(run, "earlier", best, whole, memory):
+        best = whole
+    first = _first_knobs(run, best)
+    left = [knob for knob in KNOBS if knob in run.task.knobs]
+    while left:
+        knob = next((knob for knob in first if knob in left), None) or _next_knob(run, left, best, memory)
+        left.remove(knob)
+        best = sweep_knob(run, knob, best, memory)
+    return best
+
+
+def _first_knobs(run: SearchRun, best: Plan) -> list[Knob]:
+    """Return what has to be decided first: loader workers disturb other races, a neighbour makes threads wait."""
+    first: list[Knob] = ["loader"] if best.loader_workers else []
+    return first + (["threads"] if run.evidence[run.reference].disturbed else [])
+
+
+def _next_knob(run: SearchRun, left: list[Knob], best: Plan, memory: Memory) -> Knob:
+    """Return the knob that is expected to save most for its time; compiling is charged to the plan that it compiles."""
+    known = search_state(run, best, memory)
+
+    def rate(knob: Knob) -> float:
+        plans = [plan for plan in MUTATIONS[knob](best, run.task.space, known) if isinstance(plan, Plan)]
+        return max((expect(run, knob, best, plan, known).rate for plan in plans), default=0.0)
+
+    return max((knob for knob in left if knob != "compile"), key=rate, default="compile")
 
 
 def sweep_knob(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
@@ -31,7 +57,7 @@ def sweep_knob(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
 
 
 def _sweep(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
-    tried, start = {best}, best
+    tried, start = {best, run.own, run.reference}, best
     while True:
         # Each result may make the next plan needless; only halving continues from the plan that won.
         origin = best if knob == "micro_batch" else start
@@ -43,12 +69,28 @@ def _sweep(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
         tried.add(plan)
         if isinstance(candidate, Skipped):
             skip(run, knob, plan, candidate.why)
-        elif run.failures > RESTARTS:
-            skip_for_time(run, knob, plan, "too many processes were lost before it")
-        elif run.backend.now() + race_seconds(run, best, plan) > race_deadline(run, best):
-            skip_for_time(run, knob, plan, "time budget used up")
-        elif evaluate(run, knob, best, plan):
+        elif _try(run, knob, best, plan, memory):
             best = plan
+
+
+def _try(run: SearchRun, knob: Knob, best: Plan, plan: Plan, memory: Memory) -> bool:
+    """Measure a plan where that is worth its time; return whether it won."""
+    kept = knob != "compile" and run.records.lookup(best, plan) is not None
+    expected = expect(run, knob, best, plan, search_state(run, best, memory))
+    run.expected[plan] = max(0.0, expected.saving_s), expected.cost_s
+    if not kept and not expected.worth:
+        run.left_out = True
+        skip(run, knob, plan, expected.refusal)
+    elif not kept and not is_affordable(run, best, expected):
+        run.left_out = True
+        skip(run, knob, plan, f"testing it costs {expected.cost_s:.1f} s, and enough was spent without a gain")
+    elif run.failures > RESTARTS:
+        skip_for_time(run, knob, plan, "too many processes were lost before it")
+    elif run.backend.now() + race_seconds(run, best, plan) > race_deadline(run, best):
+        skip_for_time(run, knob, plan, "time budget used up")
+    else:
+        return evaluate(run, knob, best, plan)
+    return False
 
 
 def _plan_of(candidate: Plan | Skipped) -> Plan:

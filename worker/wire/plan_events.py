@@ -30,7 +30,8 @@ class CalibrationTrial(PlanFields):
 
     type: Literal["calibration_trial"] = "calibration_trial"
     knob: TrialKnob | None = None
-    """Knob that was changed; `own`: the user's plan, measured first."""
+    """Knob that was changed; `own`: the user's plan; `default`: the container's, measured first where that is another
+    one; `earlier`: the plan that won on processors like this one."""
     predicted_epoch_s: Seconds | None = None
     step_s: Seconds | None = None
     samples_per_s: Rate | None = None
@@ -43,6 +44,10 @@ class CalibrationTrial(PlanFields):
     """95 % confidence interval of `ratio`."""
     peak_bytes: Count | None = None
     """Peak resident memory of the measuring process."""
+    expected_saving_s: Seconds | None = None
+    """Seconds that measuring it was expected to save over the rest of the training."""
+    expected_cost_s: Seconds | None = None
+    """Seconds that measuring it was expected to take, process starts and its share of the confirmation included."""
     left_s: Seconds | None = None
     """Seconds that the calibration may still take."""
     won: bool

@@ -469,6 +469,16 @@ export interface components {
              */
             eval_batch?: number;
             /**
+             * Expected Cost S
+             * @default null
+             */
+            expected_cost_s?: number | null;
+            /**
+             * Expected Saving S
+             * @default null
+             */
+            expected_saving_s?: number | null;
+            /**
              * High
              * @default null
              */
@@ -481,7 +491,7 @@ export interface components {
              * Knob
              * @default null
              */
-            knob?: ("own" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
+            knob?: ("own" | "default" | "earlier" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
             /**
              * Left S
              * @default null

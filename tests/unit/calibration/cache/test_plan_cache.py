@@ -100,7 +100,9 @@ def test_what_is_put_comes_back(tmp_path: Path) -> None:
     kept(tmp_path).put(ELSEWHERE, OTHER)
     found = hit(PlanCache(tmp_path))
     assert (found.finding, found.schema, found.signature) == (FINDING, SCHEMA, HERE.key)
-    assert found.what == {"dataset": "mnist", "model": "cnn", "batch_size": 128, "cores": 1, "memory_mb": 2048}
+    assert found.what == {
+        "dataset": "mnist", "model": "cnn", "batch_size": 128, "cores": 1, "memory_mb": 2048, "processor": "a"
+    }  # fmt: skip
     assert before <= found.created <= time.time()
     assert 0 <= found.age_s < 60
     assert not found.expired

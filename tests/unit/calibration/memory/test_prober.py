@@ -39,7 +39,7 @@ def explorer(
     """Return an exploration of the user's plan, by default one that takes the whole batch at once."""
     model = MemoryModel(batch_size=batch_size, budget_bytes=budget_mib * MIB)
     own = own or replace(OWN, micro_batch=batch_size)
-    return MemoryProber(own=own, model=model, backend=lab, records=records or Memoryless())
+    return MemoryProber(own=own, threads=own.threads, model=model, backend=lab, records=records or Memoryless())
 
 
 def explored(

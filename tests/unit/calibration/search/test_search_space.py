@@ -15,10 +15,8 @@ from calibration.search.mutations import (
     FETCH_SHARE,
     FORMAT_GAIN,
     MIN_MICRO_BATCH,
-    MINOR_GAIN,
     MUTATIONS,
     PREFETCH,
-    PROCESS_SECONDS,
     VALIDATION_SHARE,
 )
 from calibration.search.search_space import (
@@ -29,6 +27,7 @@ from calibration.search.search_space import (
     Skipped,
     Space,
     Turned,
+    oversubscription,
     thread_counts,
 )
 from training.config.plan import Affinity, Allocator, MemoryFormat, Plan, Precision
@@ -123,7 +122,7 @@ def test_counts_of_any_container(processors: set[int], quota: float | None) -> N
 
 def test_every_knob_has_its_turn() -> None:
     """The main ones first; no knob is forgotten, and a knob named twice would be measured twice."""
-    assert set(MUTATIONS) == set(KNOBS) == {*get_args(Knob)} - {"own"}
+    assert set(MUTATIONS) == set(KNOBS) == {*get_args(Knob)} - {"own", "default", "earlier"}
     assert len(set(KNOBS)) == len(KNOBS)
     assert KNOBS[: len(MAIN)] == MAIN
 
@@ -232,18 +231,6 @@ def test_loaders() -> None:
     assert [plan.loader_workers for plan in tried("loader", space=replace(SPACE, threads=(1,)))] == [1]
 
 
-@pytest.mark.parametrize(("knob", "changed_to"), [("affinity", "pinned"), ("interop", 2)])
-def test_what_seldom_pays_has_to_be_worth_a_process(knob: Knob, changed_to: str | int) -> None:
-    """In a long training only; a short one says what could have been gained."""
-    (plan,) = tried(knob)
-    assert getattr(plan, knob) == changed_to
-    least = PROCESS_SECONDS / (1 - 1 / MINOR_GAIN)
-    assert tried(knob, known=replace(KNOWN, training_s=least * 1.001)) == [plan]
-    short = replace(KNOWN, training_s=least * 0.999)
-    assert tried(knob, known=short) == []
-    assert "testing it costs" in reasons(knob, known=short)[0]
-
-
 def test_where_there_is_nothing_to_pin_or_to_overlap() -> None:
     """As many threads as processors, a plan that is pinned, a single core, a second inter-operation thread."""
     assert turned("affinity", space=replace(SPACE, processors=3)) == []
@@ -272,3 +259,19 @@ def test_compiling_has_to_pay_at_the_best_that_it_ever_gained() -> None:
     assert reasons("compile", space=replace(SPACE, compiler=False)) == [
         "torch.compile needs a C++ compiler, and there is none"
     ]
+
+
+@pytest.mark.parametrize(
+    ("threads", "workers", "numbers"),
+    [(3, 2, []), (99, 0, [("99 threads", "3 cores")]), (4, 7, [("4 threads", "3 cores"), ("7 loader", "3 cores")])],
+)
+def test_more_than_the_cores_is_warned_of(
+    tmp_path: Path, threads: int, workers: int, numbers: list[tuple[str, str]]
+) -> None:
+    """With both numbers; a quota's fraction counts for one more."""
+    own = replace(OWN, threads=threads, loader_workers=workers)
+    warnings = oversubscription(own, detected(tmp_path, "270000", 4))
+    assert len(warnings) == len(numbers)
+    for warning, (asked, has) in zip(warnings, numbers, strict=True):
+        assert asked in warning
+        assert has in warning

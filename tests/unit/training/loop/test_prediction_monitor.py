@@ -175,7 +175,7 @@ def test_a_quota_that_the_training_uses_up_is_no_disturbance(
         if sum(steps) % 0.1 >= 0.05:  # used up: it waits for the next period
             steps[-1] += 0.1 - sum(steps) % 0.1
     monitor.observe_window(1, sum(steps), steps)
-    monitor.observe_epoch(epoch(1, sum(steps) + 4), STEPS)
+    monitor.observe_epoch(epoch(1, sum(steps) + 4), STEPS, STEPS)
     assert causes(records)[-1] == cause
 
 
@@ -297,7 +297,7 @@ def test_changed_limits_have_a_prediction_of_their_own(
     """The epoch in which they change is another plan's; the next one is compared with what was told then."""
     monitor.begin_epoch(0)
     monitor.predict_anew(PREDICTION.scaled(4.0), dataclasses.replace(PLAN, threads=1), machine)
-    monitor.observe_epoch(epoch(1, 30.0), STEPS)
+    monitor.observe_epoch(epoch(1, 30.0), STEPS, STEPS)
     whole_epoch(monitor, 2, 48.0)
     first, second = records.of("prediction")
     assert (first["cause"], first["predicted_s"]) == ("adapted", 52.0)

@@ -150,8 +150,8 @@ def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) 
 
 
 def test_the_wire_names_every_knob_and_plan_field_of_a_trial() -> None:
-    """`own`, the user's plan, changes no knob; `PlanFields` has the fields that the pipeline publishes."""
-    assert {*get_args(Knob), "own"} == {*get_args(TrialKnob)}
+    """`own`, `default` and `earlier` are whole plans and turn no single knob; `PlanFields` is complete."""
+    assert {*get_args(Knob), "own", "default", "earlier"} == {*get_args(TrialKnob)}
     assert set(PlanFields.model_fields) - set(Event.model_fields) == set(PLAN_FIELDS)
 
 

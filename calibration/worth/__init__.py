@@ -1,0 +1,1 @@
+"""What a measurement is expected to save, by processor, earlier findings and workload."""

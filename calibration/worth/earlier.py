@@ -1,0 +1,75 @@
+"""Earlier findings on processors like this one, and the whole plan among them that is worth a race at once."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from calibration.cache.plan_cache import CachedPlan, PlanCache
+from calibration.cache.signature import Signature, processor_label
+from calibration.result import CalibrationResult, Knob
+from calibration.search.search_space import Space
+from training.config.plan import Plan
+
+MOST: Final = 16
+"""Findings that are read: the nearest ones."""
+
+Change = Callable[[Plan, Plan], Plan]
+TAKE: Final[dict[Knob, Change]] = {
+    "precision": lambda own, won: replace(own, precision=won.precision, memory_format=won.memory_format),
+    "allocator": lambda own, won: replace(own, allocator=won.allocator),
+    "threads": lambda own, won: replace(own, threads=won.threads),
+    "loader": lambda own, won: replace(
+        own, loader_workers=won.loader_workers, prefetch_factor=won.prefetch_factor
+    ),
+    "affinity": lambda own, won: replace(own, affinity=won.affinity),
+    "interop": lambda own, won: replace(own, interop=won.interop),
+    "weight_gradients": lambda own, won: replace(own, weight_gradients=won.weight_gradients),
+    "compile": lambda own, won: replace(own, compile=won.compile),
+}  # fmt: skip
+"""Knob -> its part of another plan, taken over; batches are a matter of model and memory."""
+
+
+def earlier_findings(cache: PlanCache, key: Signature) -> tuple[CalibrationResult, ...]:
+    """Return what was found on processors of this model, the same network first, then the newest."""
+    try:
+        entries = [entry.plan for entry in cache.entries() if entry.plan is not None]
+    except OSError:
+        return ()
+    alike = [entry for entry in entries if entry.what.get("processor") == processor_label(key)]
+    alike.sort(key=lambda entry: (not _same(entry, key, "model"), not _same(entry, key, "cores"), entry.age_s))
+    return tuple(entry.finding for entry in alike[:MOST])
+
+
+def _same(entry: CachedPlan, key: Signature, fact: str) -> bool:
+    return entry.what.get(fact) == {**key.workload, **key.limits}.get(fact)
+
+
+def whole_plan(own: Plan, earlier: Sequence[CalibrationResult], space: Space, knobs: Collection[Knob]) -> Plan | None:
+    """Return the user's plan with what won in the nearest earlier finding; None where that is one knob or none."""
+    for finding in earlier:
+        if finding.confirmation is None or not finding.confirmation.proven:
+            continue
+        plan, taken = own, 0
+        for knob in ("precision", "allocator", "threads", "affinity", "interop"):
+            changed = TAKE[knob](plan, finding.plan) if knob in knobs else plan
+            if changed != plan and _available(changed, space):
+                plan, taken = changed, taken + 1
+        return plan if taken > 1 else None
+    return None
+
+
+def plain_plan(own: Plan, space: Space, knobs: Collection[Knob]) -> Plan:
+    """Return the container's default for the user's batches: one thread for each whole core, the rest plain."""
+    plain = Plan(threads=space.threads[0], micro_batch=own.micro_batch)
+    plan = own
+    for knob, take in TAKE.items():
+        plan = take(plan, plain) if knob in knobs else plan
+    return plan
+
+
+def _available(plan: Plan, space: Space) -> bool:
+    return (
+        (plan.allocator != "tcmalloc" or space.tcmalloc)
+        and (plan.precision != "bfloat16" or space.bfloat16)
+        and plan.threads in space.threads
+    )

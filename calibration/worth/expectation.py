@@ -1,0 +1,133 @@
+"""Whether a measurement is worth its time: what it is expected to save over the rest of the training, and its cost."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from calibration.result import Knob
+from calibration.search.budget import (
+    CONFIRMING,
+    race_seconds,
+    steps_of_race,
+    warm_up_steps,
+)
+from calibration.search.run import SearchRun
+from calibration.search.search_space import COMPILE_SECONDS, SearchState
+from calibration.search.timing import epoch_seconds
+from calibration.worth.priors import Change, change_of, informed
+from training.config.plan import Plan
+from training.process.launch import process_config
+
+TRAININGS: Final = 100
+"""Trainings that a thorough search counts for, at least for as many seconds as `CEILINGS` of its longest times."""
+CEILINGS: Final = 20
+FRESH_SHARE: Final = 0.02
+"""Share of the training that a confirmation in a fresh process may take where the races themselves prove the gain: it
+guards against what many races leave to chance, which a short training cannot lose much by."""
+ALLOWED_SHARE: Final = 0.03
+"""Share of the training that may be spent without a gain; `ALLOWED_SECONDS` of a short one."""
+ALLOWED_SECONDS: Final = 2.0
+CLOSING_SECONDS: Final = 0.4
+CLOSING_STEPS: Final = 3
+"""What is left of that for the final measurement (STEADY_SECONDS), or for so many steps of a slow model."""
+PROBABLE: Final = 0.8
+"""Probability of winning from which on a plan is measured all the same, where it would save `TIMES` its cost."""
+TIMES: Final = 2.0
+GATE_STEPS: Final = 10
+"""Steps of `GATE_SAMPLES` samples that comparing gradients takes (calibration/measure/benchmark.py)."""
+GATE_SAMPLES: Final = 32
+EVALUATING: Final = 0.8
+"""Share of the validation that a larger evaluation batch cannot save: its arithmetic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a measurement is expected to save, and its cost, in seconds of wall time."""
+
+    saving_s: float
+    cost_s: float
+    probability: float = 0.0
+    """Of winning."""
+
+    @property
+    def worth(self) -> bool:
+        """Whether it is expected to pay."""
+        return self.saving_s > self.cost_s
+
+    @property
+    def rate(self) -> float:
+        """Return seconds saved by a second of measuring."""
+        return self.saving_s / max(1e-9, self.cost_s)
+
+    @property
+    def refusal(self) -> str:
+        """Return why it is not made."""
+        return f"would save about {max(0.0, self.saving_s):.1f} s of the {self.cost_s:.1f} s that testing it costs"
+
+
+def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchState) -> Expected:
+    """Return what racing `plan` against the best one is expected to save and to cost.
+
+    The saving is the probability of winning, times the share of the time that is gained then, times the rest of the
+    training. The cost is the race, the start of a process where the plan needs another one, the comparison of
+    gradients, and the probable part of a confirmation that would not be made without it.
+    """
+    cores = run.task.space.threads[0]
+    change: Change | None = change_of(knob, plan, cores)
+    if change == "smaller_micro_batch" and plan.micro_batch > best.micro_batch:
+        change = "whole_batch"
+    if change is None:
+        return Expected(0.0, 0.0)
+    prior = informed(change, run.task.earlier, cores)
+    saving_s = prior.probability * min(1 - 1 / prior.gain, _most(change, known)) * horizon_seconds(run, best)
+    saving_s -= prior.probability * COMPILE_SECONDS if plan.compile and not best.compile else 0.0
+    cost_s = race_seconds(run, best, plan) + start_seconds(run, plan)
+    if plan.precision != "float32" and plan.precision != best.precision:
+        share = min(1.0, GATE_SAMPLES / run.task.batch_size)
+        cost_s += GATE_STEPS * share * run.evidence[best].step_s
+    if best == run.reference and needs_fresh_process(run, best):
+        cost_s += prior.probability * confirmation_seconds(run, best)
+    return Expected(saving_s, cost_s, prior.probability)
+
+
+def _most(change: Change, known: SearchState) -> float:
+    """Return the largest share of the time that a change can save."""
+    if change in ("loader", "prefetch"):
+        return known.fetch_share
+    return known.validation_share * (1 - EVALUATING) if change == "eval_batch" else 1.0
+
+
+def horizon_seconds(run: SearchRun, plan: Plan) -> float:
+    """Return the seconds that the trainings would take under a plan that a faster one is of use for."""
+    seconds = run.task.epochs * epoch_seconds(run, plan)
+    if run.task.thorough or run.task.exact:
+        return max(TRAININGS * seconds, CEILINGS * run.task.seconds)
+    return seconds
+
+
+def needs_fresh_process(run: SearchRun, plan: Plan) -> bool:
+    """Whether the training is so long that a plan is confirmed in a fresh process even where races prove its gain."""
+    return confirmation_seconds(run, plan) <= FRESH_SHARE * horizon_seconds(run, plan)
+
+
+def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
+    """Whether all that was spent, and this, is paid by what was gained and may be lost, or very probably will be."""
+    own_s = run.task.epochs * epoch_seconds(run, run.own)
+    gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
+    allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s
+    closing_s = CLOSING_SECONDS + CLOSING_STEPS * run.evidence[best].step_s
+    spent_s = run.backend.now() + run.backend.import_seconds + expected.cost_s + closing_s
+    probable = expected.probability >= PROBABLE and expected.rate >= TIMES
+    return run.task.thorough or run.task.exact or probable or spent_s <= allowed_s
+
+
+def start_seconds(run: SearchRun, plan: Plan) -> float:
+    """Return the seconds until a process for the plan is ready: none where one is."""
+    ready = any(process_config(plan) == process_config(one) for one in run.evidence)
+    return 0.0 if ready else run.start_s
+
+
+def confirmation_seconds(run: SearchRun, plan: Plan) -> float:
+    """Return about how many seconds a confirmation in a fresh process takes."""
+    step_s = run.evidence[plan].step_s
+    steps = steps_of_race(run, step_s, CONFIRMING) + warm_up_steps(run, step_s)
+    return run.start_s + 2 * steps * step_s * run.part + (COMPILE_SECONDS if plan.compile else 0.0)

@@ -1,0 +1,111 @@
+"""Priors: how probably a change of the plan wins, and what it gains then, before this calibration has measured it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from calibration.result import ADOPTED, CalibrationResult, Knob, Trial
+from training.config.plan import Plan
+
+PRIOR_WEIGHT: Final = 2.0
+"""Trials that a prior counts for beside those of earlier calibrations."""
+NEIGHBOURING: Final = 1.5
+"""Gain assumed of threads for cores, where the user's plan has more or fewer: twice as many cores are 1.7x here."""
+
+Change = Literal[
+    "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "float32", "tuned", "tcmalloc",
+    "quota_threads", "cores_threads", "fewer_threads", "whole_batch", "smaller_micro_batch", "no_loader",
+    "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
+]  # fmt: skip
+"""Kind of change that a trial makes; the chances of a kind are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Chances of a kind of change."""
+
+    probability: float
+    """Of winning."""
+    gain: float
+    """Speed after it, if it wins, against that before."""
+
+    @property
+    def share(self) -> float:
+        """Return the expected share of the remaining time that it saves."""
+        return self.probability * (1 - 1 / self.gain)
+
+
+PRIORS: Final[Mapping[Change, Prior]] = {
+    "default": Prior(0.9, NEIGHBOURING),
+    "earlier": Prior(0.9, 1.8),
+    # 1.8x to 2.3x for cnn, 1.9x to 3.7x for resnet18 (bench/results/calibration-naive.json, docs/decisions.md).
+    "bfloat16": Prior(0.9, 1.8),
+    "channels_last": Prior(0.7, 1.2),  # 1.17x to 1.36x (FORMAT_GAIN in calibration/search/mutations.py)
+    "bfloat16_alone": Prior(0.2, 1.3),
+    "float32": Prior(0.5, 1.5),
+    # 1.19x for cnn in float32, tcmalloc level with it (docs/decisions.md, "The allocator is tuned by mallopt").
+    "tuned": Prior(0.6, 1.12),
+    "tcmalloc": Prior(0.3, 1.06),
+    # Of a quota with a fraction one more thread used up what is left in half of the containers (issue 23).
+    "quota_threads": Prior(0.5, 1.15),
+    "cores_threads": Prior(0.8, NEIGHBOURING),
+    "fewer_threads": Prior(0.1, 1.1),
+    "whole_batch": Prior(0.6, 1.2),
+    "smaller_micro_batch": Prior(0.25, 1.05),  # what it saves for certain is memory
+    "no_loader": Prior(0.9, 1.3),  # workers reach less than half of the data path in the process (docs/decisions.md)
+    "loader": Prior(0.3, 1.2),
+    "prefetch": Prior(0.2, 1.05),
+    "eval_batch": Prior(0.3, 1.1),
+    "affinity": Prior(0.2, 1.05),
+    "interop": Prior(0.1, 1.05),
+    "weight_gradients": Prior(0.5, 1.05),  # ResNet-18 in bfloat16 (calibration/search/mutations.py)
+    "compile": Prior(0.4, 1.12),  # 1.2x is the most it ever gained (COMPILE_GAIN)
+    "no_compile": Prior(0.5, 1.1),
+}
+"""From figures measured on two vCPUs (Zen 5, avx512_bf16) where a source is named; else cautious."""
+
+
+def change_of(knob: Knob, plan: Plan, cores: int) -> Change | None:
+    """Return the kind of change that a trial makes in a container with `cores` whole cores; None: the user's plan."""
+    match knob:
+        case "own":
+            return None
+        case "precision" if plan.precision == "bfloat16":
+            return "bfloat16" if plan.memory_format == "channels_last" else "bfloat16_alone"
+        case "precision":
+            return "channels_last" if plan.memory_format == "channels_last" else "float32"
+        case "allocator":
+            return "tcmalloc" if plan.allocator == "tcmalloc" else "tuned"
+        case "threads" if plan.threads == cores:
+            return "cores_threads"
+        case "threads":
+            return "quota_threads" if plan.threads > cores else "fewer_threads"
+        case "micro_batch":
+            return "smaller_micro_batch"
+        case "loader":
+            return "loader" if plan.loader_workers else "no_loader"
+        case "compile":
+            return "compile" if plan.compile else "no_compile"
+        case _:
+            return knob
+
+
+def informed(change: Change, earlier: Sequence[CalibrationResult], cores: int) -> Prior:
+    """Return the chances of a change, those of the table corrected by trials of earlier calibrations here.
+
+    The table counts for `PRIOR_WEIGHT` trials: the mean of a beta distribution for the probability, a weighted
+    geometric mean for the gain.
+    """
+    prior = PRIORS[change]
+    tried = [trial for finding in earlier for trial in finding.trials if _decided(trial, change, cores)]
+    gains = [math.log(trial.ratio) for trial in tried if trial.verdict in ADOPTED and trial.ratio and trial.ratio > 1]
+    probability = (PRIOR_WEIGHT * prior.probability + len(gains)) / (PRIOR_WEIGHT + len(tried))
+    gain = math.exp((PRIOR_WEIGHT * math.log(prior.gain) + sum(gains)) / (PRIOR_WEIGHT + len(gains)))
+    return Prior(probability, gain)
+
+
+def _decided(trial: Trial, change: Change, cores: int) -> bool:
+    if trial.ratio is None and trial.verdict != "rejected":
+        return False
+    return not trial.kept and change_of(trial.knob, trial.plan, cores) == change
