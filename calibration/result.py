@@ -25,6 +25,7 @@ Knob = Literal[
     "micro_batch",
     "eval_batch",
     "loader",
+    "prefetch",
     "affinity",
     "interop",
     "weight_gradients",

@@ -1,5 +1,6 @@
 """Task of a calibration: the workload, its limits, the container."""
 
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from training.system.resources import Resources
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MAX_SAMPLES`."""
 MAX_SAMPLES: Final = 32
+FLOAT32_BYTES: Final = 4
 COMPILERS: Final = ("g++", "clang++", "c++")
 
 
@@ -46,6 +48,8 @@ class Task:
     """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
     seconds: float
     """Longest time, the starting of processes apart."""
+    sample_bytes: int = 0
+    """Of a sample as float32."""
     knobs: frozenset[Knob] = frozenset(KNOBS)
 
 
@@ -88,6 +92,7 @@ def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Op
         epochs=spec.epochs, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
         seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
+        sample_bytes=FLOAT32_BYTES * math.prod(context.store.shape),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
             tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),

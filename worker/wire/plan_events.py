@@ -19,6 +19,7 @@ class PlanFields(Event):
     allocator: plan.Allocator
     eval_batch: spec.BatchSize = 1000
     loader_workers: plan.LoaderWorkers = 0
+    prefetch_factor: plan.PrefetchFactor | None = None
     affinity: plan.Affinity = "free"
     weight_gradients: plan.WeightGradients = "library"
     compile: bool = False

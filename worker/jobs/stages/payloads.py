@@ -12,7 +12,7 @@ from worker.wire import CalibrationTrial
 
 PLAN_FIELDS = (
     "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
-    "affinity", "weight_gradients", "compile", "device",
+    "prefetch_factor", "affinity", "weight_gradients", "compile", "device",
 )  # fmt: skip
 """Fields of a plan that events show."""
 

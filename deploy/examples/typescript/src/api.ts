@@ -481,7 +481,7 @@ export interface components {
              * Knob
              * @default null
              */
-            knob?: ("own" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
+            knob?: ("own" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
             /**
              * Left S
              * @default null
@@ -524,6 +524,11 @@ export interface components {
              * @default null
              */
             predicted_epoch_s?: number | null;
+            /**
+             * Prefetch Factor
+             * @default null
+             */
+            prefetch_factor?: number | null;
             /**
              * Ratio
              * @default null
@@ -646,6 +651,8 @@ export interface components {
             predicted_high_s?: number | null;
             /** Predicted Low S */
             predicted_low_s?: number | null;
+            /** Prefetch Factor */
+            prefetch_factor?: number | null;
             /** Ratio */
             ratio?: number | null;
             /** Ratio High */
@@ -1972,7 +1979,7 @@ export interface components {
              * Calibration Knobs
              * @default null
              */
-            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
+            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
             /**
              * Calibration Samples
              * @default null
@@ -2255,6 +2262,11 @@ export interface components {
              * @enum {string}
              */
             precision: "float32" | "bfloat16";
+            /**
+             * Prefetch Factor
+             * @default null
+             */
+            prefetch_factor?: number | null;
             /** Seq */
             seq: number;
             /** Threads */
