@@ -62,12 +62,12 @@ def choose_plan(
     if own.device != "cpu":
         return PlanChoice(plan=own, source="own", why="calibration measures plans for the CPU only")
     key = signature(spec, own, context.resources, context.store, knobs=options.knobs or KNOBS)
-    known = None if options.force else _cached(key, spec.epochs, context, emit)
+    known = _cached(key, spec.epochs, context, options, emit)
     if known is not None:
         return known
     # Another calibration may have measured the same meanwhile.
     with calibration_lock(context.cache.directory, tick, options.seconds + LOCK_TIMEOUT) as alone:
-        known = None if options.force else _cached(key, spec.epochs, context, emit)
+        known = _cached(key, spec.epochs, context, options, emit)
         if known is not None:
             return known
         if not alone:
@@ -75,10 +75,15 @@ def choose_plan(
         return _search(spec, own, context, options, key, emit, tick)
 
 
-def _cached(key: Signature, epochs: int, context: CalibrationContext, emit: Emit) -> PlanChoice | None:
+def _cached(
+    key: Signature, epochs: int, context: CalibrationContext, options: Options, emit: Emit
+) -> PlanChoice | None:  # fmt: skip
+    """Return the choice of a cached plan; None where it was measured with less than is asked for now."""
+    if options.force:
+        return None
     entry, warning = context.cache.get(key)
     _warn(emit, warning)
-    return None if entry is None else choice_of(entry, epochs)
+    return choice_of(entry, epochs) if entry is not None and options.met_by(entry.finding) else None
 
 
 def choice_of(entry: CachedPlan, epochs: int) -> PlanChoice:
@@ -120,7 +125,7 @@ def _search(
         trials.append(trial)
         emit("trial", asdict(trial))
 
-    ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
+    ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force, least_steps=options.samples or 0)
     task = task_of(spec, own, context, options)
     processes = ProcessPool(
         spec,

@@ -136,6 +136,10 @@ class CalibrationResult:
     """One sentence."""
     samples: Annotated[int, Field(ge=1)]
     """Steps that were to be measured of each plan."""
+    ceiling_s: Seconds | None = None
+    """Longest time that the calibration was allowed; `budget_s` is what of it the training was worth."""
+    cut_short: bool = False
+    """Whether something that was worth a measurement was not measured, or not confirmed."""
     batch_size: Annotated[int, Field(ge=1)]
     """Effective."""
     steps_per_epoch: Annotated[int, Field(ge=1)]

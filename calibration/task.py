@@ -9,7 +9,7 @@ from typing import Final
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
-from calibration.result import Knob
+from calibration.result import CalibrationResult, Knob
 from calibration.search.search_space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -64,8 +64,19 @@ class Options:
     samples: int | None = None
     """Steps measured of each plan; None: by memory tier."""
     seconds: float = DEFAULT_SECONDS
+    """Longest time, the starting of processes apart."""
+    explicit_seconds: bool = False
+    """Whether `seconds` was asked for by the job, and is no default."""
     knobs: tuple[Knob, ...] | None = None
     """Knobs that may change; None: all."""
+
+    def met_by(self, finding: CalibrationResult) -> bool:
+        """Whether a cached finding was measured with at least what is asked for.
+
+        More time is of use only to a finding that was cut short, and that was allowed less.
+        """
+        in_time = not self.explicit_seconds or not finding.cut_short or self.seconds <= (finding.ceiling_s or 0.0)
+        return (self.samples or 0) <= finding.samples and in_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

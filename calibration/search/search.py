@@ -57,6 +57,7 @@ def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: 
         baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials), memory=fit,
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
         samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.budget,
+        ceiling_s=run.task.seconds, cut_short=not run.complete,
         calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 

@@ -271,6 +271,18 @@ def test_another_search_takes_over_what_was_measured(measured: Found) -> None:
         assert replace(first, at=0, seconds=0, kept=False) == replace(before[first.plan], at=0, seconds=0)
 
 
+def test_more_than_a_finding_was_measured_with_is_measured_again(measured: Found) -> None:
+    """More samples are measured, earlier trials of fewer not taken over; what was found then serves the next job."""
+    again = measured.scene.elsewhere("more samples")
+    more = replace(ALL, samples=2 * SAMPLES)
+    choice = again.choose(more)
+    assert (choice.source, choice.cache) == ("measured", "miss")
+    assert choice.finding is not None
+    assert choice.finding.samples == 2 * SAMPLES
+    assert all(trial.steps >= 2 * SAMPLES for trial in again.trials() if trial.kept)
+    assert [again.choose(options).source for options in (more, ALL)] == ["cache", "cache"]
+
+
 def test_force_measures_again_whatever_the_budget(measured: Found) -> None:
     """With `force` and next to no seconds the user's plan is measured although one is kept, and nothing is wrong."""
     again = measured.scene.elsewhere("hurried")

@@ -8,7 +8,8 @@ from findings import FASTEST, FINDING
 
 from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of
-from calibration.result import Trial
+from calibration.result import CalibrationResult, Trial
+from calibration.task import Options
 from training.loop.prediction import Prediction
 
 COMPILED = replace(FASTEST, compile=True)
@@ -41,3 +42,24 @@ def test_a_kept_finding_is_a_hit() -> None:
     assert (choice.cache, choice.source, choice.finding) == ("hit", "cache", FINDING)
     assert choice.plan == FINDING.plan
     assert choice.prediction == FINDING.prediction
+
+
+SHORT = replace(FINDING, cut_short=True, ceiling_s=45.0, budget_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "finding", "served"),
+    [
+        (Options(), SHORT, True),
+        (Options(samples=FINDING.samples), FINDING, True),
+        (Options(samples=FINDING.samples + 1), FINDING, False),
+        (Options(seconds=60.0, explicit_seconds=True), FINDING, True),  # it had all the time that it needed
+        (Options(seconds=60.0, explicit_seconds=True), SHORT, False),
+        (Options(seconds=45.0, explicit_seconds=True), SHORT, True),
+        (Options(seconds=60.0), SHORT, True),  # by default, not because it was asked for
+    ],
+)
+def test_a_finding_serves_where_it_was_measured_with_what_is_asked(
+    options: Options, finding: CalibrationResult, served: bool
+) -> None:
+    assert options.met_by(finding) is served

@@ -8,7 +8,7 @@ from calibration.result import ADOPTED, CalibrationResult, Confirmation
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
-from worker.wire import CalibrationTrial
+from worker.wire import CalibrationTrial, TrainJob
 
 PLAN_FIELDS = (
     "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
@@ -51,6 +51,15 @@ def calibration_payload(found: CalibrationResult) -> dict[str, JsonValue]:
 
 def _confirmation_payload(found: Confirmation | None) -> dict[str, JsonValue]:
     return {} if found is None else {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high}
+
+
+def asked_options(job: TrainJob) -> dict[str, JsonValue]:
+    """Return the options of a calibration that a job asks for, which its checkpoints keep."""
+    return {
+        "force_calibration": job.force_calibration, "calibration_samples": job.calibration_samples,
+        "calibration_seconds": job.calibration_seconds,
+        "calibration_knobs": list(job.calibration_knobs) if job.calibration_knobs else None,
+    }  # fmt: skip
 
 
 def container_facts(found: Resources) -> dict[str, JsonValue]:
