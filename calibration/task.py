@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
@@ -23,6 +23,8 @@ from training.system.resources import Resources
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MAX_SAMPLES`."""
 MAX_SAMPLES: Final = 32
+MAX_BATCH: Final = 65_536
+"""Largest effective batch of a job (training/config/spec.py)."""
 FLOAT32_BYTES: Final = 4
 COMPILERS: Final = ("g++", "clang++", "c++")
 
@@ -48,8 +50,12 @@ class Task:
     """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
     seconds: float
     """Longest time, the starting of processes apart."""
+    largest_batch: int = MAX_BATCH
+    """Effective batch that an epoch has samples for."""
     sample_bytes: int = 0
     """Of a sample as float32."""
+    advice: Literal["off", "auto", "asked"] = "off"
+    """Whether larger batches are measured: `auto`, where the training is long; `asked`, always."""
     knobs: frozenset[Knob] = frozenset(KNOBS)
 
 
@@ -69,14 +75,18 @@ class Options:
     """Whether `seconds` was asked for by the job, and is no default."""
     knobs: tuple[Knob, ...] | None = None
     """Knobs that may change; None: all."""
+    advise: bool = False
+    """Measure larger batches however short the training is."""
 
     def met_by(self, finding: CalibrationResult) -> bool:
         """Whether a cached finding was measured with at least what is asked for.
 
         More time is of use only to a finding that was cut short, and that was allowed less.
         """
+        advice = finding.advice
         in_time = not self.explicit_seconds or not finding.cut_short or self.seconds <= (finding.ceiling_s or 0.0)
-        return (self.samples or 0) <= finding.samples and in_time
+        told = not self.advise or (advice is not None and (advice.asked or advice.complete))
+        return (self.samples or 0) <= finding.samples and in_time and told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +112,8 @@ def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Op
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=spec.epochs, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
-        seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
+        seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS), advice="asked" if options.advise else "auto",
+        largest_batch=min(MAX_BATCH, parts.train, spec.epoch_samples or parts.train),
         sample_bytes=FLOAT32_BYTES * math.prod(context.store.shape),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),

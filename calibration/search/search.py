@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Callable
 from typing import Final
 
+from calibration.batch_advice import advise_batch
 from calibration.measure.backend import Backend
-from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, Trial
+from calibration.memory.model import Memory
+from calibration.result import BatchAdvice, CalibrationResult, Confidence, Confirmation, Trial
 from calibration.search.baseline import measure_baseline, probe_memory
 from calibration.search.confirmation import confirm, final_measurement
 from calibration.search.run import Records, SearchRun
@@ -38,26 +40,36 @@ def search(task: Task, backend: Backend, records: Records, tell: Callable[[Trial
         best = sweep_knob(run, knob, best, memory)
     confirmation, best = confirm(run, best)
     final_measurement(run, best, memory)
-    return _result(run, best, confirmation, memory.fit)
+    prediction = _predict(run, best)
+    advice = advise_batch(run, best, memory, prediction)
+    return _result(run, best, confirmation, memory, prediction, advice)
 
 
-def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: MemoryFit | None) -> CalibrationResult:
+def _predict(run: SearchRun, plan: Plan) -> Prediction:
+    """Return what is predicted of the plan that is kept."""
     known = run.evidence[plan]
     step_s, low, high = step_interval(known.blocks)
     validation_s = run.task.validation * (known.sample_s or 0.0)
     steps = run.task.steps_per_epoch
-    prediction = Prediction(
+    return Prediction(
         epoch_s=steps * step_s + validation_s, low_s=steps * low + validation_s, high_s=steps * high + validation_s,
         step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
         gauge_s=statistics.median(known.gauges) if known.gauges else None,
     )  # fmt: skip
+
+
+def _result(
+    run: SearchRun, plan: Plan, confirmation: Confirmation | None, memory: Memory, prediction: Prediction,
+    advice: BatchAdvice | None,
+) -> CalibrationResult:  # fmt: skip
     doubt = "the machine was busy" if run.disturbed else "" if run.complete else "the time was short"
     confidence: Confidence = "low" if doubt else "high"
     return CalibrationResult(
-        baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials), memory=fit,
+        baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials),
+        memory=memory.fit, advice=advice, ceiling_s=run.task.seconds, cut_short=not run.complete,
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
-        samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.budget,
-        ceiling_s=run.task.seconds, cut_short=not run.complete,
+        samples=run.task.samples, batch_size=run.task.batch_size,
+        steps_per_epoch=run.task.steps_per_epoch, budget_s=run.budget,
         calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from training.loop.prediction import Prediction
 from training.system.resources import Resources, detect
 from worker.jobs.context import JobContext
 from worker.jobs.stages.payloads import (
+    advice_payload,
     asked_options,
     calibration_payload,
     container_facts,
@@ -46,11 +47,15 @@ def detect_resources(context: JobContext) -> Resources:
 
 
 def select_plan(
-    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo
-) -> PlanChoice:
-    """Return the plan of an earlier attempt, else the one that calibration chooses; emit which and why."""
+    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo, *,
+    advise: bool = False,
+) -> PlanChoice:  # fmt: skip
+    """Return the plan of an earlier attempt, else the one that calibration chooses; emit which and why.
+
+    With `advise`, larger batches are measured however short the training is.
+    """
     found = resume_points(context, spec, store)
-    options = _options(context, job)
+    options = replace(_options(context, job), advise=advise)
     choice = _earlier_plan(context, job, spec, resources, found)
     choice = choice or _calibrate(context, job, options, spec, resources, store)
     if spec.deterministic:
@@ -69,6 +74,8 @@ def select_plan(
             **(calibration_payload(choice.finding) if choice.finding else {}),
         },
     )
+    if choice.finding is not None and choice.finding.advice is not None:
+        context.emit("batch_advice", advice_payload(choice.finding.advice))
     return choice
 
 

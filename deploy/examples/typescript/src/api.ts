@@ -434,6 +434,99 @@ export interface components {
             translate?: number;
         };
         /**
+         * BatchAdvice
+         * @description What larger effective batches would bring; they change what is learned, so none is applied.
+         */
+        BatchAdvice: {
+            /**
+             * Advised
+             * @default null
+             */
+            advised?: number | null;
+            /**
+             * Advised Epoch S
+             * @default null
+             */
+            advised_epoch_s?: number | null;
+            /**
+             * Advised High
+             * @default null
+             */
+            advised_high?: number | null;
+            /**
+             * Advised Low
+             * @default null
+             */
+            advised_low?: number | null;
+            /**
+             * Advised Micro Batch
+             * @default null
+             */
+            advised_micro_batch?: number | null;
+            /**
+             * Advised Peak Bytes
+             * @default null
+             */
+            advised_peak_bytes?: number | null;
+            /**
+             * Advised Ratio
+             * @default null
+             */
+            advised_ratio?: number | null;
+            /**
+             * Advised Samples Per S
+             * @default null
+             */
+            advised_samples_per_s?: number | null;
+            /** Attempt */
+            attempt: number;
+            /**
+             * Batch Size
+             * @description samples per optimizer step (the effective batch)
+             */
+            batch_size: number;
+            /** Budget Bytes */
+            budget_bytes: number;
+            /**
+             * Epoch S
+             * @default null
+             */
+            epoch_s?: number | null;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Largest Measured
+             * @description samples per optimizer step (the effective batch)
+             */
+            largest_measured: number;
+            /** Message */
+            message: string;
+            /**
+             * Peak Bytes
+             * @default null
+             */
+            peak_bytes?: number | null;
+            /**
+             * Samples Per S
+             * @default null
+             */
+            samples_per_s?: number | null;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "batch_advice";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
+        /**
          * CalibrationTrial
          * @description Calibration considered a plan; measurements are null where it was not measured.
          */
@@ -895,7 +988,7 @@ export interface components {
              */
             val_loss?: number | null;
         };
-        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
+        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["BatchAdvice"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
         /**
          * JobCancelled
          * @description The job was cancelled on request.
