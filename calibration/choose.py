@@ -68,12 +68,12 @@ def choose_plan(
         return PlanChoice(plan=own, source="own", why="calibration measures plans for the CPU only")
     key, *others = _signatures(spec, own, context, options)
     parts = split(spec, context.store)
-    known = None if options.force else _cached((key, *others), parts, context, options, emit)
+    known = _cached((key, *others), parts, context, options, emit)
     if known is not None:
         return known
     # Another calibration may have measured the same meanwhile.
     with calibration_lock(context.cache.directory, tick, options.seconds + LOCK_TIMEOUT) as alone:
-        known = None if options.force else _cached((key, *others), parts, context, options, emit)
+        known = _cached((key, *others), parts, context, options, emit)
         if known is not None:
             return known
         if not alone:
@@ -93,16 +93,20 @@ def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options
 def serves(finding: CalibrationResult, epochs: float, options: Options) -> bool:
     """Whether a finding serves a training: one for a shorter training left out what is worth its time in this one.
 
+    Nor does one that was measured with less than is asked for.
+
     What it measured is not measured again (calibration/cache/trial_log.py).
     """
     searched = finding.searched_epochs
-    return searched is None or (epochs <= LONGER * searched and not options.thorough)
+    in_reach = searched is None or (epochs <= LONGER * searched and not options.thorough)
+    return in_reach and options.met_by(finding)
 
 
 def _cached(
     keys: Sequence[Signature], parts: Split, context: CalibrationContext, options: Options, emit: Emit
-) -> PlanChoice | None:
-    for key in keys:
+) -> PlanChoice | None:  # fmt: skip
+    """Return the choice of a cached plan; None where it was measured with less than is asked for now."""
+    for key in () if options.force else keys:
         entry, warning = context.cache.get(key)
         _warn(emit, warning)
         if entry is not None and serves(entry.finding, parts.total_steps / parts.steps, options):
@@ -153,7 +157,7 @@ def _search(
         trials.append(trial)
         emit("trial", asdict(trial))
 
-    ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
+    ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force, least_steps=options.samples or 0)
     task = task_of(spec, own, context, options, earlier_findings(context.cache, key))
     task = replace(task, unsteadiness=context.cache.unsteadiness(key))
     processes = ProcessPool(

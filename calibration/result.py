@@ -18,7 +18,7 @@ Ratio = Annotated[float, Field(gt=0)]
 
 Confidence = Literal["high", "low"]
 Knob = Literal[
-    "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader",
+    "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "prefetch",
     "affinity", "interop", "weight_gradients", "compile",
 ]  # fmt: skip
 """What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
@@ -27,6 +27,9 @@ Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed"
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
 `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;
 `skipped`: never run, the note says why."""
+BatchOutcome = Literal["own", "measured", "refused", "over", "killed", "failed", "skipped"]
+"""`own`: the job's batch; `refused`: predicted not to fit, and not run; `over`: ran, but above the memory budget;
+`killed`: for memory; `failed`: its process was lost or broke; `skipped`: for time."""
 ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
 """Verdicts after which the plan is the best one so far."""
 
@@ -113,6 +116,51 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class BatchTrial:
+    """An effective batch that was considered under the chosen plan."""
+
+    batch_size: Annotated[int, Field(ge=1)]
+    micro_batch: Annotated[int, Field(ge=1)]
+    outcome: BatchOutcome
+    note: str = ""
+    """Why it was not measured."""
+    predicted_bytes: Bytes | None = None
+    peak_bytes: Bytes | None = None
+    """Most memory that the measuring process had resident, with nothing else in it."""
+    ratio: Ratio | None = None
+    """Samples per second against those of the job's batch, in turns; above 1 is faster."""
+    low: Ratio | None = None
+    high: Ratio | None = None
+    """95 % bootstrap interval of the ratio."""
+    samples_per_s: float | None = None
+    epoch_s: Seconds | None = None
+    """Of an epoch with its validation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class BatchAdvice:
+    """What larger effective batches would bring; never applied, as they change what is learned."""
+
+    trials: tuple[BatchTrial, ...]
+    """The job's own batch first, then the larger ones; the own alone where there are no samples for a larger one."""
+    advised: Annotated[int, Field(ge=1)] | None
+    """Smallest batch within 2 % of the fastest; None: none is proven faster than the job's own."""
+    budget_bytes: Bytes
+    """What a training process may have resident."""
+    disturbed: bool
+    """Whether something else used the processors meanwhile."""
+    asked: bool
+    """Whether it was asked for, and so was given more time."""
+    seconds: Seconds
+    """What it took, the start of its process included; a part of `calibration_seconds` and of `import_seconds`."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether no batch was left out for time."""
+        return all(trial.outcome != "skipped" for trial in self.trials)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class CalibrationResult:
     """The outcome of one calibration."""
 
@@ -133,6 +181,10 @@ class CalibrationResult:
     """Steps that were to be measured of each plan."""
     searched_epochs: Annotated[float, Field(gt=0)] | None = None
     """Length of the training for which plans were left out as not worth their time; None: none was left out."""
+    cut_short: bool = False
+    """Whether something that was worth a measurement was not measured, or not confirmed."""
+    advice: BatchAdvice | None = None
+    """None where larger batches were not considered."""
     batch_size: Annotated[int, Field(ge=1)]
     """Effective."""
     steps_per_epoch: Annotated[int, Field(ge=1)]

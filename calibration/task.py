@@ -1,10 +1,11 @@
 """Task of a calibration: the workload, its limits, the container."""
 
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
@@ -22,6 +23,9 @@ from training.system.resources import Resources
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MAX_SAMPLES`."""
 MAX_SAMPLES: Final = 32
+MAX_BATCH: Final = 65_536
+"""Largest effective batch of a job (training/config/spec.py)."""
+FLOAT32_BYTES: Final = 4
 COMPILERS: Final = ("g++", "clang++", "c++")
 
 
@@ -49,6 +53,12 @@ class Task:
     """Longest time, the starting of processes apart."""
     thorough: bool = False
     """Whether the finding serves later trainings: then all of `seconds` may be spent, however short this one is."""
+    largest_batch: int = MAX_BATCH
+    """Effective batch that an epoch has samples for."""
+    sample_bytes: int = 0
+    """Of a sample as float32."""
+    advice: Literal["off", "auto", "asked"] = "off"
+    """Whether larger batches are measured: `auto`, where the training is long; `asked`, always."""
     knobs: frozenset[Knob] = frozenset(KNOBS)
     unsteadiness: float = 0.0
     """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
@@ -67,10 +77,25 @@ class Options:
     samples: int | None = None
     """Steps measured of each plan; None: by memory tier."""
     seconds: float = DEFAULT_SECONDS
+    """Longest time, the starting of processes apart."""
+    explicit_seconds: bool = False
+    """Whether `seconds` was asked for by the job, and is no default."""
     knobs: tuple[Knob, ...] | None = None
     """Knobs that may change; None: all."""
     thorough: bool = False
     """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
+    advise: bool = False
+    """Measure larger batches however short the training is."""
+
+    def met_by(self, finding: CalibrationResult) -> bool:
+        """Whether a cached finding was measured with at least what is asked for.
+
+        More time is of use only to a finding that was cut short, and that was allowed less.
+        """
+        advice = finding.advice
+        in_time = not self.explicit_seconds or not finding.cut_short or self.seconds <= finding.budget_s
+        told = not self.advise or (advice is not None and (advice.asked or advice.complete))
+        return (self.samples or 0) <= finding.samples and in_time and told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +128,9 @@ def task_of(
         epochs=parts.total_steps / parts.steps, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
         seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.knobs or KNOBS), earlier=earlier,
+        advice="asked" if options.advise else "auto",
+        largest_batch=min(MAX_BATCH, parts.train, spec.epoch_samples or parts.train),
+        sample_bytes=FLOAT32_BYTES * math.prod(context.store.shape),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
             tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),

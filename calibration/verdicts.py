@@ -1,9 +1,13 @@
 """Words for verdicts of trials, outcomes and phases of memory probes: for the terminal, the report and the page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from calibration.result import Trial, Verdict
+from calibration.result import BatchAdvice, BatchTrial, Trial, Verdict
+
+FINE: Final = 1.15
+"""Ratio below which one decimal would hide most of the gain."""
+MIB: Final = 1 << 20
 
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "own": "your own plan, measured first",
@@ -30,3 +34,41 @@ PHASES: Final = {"line": "for the memory model", "1A": "the whole batch", "1B": 
 def explain_trial(trial: Trial) -> str:
     """Return the reason for a verdict: the trial's own note, else the meaning of the verdict."""
     return trial.note or VERDICTS[trial.verdict]
+
+
+def batch_sentence(advice: BatchAdvice) -> str:
+    """Return what larger batches would bring, as a clause without a full stop."""
+    own, *larger = advice.trials
+    measured = [trial for trial in larger if trial.outcome == "measured"]
+    best = next((trial for trial in measured if trial.batch_size == advice.advised), None)
+    if best is not None:
+        fits = f"{(best.peak_bytes or 0) // MIB:,} MiB of {advice.budget_bytes // MIB:,}"
+        return (
+            f"batch {best.batch_size:,} would fit ({fits}) and {_faster(best, advice)}; "
+            "it changes what is learned, so it is yours to choose"
+        )
+    unmeasured = _unmeasured(own, larger)
+    if not measured:
+        return f"no larger batch was measured: {unmeasured}"
+    sizes = ", ".join(f"{trial.batch_size:,}" for trial in measured)
+    tried = f"{sizes} {'was' if len(measured) == 1 else 'were'} measured"
+    return f"a larger batch would not be faster ({tried}{f'; {unmeasured}' if unmeasured else ''})"
+
+
+def _faster(best: BatchTrial, advice: BatchAdvice) -> str:
+    """Return the gain of the advised batch, no finer than it is known."""
+    ratio, low, high = (value or 1.0 for value in (best.ratio, best.low, best.high))
+    rate = "times as many samples a second"
+    if advice.disturbed:
+        return f"probably train {low:.1f} to {high:.1f} {rate} (the machine was busy)"
+    return f"train {ratio:.{1 if ratio >= FINE else 2}f} {rate}"
+
+
+def _unmeasured(own: BatchTrial, larger: Sequence[BatchTrial]) -> str:
+    """Return why the next larger batch was not measured; empty where the largest of them was."""
+    last = larger[-1] if larger else own
+    if last.outcome == "skipped":
+        return f"{last.batch_size:,} was not, for time: {last.note}"
+    if last.outcome not in ("own", "measured"):
+        return f"{last.batch_size:,}: {last.note}"
+    return "" if larger else "an epoch has too few samples for one"

@@ -3,7 +3,16 @@
 from dataclasses import replace
 from typing import Final
 
-from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, MemoryProbe, Trial
+from calibration.result import (
+    BatchAdvice,
+    BatchTrial,
+    CalibrationResult,
+    Confidence,
+    Confirmation,
+    MemoryFit,
+    MemoryProbe,
+    Trial,
+)
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -36,13 +45,28 @@ MEMORY: Final = MemoryFit(
     base_bytes=230.0 * MIB, sample_bytes=1.25 * MIB, budget_bytes=1024 * MIB, max_feasible=128, capped=True,
 )  # fmt: skip
 
+ADVICE: Final = BatchAdvice(
+    trials=(
+        BatchTrial(batch_size=128, micro_batch=128, outcome="own", peak_bytes=310 * MIB, samples_per_s=12_800.0,
+                   epoch_s=4.3),
+        BatchTrial(batch_size=256, micro_batch=256, outcome="measured", predicted_bytes=470 * MIB,
+                   peak_bytes=350 * MIB, ratio=1.41, low=1.38, high=1.45, samples_per_s=18_048.0, epoch_s=3.1),
+        BatchTrial(batch_size=512, micro_batch=512, outcome="measured", predicted_bytes=430 * MIB,
+                   peak_bytes=410 * MIB, ratio=1.7, low=1.62, high=1.74, samples_per_s=21_760.0, epoch_s=2.6),
+        BatchTrial(batch_size=1024, micro_batch=1024, outcome="refused", predicted_bytes=890 * MIB,
+                   note="predicted to take 890 MiB, above 85% of 1,024"),
+    ),
+    advised=512, budget_bytes=1024 * MIB, disturbed=False, asked=True, seconds=4.0,
+)  # fmt: skip
+
 FINDING: Final = CalibrationResult(
     baseline=OWN, plan=FASTEST,
     prediction=Prediction(epoch_s=4.3, low_s=4.1, high_s=4.5, step_s=0.01, validation_s=0.1, warm_s=0.4),
     trials=TRIALS, memory=MEMORY,
     confirmation=Confirmation(ratio=2.02, low=1.93, high=2.11, pairs=8, proven=True),
     confidence="high", why="bfloat16 with channels_last and the tuned allocator is 2.02 times as fast",
-    samples=16, batch_size=128, steps_per_epoch=430, budget_s=45.0, calibration_seconds=14.2, import_seconds=1.3,
+    samples=16, batch_size=128, steps_per_epoch=430, budget_s=45.0, calibration_seconds=18.2, import_seconds=1.3,
+    advice=ADVICE,
 )  # fmt: skip
 
 

@@ -46,9 +46,13 @@ RACED = TypeAdapter(Raced)
 class TrialLog:
     """Trials of earlier calibrations and of this one, which ends with the context."""
 
-    def __init__(self, path: Path, *, reuse: bool = True) -> None:
-        """Read and continue the file at `path`; without `reuse`, earlier trials are measured again."""
+    def __init__(self, path: Path, *, reuse: bool = True, least_steps: int = 0) -> None:
+        """Read and continue the file at `path`.
+
+        Without `reuse`, earlier trials are measured again; else those of fewer than `least_steps` steps.
+        """
         self._reuse = reuse
+        self._least_steps = least_steps
         self._suspects: set[Plan] = set()
         self._raced: dict[tuple[Plan, Plan], Trial] = {}
         self._writer: JournalWriter | None = None
@@ -64,7 +68,8 @@ class TrialLog:
 
     def lookup(self, best: Plan, plan: Plan) -> Trial | None:
         """Return how the plan did against the best one, where that was decided undisturbed."""
-        return self._raced.get((best, plan)) if self._reuse else None
+        known = self._raced.get((best, plan)) if self._reuse else None
+        return known if known is not None and known.steps >= self._least_steps else None
 
     def attempt(self, plan: Plan) -> None:
         """Note that the plan is about to run; on disk before this returns."""

@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Callable
 from typing import Final
 
+from calibration.batch_advice import advise_batch
 from calibration.measure.backend import Backend
-from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, Trial
+from calibration.memory.model import Memory
+from calibration.result import BatchAdvice, CalibrationResult, Confidence, Confirmation, Trial
 from calibration.search.acceptance import accept
 from calibration.search.baseline import OVERDUE, probe_memory
 from calibration.search.confirmation import final_measurement
@@ -42,10 +44,13 @@ def search(task: Task, backend: Backend, records: Records, tell: Callable[[Trial
     confirmation, best = accept(run, best)
     backend.limit(task.seconds + OVERDUE)
     final_measurement(run, best, memory)
-    return _result(run, best, confirmation, memory.fit)
+    prediction = _predict(run, best)
+    advice = advise_batch(run, best, memory, prediction)
+    return _result(run, best, confirmation, memory, prediction, advice)
 
 
-def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: MemoryFit | None) -> CalibrationResult:
+def _predict(run: SearchRun, plan: Plan) -> Prediction:
+    """Return what is predicted of the plan that is kept."""
     known = run.evidence[plan]
     step_s, low, high = step_interval(known.blocks or [[known.step_s]])
     validation_s = run.task.validation * (known.sample_s or 0.0)
@@ -53,17 +58,25 @@ def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: 
     epoch_s = steps * step_s + validation_s
     deviation = max(run.task.unsteadiness, BUSY if run.disturbed or known.disturbed else 0.0)
     low_s, high_s = widened(epoch_s, steps * low + validation_s, steps * high + validation_s, deviation)
-    prediction = Prediction(
+    return Prediction(
         epoch_s=epoch_s, low_s=low_s, high_s=high_s,
         step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
         gauge_s=statistics.median(known.gauges) if known.gauges else None,
     )  # fmt: skip
+
+
+def _result(
+    run: SearchRun, plan: Plan, confirmation: Confirmation | None, memory: Memory, prediction: Prediction,
+    advice: BatchAdvice | None,
+) -> CalibrationResult:  # fmt: skip
     doubt = "the machine was busy" if run.disturbed else "" if run.complete else "the time was short"
     confidence: Confidence = "low" if doubt else "high"
     return CalibrationResult(
-        baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials), memory=fit,
+        baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials),
+        memory=memory.fit, advice=advice, cut_short=not run.complete,
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
-        samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.task.seconds,
+        samples=run.task.samples, batch_size=run.task.batch_size,
+        steps_per_epoch=run.task.steps_per_epoch, budget_s=run.task.seconds,
         searched_epochs=run.task.epochs if run.left_out else None,
         calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
     )  # fmt: skip

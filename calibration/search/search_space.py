@@ -16,7 +16,7 @@ COMPILE_SECONDS: Final = 20.0
 
 MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
 """Without these a search is not complete."""
-KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "weight_gradients", "eval_batch", "affinity", "interop", "compile")
+KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "prefetch", "weight_gradients", "eval_batch", "affinity", "interop", "compile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,8 @@ class SearchState:
     """Memory left beside the training process."""
     process_bytes: float
     """What a process takes that has torch loaded."""
+    batch_bytes: int
+    """Of an effective batch as float32."""
     most_samples: int
     """Samples that are sure to fit at once."""
     gained: Mapping[Plan, float]

@@ -109,7 +109,7 @@ def search_state(run: SearchRun, best: Plan, memory: Memory) -> SearchState:
         room_bytes=run.task.memory_bytes - max(
             run.evidence[best].peak_bytes, memory.fit.base_bytes + memory.fit.sample_bytes * best.micro_batch
         ),
-        process_bytes=memory.fit.base_bytes,
+        process_bytes=memory.fit.base_bytes, batch_bytes=run.task.batch_size * run.task.sample_bytes,
         most_samples=memory.most_samples,
         gained=run.gained,
     )  # fmt: skip

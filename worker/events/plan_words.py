@@ -12,6 +12,7 @@ def plan_line(plan: PlanFields | Plan) -> str:
         f"micro-batch {plan.micro_batch}",
         *(["pinned"] if plan.affinity == "pinned" else []),
         *([plural(plan.loader_workers, "loader worker")] if plan.loader_workers else []),
+        *([f"prefetch {plan.prefetch_factor}"] if plan.prefetch_factor else []),
         *(["weight gradients as products"] if plan.weight_gradients == "products" else []),
         *(["compiled"] if plan.compile else []),
         *(["on cuda"] if plan.device == "cuda" else []),

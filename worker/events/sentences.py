@@ -79,6 +79,8 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
             return f"The trial of {_words(event.knob or 'a plan')} {verdict}{ratio}: {plan_line(event)}{note}"
         case wire.CalibrationWinner():
             return f"Plan chosen: {plan_line(event)}; {event.why}"
+        case wire.BatchAdvice():
+            return event.message
         case wire.TrainingConfig():
             return f"Training with {plan_line(event)}, {plural(event.batch_size, 'sample')} in a step"
         case wire.LoaderConfig():

@@ -14,6 +14,7 @@ from worker.wire import (
     LIFECYCLE_EVENTS,
     STATUS_BY_EVENT,
     AnyEvent,
+    BatchAdvice,
     JobWarning,
     MemoryRanOut,
     PlanAdapted,
@@ -46,6 +47,8 @@ def state_update(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
 def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
     """Return the `fields` of an event that belong in the job's state."""
     match event:
+        case BatchAdvice():  # of batches that the job does not have
+            return {}
         case PlanAdapted():
             return {event.field: fields["after"]}
         case PredictionChecked():  # its `steps` is not the steps of an epoch, and its cause is temporary

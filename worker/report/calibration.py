@@ -1,13 +1,13 @@
 """Calibration section of a report: winner, prediction, plan, trials, memory, effort."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from calibration.result import CalibrationResult, MemoryFit
+from calibration.result import BatchTrial, CalibrationResult, MemoryFit
 from calibration.search.evaluation import GAIN
-from calibration.verdicts import OUTCOMES, PHASES, VERDICTS
+from calibration.verdicts import OUTCOMES, PHASES, VERDICTS, batch_sentence
 from worker.report import numbers
 from worker.report.calibration_plots import memory_of_micro_batches, speed_of_trials
 from worker.report.calibration_trials import HEADINGS, Row, compare_plans, trial_rows
@@ -33,6 +33,8 @@ class CalibrationSection:
     probes: tuple[Row, ...]
     outcomes: Row
     drawn_memory: Markup
+    advice: str
+    batches: tuple[Row, ...]
     facts: tuple[Row, ...]
     effort: tuple[Row, ...]
 
@@ -56,6 +58,8 @@ def calibration_section(result: CalibrationResult, facts: Mapping[str, str]) -> 
         memory=_memory(result), probes=tuple(_probes(fit)) if fit else (),
         outcomes=tuple(probe.outcome for probe in probes),
         drawn_memory=memory_of_micro_batches(fit) if fit and probes else Markup(""),
+        advice=batch_sentence(result.advice) if result.advice else "",
+        batches=tuple(map(_batch, result.advice.trials)) if result.advice else (),
         facts=tuple(facts.items()), effort=tuple(_effort(result)),
     )  # fmt: skip
 
@@ -142,11 +146,27 @@ def _probes(fit: MemoryFit) -> Iterator[Row]:
         yield f"{probe.micro_batch:,}", predicted, measured, probe.outcome, why
 
 
+def _batch(trial: BatchTrial) -> Row:
+    """Return an effective batch: size, micro-batch, speed, samples/s, epoch, memory, note."""
+
+    def shown(value: float | None, words: Callable[[float], str]) -> str:
+        return numbers.NONE if value is None else words(value)
+
+    return (
+        f"{trial.batch_size:,}", f"{trial.micro_batch:,}", shown(trial.ratio, numbers.ratio),
+        shown(trial.samples_per_s, numbers.number), shown(trial.epoch_s, numbers.seconds),
+        shown(trial.peak_bytes, numbers.size), trial.note or ("the job's own" if trial.outcome == "own" else ""),
+    )  # fmt: skip
+
+
 def _effort(result: CalibrationResult) -> Iterator[Row]:
     verdicts = [trial.verdict for trial in result.trials]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
-    measured, allowed = numbers.seconds(result.calibration_seconds), numbers.seconds(result.budget_s)
-    yield "Measuring", f"{measured} of {allowed} allowed"
+    batches_s = result.advice.seconds if result.advice else 0.0
+    measured = numbers.seconds(max(0.0, result.calibration_seconds - batches_s))
+    yield "Measuring", f"{measured} of {numbers.seconds(result.budget_s)} allowed"
+    if result.advice:
+        yield "Larger batches", f"{numbers.seconds(batches_s)}, not counted above"
     yield "Import of torch", f"{numbers.seconds(result.import_seconds)}, not counted above"
     yield "Steps for each plan", f"{result.samples:,}"
     yield "Trials", f"{len(verdicts):,}" + (f" ({counts})" if counts else "")

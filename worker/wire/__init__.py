@@ -51,6 +51,7 @@ from worker.wire.lifecycle_events import (
     TrainingDone,
 )
 from worker.wire.plan_events import (
+    BatchAdvice,
     CalibrationTrial,
     CalibrationWinner,
     LoaderConfig,
@@ -64,10 +65,10 @@ from worker.wire.training_events import EpochDone, PredictionChecked, Progress, 
 __all__ = (
     "ACTIVE_STATUSES", "CONTRACT_VERSION", "EVENT", "EVENTS_KEPT", "EXTRA_EVENTS", "FUNCTION", "JOB_ID_PATTERN",
     "JOB_TIMEOUT", "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "STATE_TTL", "STATUS_BY_EVENT",
-    "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "CalibrationTrial", "CalibrationWinner", "CheckpointSaved",
-    "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed", "JobId", "JobInterrupted",
-    "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig", "MemoryRanOut",
-    "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady",
+    "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "BatchAdvice", "CalibrationTrial", "CalibrationWinner",
+    "CheckpointSaved", "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed", "JobId",
+    "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig",
+    "MemoryRanOut", "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady",
     "ResourceLimits", "Seconds", "Share", "Status", "StepProfile", "Text", "TrainJob", "TrainResult", "TrainingConfig",
     "TrainingDone", "TrainingProfile", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job",
     "read_result", "unflatten",

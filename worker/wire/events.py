@@ -22,7 +22,14 @@ from worker.wire.lifecycle_events import (
     ResourceLimits,
     TrainingDone,
 )
-from worker.wire.plan_events import CalibrationTrial, CalibrationWinner, LoaderConfig, PlanAdapted, TrainingConfig
+from worker.wire.plan_events import (
+    BatchAdvice,
+    CalibrationTrial,
+    CalibrationWinner,
+    LoaderConfig,
+    PlanAdapted,
+    TrainingConfig,
+)
 from worker.wire.training_events import EpochDone, PredictionChecked, Progress, TrainingProfile
 
 AnyEvent = Annotated[
@@ -31,6 +38,7 @@ AnyEvent = Annotated[
     | DatasetReady
     | CalibrationTrial
     | CalibrationWinner
+    | BatchAdvice
     | TrainingConfig
     | LoaderConfig
     | Progress

@@ -20,6 +20,7 @@ Knob = Literal[
     "micro_batch",
     "eval_batch",
     "loader",
+    "prefetch",
     "affinity",
     "interop",
     "weight_gradients",

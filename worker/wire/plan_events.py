@@ -19,6 +19,7 @@ class PlanFields(Event):
     allocator: plan.Allocator
     eval_batch: spec.BatchSize = 1000
     loader_workers: plan.LoaderWorkers = 0
+    prefetch_factor: plan.PrefetchFactor | None = None
     affinity: plan.Affinity = "free"
     weight_gradients: plan.WeightGradients = "library"
     compile: bool = False
@@ -78,6 +79,34 @@ class CalibrationWinner(PlanFields):
     calibration_seconds: Seconds
     import_seconds: Seconds
     trials: Count
+
+
+class BatchAdvice(Event):
+    """What larger effective batches would bring; they change what is learned, so none is applied."""
+
+    type: Literal["batch_advice"] = "batch_advice"
+    batch_size: spec.BatchSize
+    """Effective batch of the job."""
+    samples_per_s: Rate | None = None
+    epoch_s: Seconds | None = None
+    peak_bytes: Count | None = None
+    budget_bytes: Count
+    """Memory that a training process may have."""
+    largest_measured: spec.BatchSize
+    """Largest effective batch that was measured; the job's own where none larger was."""
+    advised: spec.BatchSize | None = None
+    """Smallest batch within 2 % of the fastest; null: none is proven faster than the job's own."""
+    advised_micro_batch: spec.BatchSize | None = None
+    advised_ratio: Rate | None = None
+    """Samples per second of the advised batch relative to the job's own, from paired measurements."""
+    advised_low: Rate | None = None
+    advised_high: Rate | None = None
+    """95 % confidence interval of `advised_ratio`."""
+    advised_samples_per_s: Rate | None = None
+    advised_epoch_s: Seconds | None = None
+    advised_peak_bytes: Count | None = None
+    message: Text
+    """The advice as a sentence."""
 
 
 class TrainingConfig(PlanFields):

@@ -272,6 +272,46 @@ def test_another_search_takes_over_what_was_measured(measured: Found) -> None:
         assert replace(first, at=0, seconds=0, kept=False) == replace(before[first.plan], at=0, seconds=0)
 
 
+def test_more_than_a_finding_was_measured_with_is_measured_again(measured: Found) -> None:
+    """More samples are measured, earlier trials of fewer not taken over; what was found then serves the next job."""
+    again = measured.scene.elsewhere("more samples")
+    more = replace(ALL, samples=2 * SAMPLES)
+    choice = again.choose(more)
+    assert (choice.source, choice.cache) == ("measured", "miss")
+    assert choice.finding is not None
+    assert choice.finding.samples == 2 * SAMPLES
+    assert all(trial.steps >= 2 * SAMPLES for trial in again.trials() if trial.kept)
+    assert [again.choose(options).source for options in (more, ALL)] == ["cache", "cache"]
+
+
+def test_larger_batches_are_measured_where_it_is_asked_for(scene: Scene) -> None:
+    """Real steps of real batches, in processes of their own; the advice is kept, and a hit has it."""
+    asked = replace(FEW, advise=True)
+    choice = scene.choose(asked)
+    assert choice.finding is not None
+    advice = choice.finding.advice
+    assert advice is not None
+    sizes = [(trial.batch_size, trial.micro_batch, trial.outcome) for trial in advice.trials]
+    assert sizes == [(32, 32, "own"), (64, 64, "measured"), (128, 128, "measured"), (256, 256, "measured")]
+    own, *larger = advice.trials
+    assert own.peak_bytes
+    for trial in larger:
+        assert trial.ratio
+        assert trial.low
+        assert trial.high
+        assert 0 < trial.low <= trial.ratio <= trial.high
+        assert trial.samples_per_s == pytest.approx(trial.ratio * 32 / choice.finding.prediction.step_s)
+        assert trial.peak_bytes
+        assert 0 < trial.peak_bytes <= advice.budget_bytes
+    assert choice.finding.batch_size == 32
+    assert choice.plan.micro_batch <= 32
+    hit = scene.elsewhere("again").choose(asked)
+    assert hit.cache == "hit"
+    assert hit.finding == choice.finding
+    with TrialLog(scene.ledger(FEW)) as ledger:
+        assert not any(ledger.crashed_before(replace(choice.plan, micro_batch=trial.micro_batch)) for trial in larger)
+
+
 def test_force_measures_again_whatever_the_budget(measured: Found) -> None:
     """With `force` and next to no seconds the user's plan is measured although one is kept, and nothing is wrong."""
     again = measured.scene.elsewhere("hurried")

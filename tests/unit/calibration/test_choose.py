@@ -4,11 +4,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from findings import FASTEST, FINDING
+from findings import ADVICE, FASTEST, FINDING
 
 from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of
-from calibration.result import Trial
+from calibration.result import BatchOutcome, CalibrationResult, Trial
+from calibration.task import Options
 from training.data.split import Split
 from training.loop.prediction import Prediction
 
@@ -70,3 +71,40 @@ def test_a_kept_finding_is_a_hit() -> None:
     assert (choice.cache, choice.source, choice.finding) == ("hit", "cache", FINDING)
     assert choice.plan == FINDING.plan
     assert choice.prediction == FINDING.prediction
+
+
+SHORT = replace(FINDING, cut_short=True, budget_s=45.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "finding", "served"),
+    [
+        (Options(), SHORT, True),
+        (Options(samples=FINDING.samples), FINDING, True),
+        (Options(samples=FINDING.samples + 1), FINDING, False),
+        (Options(seconds=60.0, explicit_seconds=True), FINDING, True),  # it had all the time that it needed
+        (Options(seconds=60.0, explicit_seconds=True), SHORT, False),
+        (Options(seconds=45.0, explicit_seconds=True), SHORT, True),
+        (Options(seconds=60.0), SHORT, True),  # by default, not because it was asked for
+        (Options(advise=True), FINDING, True),
+        (Options(advise=True), replace(FINDING, advice=None), False),
+        (Options(), replace(FINDING, advice=None), True),
+    ],
+)
+def test_a_finding_serves_where_it_was_measured_with_what_is_asked(
+    options: Options, finding: CalibrationResult, served: bool
+) -> None:
+    assert options.met_by(finding) is served
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome", "served"),
+    [(False, "skipped", False), (True, "skipped", True), (False, "measured", True), (False, "refused", True)],
+)
+def test_advice_that_was_cut_short_serves_where_it_was_asked_for(
+    asked: bool, outcome: BatchOutcome, served: bool
+) -> None:
+    """It would be cut short again; without being asked for, it had less time."""
+    last = replace(ADVICE.trials[-1], outcome=outcome)
+    advice = replace(ADVICE, trials=(*ADVICE.trials[:-1], last), asked=asked)
+    assert Options(advise=True).met_by(replace(FINDING, advice=advice)) is served

@@ -54,6 +54,8 @@ def _plan_line(event: wire.AnyEvent) -> str | None:
                 "" if event.predicted_epoch_s is None else f", {event.predicted_epoch_s:.1f} s per epoch predicted"
             )
             return f"plan      {plan_line(event)} ({event.why}{seconds})"
+        case wire.BatchAdvice():
+            return f"advice    {event.message}"
         case wire.PlanAdapted():
             return f"adapted   {event.field} {event.before} -> {event.after}: {event.reason}"
         case wire.PredictionChecked():

@@ -4,13 +4,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from calibration.choose import PlanChoice
-from calibration.result import ADOPTED, CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
-from calibration.verdicts import OUTCOMES, PHASES, explain_trial
+from calibration.result import (
+    ADOPTED,
+    BatchAdvice,
+    BatchTrial,
+    CalibrationResult,
+    Confirmation,
+    MemoryFit,
+    MemoryProbe,
+    Trial,
+)
+from calibration.verdicts import OUTCOMES, PHASES, batch_sentence, explain_trial
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
 from worker.cli.formatting.plans import changes, format_prediction
 from worker.cli.formatting.text import MIB, columns
 from worker.events.plan_words import plan_line
+from worker.events.sentences import as_sentence
 from worker.report.facts import facts
 from worker.report.numbers import plural
 
@@ -26,8 +36,10 @@ def explain_choice(choice: PlanChoice, spec: TrainSpec, resources: Resources) ->
 
 
 def _explain(finding: CalibrationResult) -> str:
+    batches_s = finding.advice.seconds if finding.advice else 0.0
     took = (
-        f"{finding.calibration_seconds:.1f} s of {finding.budget_s:.0f} s allowed, and "
+        f"{max(0.0, finding.calibration_seconds - batches_s):.1f} s of {finding.budget_s:.0f} s allowed, "
+        f"{f'{batches_s:.1f} s for larger batches, ' if finding.advice else ''}and "
         f"{finding.import_seconds:.1f} s to import torch"
     )
     head = ("TRIED", "CHANGE", "SPEED", "95 %", "S/EPOCH", "VERDICT", "WHY")
@@ -42,6 +54,7 @@ def _explain(finding: CalibrationResult) -> str:
                     ("took", took),
                 ]
             ),
+            *(_advice(finding.advice) if finding.advice else ()),
         ]
     )  # fmt: skip
 
@@ -101,6 +114,27 @@ def _confirmation(confirmation: Confirmation | None) -> str:
         f"{confirmation.ratio:.2f}x ({confirmation.low:.2f}-{confirmation.high:.2f}) against your plan in a fresh "
         f"process, {plural(confirmation.pairs, 'pair')}: {proven}"
     )
+
+
+def _advice(advice: BatchAdvice) -> Iterator[str]:
+    """Yield a table of the effective batches that were considered, and the advice."""
+    head = ("BATCH", "MICRO-BATCH", "SPEED", "95 %", "SAMPLES/S", "S/EPOCH", "MEMORY", "WHY")
+    yield ""
+    yield columns([head, *map(_batch_row, advice.trials)])
+    yield ""
+    yield _labelled([("batch", as_sentence(batch_sentence(advice)))])
+
+
+def _batch_row(trial: BatchTrial) -> tuple[str, ...]:
+    own = "the job's own" if trial.outcome == "own" else ""
+    return (
+        f"{trial.batch_size:,}", f"{trial.micro_batch:,}",
+        "" if trial.ratio is None else f"{trial.ratio:.2f}x",
+        "" if trial.low is None or trial.high is None else f"{trial.low:.2f}-{trial.high:.2f}",
+        "" if trial.samples_per_s is None else f"{trial.samples_per_s:,.0f}",
+        "" if trial.epoch_s is None else f"{trial.epoch_s:.2f}",
+        "" if trial.peak_bytes is None else f"{trial.peak_bytes / MIB:,.0f} MiB", trial.note or own,
+    )  # fmt: skip
 
 
 def _labelled(pairs: list[tuple[str, str]]) -> str:

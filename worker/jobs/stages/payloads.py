@@ -4,17 +4,20 @@ from dataclasses import asdict
 
 from pydantic import JsonValue
 
-from calibration.result import ADOPTED, CalibrationResult, Confirmation
+from calibration.result import ADOPTED, BatchAdvice, CalibrationResult, Confirmation
+from calibration.verdicts import batch_sentence
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
-from worker.wire import CalibrationTrial
+from worker.wire import CalibrationTrial, TrainJob
 
 PLAN_FIELDS = (
     "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
-    "affinity", "weight_gradients", "compile", "device",
+    "prefetch_factor", "affinity", "weight_gradients", "compile", "device",
 )  # fmt: skip
 """Fields of a plan that events show."""
+ADVISED_FIELDS = ("micro_batch", "ratio", "low", "high", "samples_per_s", "epoch_s", "peak_bytes")
+"""Figures of the advised batch that its event shows."""
 
 
 def plan_payload(plan: Plan) -> dict[str, JsonValue]:
@@ -51,6 +54,33 @@ def calibration_payload(found: CalibrationResult) -> dict[str, JsonValue]:
 
 def _confirmation_payload(found: Confirmation | None) -> dict[str, JsonValue]:
     return {} if found is None else {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high}
+
+
+def advice_payload(advice: BatchAdvice) -> dict[str, JsonValue]:
+    """Return the fields of `batch_advice`."""
+    own = advice.trials[0]
+    best = next((trial for trial in advice.trials if trial.batch_size == advice.advised), None)
+    measured = [trial.batch_size for trial in advice.trials if trial.outcome == "measured"]
+    return {
+        "batch_size": own.batch_size,
+        "samples_per_s": own.samples_per_s,
+        "epoch_s": own.epoch_s,
+        "peak_bytes": own.peak_bytes,
+        "budget_bytes": advice.budget_bytes,
+        "largest_measured": max(measured, default=own.batch_size),
+        "advised": advice.advised,
+        **({f"advised_{name}": asdict(best)[name] for name in ADVISED_FIELDS} if best else {}),
+        "message": batch_sentence(advice),
+    }
+
+
+def asked_options(job: TrainJob) -> dict[str, JsonValue]:
+    """Return the options of a calibration that a job asks for, which its checkpoints keep."""
+    return {
+        "force_calibration": job.force_calibration, "calibration_samples": job.calibration_samples,
+        "calibration_seconds": job.calibration_seconds,
+        "calibration_knobs": list(job.calibration_knobs) if job.calibration_knobs else None,
+    }  # fmt: skip
 
 
 def container_facts(found: Resources) -> dict[str, JsonValue]:

@@ -17,6 +17,8 @@ from training.loop.prediction import Prediction
 from training.system.resources import Resources, detect
 from worker.jobs.context import JobContext
 from worker.jobs.stages.payloads import (
+    advice_payload,
+    asked_options,
     calibration_payload,
     container_facts,
     plan_payload,
@@ -45,11 +47,17 @@ def detect_resources(context: JobContext) -> Resources:
 
 
 def select_plan(
-    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo
-) -> PlanChoice:
-    """Return the plan of an earlier attempt, else the one that calibration chooses; emit which and why."""
+    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo, *,
+    advise: bool = False,
+) -> PlanChoice:  # fmt: skip
+    """Return the plan of an earlier attempt, else the one that calibration chooses; emit which and why.
+
+    With `advise`, larger batches are measured however short the training is.
+    """
     found = resume_points(context, spec, store)
-    choice = _earlier_plan(context, spec, resources, found) or _calibrate(context, job, spec, resources, store)
+    options = replace(_options(context, job), advise=advise)
+    choice = _earlier_plan(context, job, spec, resources, found)
+    choice = choice or _calibrate(context, job, options, spec, resources, store)
     if spec.deterministic:
         context.plans.put(choice.plan)
     context.emit(
@@ -66,6 +74,8 @@ def select_plan(
             **(calibration_payload(choice.finding) if choice.finding else {}),
         },
     )
+    if choice.finding is not None and choice.finding.advice is not None:
+        context.emit("batch_advice", advice_payload(choice.finding.advice))
     return choice
 
 
@@ -78,6 +88,21 @@ def resume_points(context: JobContext, spec: TrainSpec, store: DatasetInfo) -> l
 
 
 def _earlier_plan(
+    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, found: Sequence[ResumePoint]
+) -> PlanChoice | None:
+    """Return the plan of an earlier attempt; warn where it was chosen with less than the job asks for."""
+    choice = _kept_plan(context, spec, resources, found)
+    if choice is not None and found:
+        ignored = ignored_options(job, found[0].facts.get("calibration"))
+        if ignored:
+            context.warn(
+                f"{', '.join(ignored)} {'is' if len(ignored) == 1 else 'are'} ignored, as the job resumes under the "
+                "plan of its checkpoint; use another job id to measure again"
+            )
+    return choice
+
+
+def _kept_plan(
     context: JobContext, spec: TrainSpec, resources: Resources, found: Sequence[ResumePoint]
 ) -> PlanChoice | None:
     first = found[0] if found else None
@@ -109,16 +134,29 @@ def _prediction(fact: JsonValue) -> Prediction | None:
         return None
 
 
-def _calibrate(
-    context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo
-) -> PlanChoice:
-    options = Options(
+def ignored_options(job: TrainJob, before: JsonValue) -> list[str]:
+    """Return the options of a calibration that `job` asks for and its checkpoint's plan was not chosen with.
+
+    `before` are those that the checkpoint keeps (`asked_options`).
+    """
+    known = before if isinstance(before, dict) else {}
+    return [name for name, value in asked_options(job).items() if value and known.get(name) != value]
+
+
+def _options(context: JobContext, job: TrainJob) -> Options:
+    return Options(
         calibrate=job.calibrate,
         force=job.force_calibration,
         samples=job.calibration_samples,
         seconds=job.calibration_seconds or context.settings.calibration_seconds,
+        explicit_seconds=job.calibration_seconds is not None,
         knobs=job.calibration_knobs,
     )
+
+
+def _calibrate(
+    context: JobContext, job: TrainJob, options: Options, spec: TrainSpec, resources: Resources, store: DatasetInfo
+) -> PlanChoice:
     around = CalibrationContext(
         resources=resources,
         store=store,

@@ -17,7 +17,7 @@ from training.process.launch import environment_for
 from training.system.resources import Resources
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
-from worker.jobs.stages.payloads import container_facts, plan_payload
+from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import resume_points
 from worker.jobs.stages.record_forwarder import RecordForwarder
 from worker.wire import TrainJob
@@ -112,6 +112,7 @@ class TrainingRun:
             "attempt": self.context.attempt,
             "request": self.job.digest(),
             "resources": container_facts(self.resources),
+            "calibration": asked_options(self.job),
             "predicted_epoch_s": choice.predicted_epoch_s,
             "prediction": asdict(choice.prediction) if choice.prediction else None,
             "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},

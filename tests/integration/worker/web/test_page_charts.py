@@ -5,6 +5,7 @@ import json
 import pytest
 from browser import Browser
 from event_publisher import PLAN, EventPublisher
+from findings import ADVICE
 from redis import Redis
 from selenium.webdriver.common.action_chains import ActionChains
 from services import wait_until
@@ -13,6 +14,7 @@ from web import Service
 
 from worker.client import Client
 from worker.events.log_sink import LogSink
+from worker.jobs.stages.payloads import advice_payload
 
 CURVE = """
 const chart = document.querySelectorAll(".chart")[arguments[0]];
@@ -175,6 +177,25 @@ def test_a_doubtful_gain_has_no_single_figure(browser: Browser, service: Service
     browser.see("Probably faster than your own plan (2.00x to 6.00x; the machine was busy).", ".panel")
     browser.see("2.00\u00d7 to 6.00\u00d7", ".panel")
     assert "9.16" not in browser.text("main")
+
+
+def test_advice_on_larger_batches_is_a_line_of_the_plan(browser: Browser, service: Service, connection: Redis) -> None:
+    """In the words of the log, in the plan's panel and among the events; the tiles stay those of the job's batch."""
+    publisher = EventPublisher(connection, "advised")
+    publisher.start()
+    publisher.calibrate()
+    browser.open(f"{service.url}/#/jobs/advised")
+    browser.see("Confirmation", ".panel")
+    assert "Larger batches" not in browser.text("main")
+    publisher.say("batch_advice", **advice_payload(ADVICE))
+    words = (
+        "Batch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
+        "learned, so it is yours to choose."
+    )
+    browser.see(f"Larger batches\n{words}", ".panel")
+    browser.see(words, ".events")
+    assert "12,800" not in browser.text("main")
+    assert browser.complaints() == []
 
 
 def test_events_read_as_in_the_log_and_are_copied_as_json_lines(

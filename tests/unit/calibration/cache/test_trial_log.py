@@ -235,6 +235,13 @@ def test_a_huge_file_is_replaced(path: Path) -> None:
     assert knows(path)
 
 
+@pytest.mark.parametrize(("least", "expected"), [(0, WON), (WON.steps, WON), (WON.steps + 1, None)])
+def test_trials_of_fewer_steps_than_asked_for_are_not_known(path: Path, least: int, expected: Trial | None) -> None:
+    calibrated(path)
+    with TrialLog(path, least_steps=least) as ledger:
+        assert ledger.lookup(OWN, TUNED) == expected
+
+
 def in_place_of_the_directory(path: Path) -> None:
     path.parent.rmdir()
     path.parent.write_bytes(b"")

@@ -167,7 +167,10 @@ def test_no_plan_is_measured_for_two_trials() -> None:
 @pytest.mark.parametrize("knob", KNOBS)
 def test_only_knobs_that_may_be_turned_are_turned(knob: Knob) -> None:
     """With one knob allowed, no plan differs from the user's own in what another one turns."""
-    own_fields = {"precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"}}
+    own_fields = {
+        "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},
+        "prefetch": {"prefetch_factor"},
+    }  # fmt: skip
     finding = found(Simulated(statistics=False, fetch_share=0.5), only(knob))
     assert {trial.knob for trial in finding.trials} <= {"own", knob}
     for trial in finding.trials:
@@ -722,6 +725,17 @@ def test_the_users_loader_workers_are_tried_against_none() -> None:
     """Workers that the user wished for are left where gathering in the process is faster."""
     own = replace(OWN, loader_workers=2, prefetch_factor=2)
     assert found(Simulated(), replace(only("loader"), own=own)).plan == OWN
+
+
+@pytest.mark.parametrize(("share", "prefetch"), [(0.3, 4), (0.01, 2)])
+def test_batches_ready_are_a_knob_of_loader_workers(share: float, prefetch: int) -> None:
+    """More of them are tried where steps wait for their batches, and taken where that is faster."""
+    own = replace(OWN, loader_workers=2, prefetch_factor=2)
+    speed = {2: 0.020, 4: 0.016, 8: 0.016}
+    lab = Simulated(lambda plan: speed[plan.prefetch_factor or 2], fetch_share=share)
+    finding = found(lab, replace(only("prefetch"), own=own))
+    assert finding.plan == replace(own, prefetch_factor=prefetch)
+    assert [trial.plan.prefetch_factor for trial in trials_of(finding, "prefetch")] == ([4, 8] if share > 0.05 else [4])
 
 
 # --- time

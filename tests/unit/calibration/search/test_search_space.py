@@ -35,6 +35,7 @@ from training.system.resources import Resources, detect
 
 FIELDS: dict[Knob, set[str]] = {
     "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},
+    "prefetch": {"prefetch_factor"},
 }  # fmt: skip
 """Fields of a plan that a knob turns, where they are not named as the knob is."""
 SPACE = Space(threads=(3, 2, 1), processors=4, bfloat16=True, tcmalloc=True, compiler=True)
@@ -42,7 +43,8 @@ OWN = Plan(threads=3, micro_batch=128)
 BOTH = replace(OWN, precision="bfloat16", memory_format="channels_last")
 KNOWN = SearchState(
     batch_size=128, batch_statistics=False, slow_weight_gradients=True, fetch_share=0.3, validation_share=0.3,
-    training_s=100_000.0, room_bytes=float(4 << 30), process_bytes=float(300 << 20), most_samples=5000, gained={},
+    training_s=100_000.0, room_bytes=float(4 << 30), batch_bytes=1 << 20, process_bytes=float(300 << 20),
+    most_samples=5000, gained={},
 )  # fmt: skip
 """What makes every knob worth turning."""
 
@@ -229,6 +231,24 @@ def test_loaders() -> None:
     assert [plan.loader_workers for plan in tried("loader", known=small)] == [1]
     assert len(reasons("loader", known=small)) == 1
     assert [plan.loader_workers for plan in tried("loader", space=replace(SPACE, threads=(1,)))] == [1]
+
+
+def test_prefetching() -> None:
+    """More batches than are ready, where there are loader workers, steps wait for them, and they fit."""
+    assert tried("prefetch") == []
+    assert reasons("prefetch") == []
+    workers = replace(OWN, loader_workers=2)
+    assert [plan.prefetch_factor for plan in tried("prefetch", workers)] == [4, 8]
+    assert [plan.prefetch_factor for plan in tried("prefetch", replace(workers, prefetch_factor=1))] == [2, 4, 8]
+    assert tried("prefetch", replace(workers, prefetch_factor=8)) == []
+    quick = replace(KNOWN, fetch_share=0.049)
+    assert tried("prefetch", workers, known=quick) == []
+    assert "fetching is 4.9% of a step" in reasons("prefetch", workers, known=quick)[0]
+    small = replace(KNOWN, room_bytes=8.0 * KNOWN.batch_bytes)
+    assert [plan.prefetch_factor for plan in tried("prefetch", workers, known=small)] == [4]
+    assert reasons("prefetch", workers, known=small) == [
+        "so many batches would not fit into the memory beside the training"
+    ]
 
 
 def test_where_there_is_nothing_to_pin_or_to_overlap() -> None:

@@ -1,10 +1,12 @@
 """Events for the records of child processes, in the log, the state and at a terminal."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import structlog
 from contexts import ListSink, context_of
+from findings import ADVICE
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
@@ -15,11 +17,13 @@ from training.process.journal import Record
 from training.system.resources import detect
 from worker.cli.formatting.events import format_event
 from worker.events.log_sink import LogSink
+from worker.events.sentences import sentence
 from worker.events.state import state_update
 from worker.jobs.stages import training as training_stage
+from worker.jobs.stages.payloads import advice_payload
 from worker.jobs.stages.record_forwarder import RecordForwarder
 from worker.jobs.stages.training import TrainingRun
-from worker.wire import JOB_TYPE, AnyEvent, JobState, flatten, parse_job
+from worker.wire import JOB_TYPE, AnyEvent, BatchAdvice, JobState, flatten, parse_job
 
 COMPARED: dict[str, JsonValue] = {
     "epoch": 2, "steps": 1000, "whole": True, "predicted_s": 4.0, "low_s": 3.9, "high_s": 4.2, "measured_s": 5.0,
@@ -79,6 +83,33 @@ def test_an_adapted_plan_is_shown_and_stored(tmp_path: Path) -> None:
     assert state["threads"] == "1"
     assert not {"field", "reason", "before", "after"} & set(state)
     assert {"field", "reason"} <= set(JobState.model_fields)
+
+
+def test_advice_is_shown_and_is_no_part_of_the_state(tmp_path: Path) -> None:
+    """Its batch is not the job's, and its message not that of an end; the log, page and terminal say the same."""
+    sink = ListSink()
+    context_of(tmp_path, sink).emit("batch_advice", advice_payload(ADVICE))
+    (event,) = sink.events
+    assert isinstance(event, BatchAdvice)
+    assert (event.batch_size, event.largest_measured, event.budget_bytes) == (128, 512, 1 << 30)
+    figures = (event.advised, event.advised_micro_batch, event.advised_ratio, event.advised_low, event.advised_high)
+    assert figures == (512, 512, 1.7, 1.62, 1.74)
+    assert (event.advised_samples_per_s, event.advised_epoch_s, event.advised_peak_bytes) == (21_760, 2.6, 410 << 20)
+    said = (
+        "atch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
+        "learned, so it is yours to choose"
+    )
+    assert (format_event(event), sentence(event)) == (f"advice    b{said}", f"B{said}.")
+    assert set(state_update(event, flatten(event))) == {"updated_at", "attempt"}
+
+
+def test_advice_without_a_gain_has_no_figures_of_another_batch(tmp_path: Path) -> None:
+    sink = ListSink()
+    context_of(tmp_path, sink).emit("batch_advice", advice_payload(replace(ADVICE, advised=None)))
+    (event,) = sink.events
+    assert isinstance(event, BatchAdvice)
+    assert (event.advised, event.advised_ratio, event.advised_peak_bytes) == (None, None, None)
+    assert sentence(event).startswith("A larger batch would not be faster (256, 512 were measured; 1,024: predicted ")
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
     ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
     ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
-     "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'affinity', 'interop', "
-     "'weight_gradients' or 'compile' (did you mean 'precision'?)"),
+     "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'prefetch', 'affinity', "
+     "'interop', 'weight_gradients' or 'compile' (did you mean 'precision'?)"),
     ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
     ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
 ])  # fmt: skip

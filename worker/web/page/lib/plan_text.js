@@ -12,6 +12,7 @@ const FIELDS = {
   memory_format: (value) => `${value.replace("_", "-")} images`,
   allocator: (value) => (value === "tcmalloc" ? value : `${value} malloc`),
   loader_workers: (value) => (value ? pluralize(value, "loader worker") : "no loader workers"),
+  prefetch_factor: (value) => `prefetch of ${number(value, 0)}`,
   affinity: (value) => (value === "pinned" ? "pinned to its processors" : "free to move between processors"),
   weight_gradients: (value) => `gradients of weights ${value === "products" ? "as matrix products" : "by the library"}`,
   compile: (value) => (value ? "compiled" : "not compiled"),

@@ -15,6 +15,7 @@ const LISTED = new Set([
   "resource_limits",
   "dataset_ready",
   "calibration_winner",
+  "batch_advice",
   "job_resumed",
   "plan_adapted",
   "out_of_memory",

@@ -66,6 +66,11 @@ def test_json_is_one_object_with_everything(monkeypatch: pytest.MonkeyPatch) -> 
     (winner,) = [record for record in records if record["event"] == "calibration_winner"]
     expected = {"cache": "hit", "confidence": "high", "ratio": 2.02, "max_feasible": 128, "predicted_low_s": 4.1}
     assert winner | expected == winner
+    (advice,) = [record for record in records if record["event"] == "batch_advice"]
+    expected = {"batch_size": 128, "advised": 512, "advised_ratio": 1.7, "largest_measured": 512}
+    assert advice | expected == advice
+    assert advice["message"].startswith("Batch 512 would fit (410 MiB of 1,024) and train 1.7 times")
+    assert found["advice"]["advised"] == 512
 
 
 @pytest.mark.usefixtures("cache")
@@ -116,7 +121,9 @@ def test_explain_prints_everything() -> None:
         "disturbed, measured by an earlier calibration", "230 MiB + 1.250 MiB per sample",
         "predicted 390 MiB, measured 380 MiB, within the limit", "max_feasible micro-batch 128, the whole batch",
         "2.02x (1.93-2.11) against your plan", "4.30 s per epoch (4.10-4.50)", "confidence   high",
-        "14.2 s of 45 s allowed",
+        "14.2 s of 45 s allowed, 4.0 s for larger batches", "1.70x  1.62-1.74  21,760", "above 85% of 1,024",
+        "Batch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
+        "learned, so it is yours to choose.",
     ):  # fmt: skip
         assert words in text, words
     assert all(line == line.rstrip() and len(line) < 160 for line in text.splitlines())

@@ -14,8 +14,9 @@ const SOURCES = {
 };
 
 /** Return the current plan of a job in words, and the result of its calibration. */
-export function plan({ plan: current, latest: { calibration_winner: chosen, resource_limits: container } }) {
+export function plan({ plan: current, latest }) {
   if (!current) return [];
+  const { calibration_winner: chosen, batch_advice: advice, resource_limits: container } = latest;
   return [
     h("p.lead", planSentence(current)),
     chosen && h("p", sentence(chosen.why)),
@@ -28,6 +29,7 @@ export function plan({ plan: current, latest: { calibration_winner: chosen, reso
         "Memory limit",
         `micro-batches of up to ${number(chosen.max_feasible, 0)}`,
       ],
+      advice && ["Larger batches", sentence(advice.message)],
       container && ["Container", `${pluralize(container.cpu_cores, "core")}, ${mebibytes(container.memory_mb)}`],
     ]),
   ];

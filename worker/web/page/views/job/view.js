@@ -92,7 +92,7 @@ export class JobView {
     this.#progress.draw(state, timeline);
     drawFigures(this.#figures, state, timeline);
     this.#drawCharts();
-    const planData = [timeline.plan, latest.calibration_winner, latest.resource_limits];
+    const planData = [timeline.plan, latest.calibration_winner, latest.batch_advice, latest.resource_limits];
     this.#redrawPanel(this.#plan, planData, () => plan(timeline));
     this.#redrawPanel(this.#predictions, [timeline.checks], () => predictions(timeline.checks));
     this.#redrawPanel(this.#times, [state.status, timeline.newest], () => times(state, timeline));

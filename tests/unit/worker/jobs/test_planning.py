@@ -1,0 +1,64 @@
+"""The plan of a resumed job: kept from its checkpoint, which says what of a calibration the job asks for in vain."""
+
+from pathlib import Path
+
+import pytest
+from contexts import ListSink, context_of
+from pydantic import JsonValue
+
+from training.checkpoints.format import Origin, write
+from training.config.plan import Plan
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import checksum
+from training.loop.train_state import TrainState
+from training.system.digests import Digests
+from training.system.resources import detect
+from training.system.safetensors_file import TensorView
+from worker.jobs.stages.payloads import asked_options, container_facts
+from worker.jobs.stages.planning import select_plan
+from worker.wire import JOB_TYPE, parse_job
+
+JOB: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "digits"}
+PLAN = Plan(threads=1, micro_batch=32)
+KNOBS: dict[str, JsonValue] = {"calibration_knobs": ["threads"]}
+END = "ignored, as the job resumes under the plan of its checkpoint; use another job id to measure again"
+
+
+def warnings_of(
+    tmp_path: Path, store: DatasetInfo, before: dict[str, JsonValue], now: dict[str, JsonValue]
+) -> list[str]:
+    """Leave a checkpoint of a job with the options `before`, resume it with those of `now`, return the warnings."""
+    sink, resources = ListSink(), detect()
+    context = context_of(tmp_path, sink)
+    first, job = parse_job({**JOB, **before}), parse_job({**JOB, **now})
+    facts: dict[str, JsonValue] = {"resources": container_facts(resources), "calibration": asked_options(first)}
+    origin = Origin(
+        spec=job.spec(), plan=PLAN, dataset="digits", data_sha256=checksum(store, Digests()), facts=facts
+    )  # fmt: skip
+    view = TensorView(dtype="F32", shape=(2,), data=memoryview(bytes(8)), width=4)
+    write(context.paths.attempt, origin, TrainState(steps=9, step=3), {"model/x": view})
+    choice = select_plan(context, job, job.spec(), resources, store)
+    assert (choice.plan, choice.source) == (PLAN, "kept")
+    return sink.warnings
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "ignored"),
+    [
+        ({}, {"calibration_samples": 50}, "calibration_samples is"),
+        ({}, {"force_calibration": True, "calibration_seconds": 60.0}, "force_calibration, calibration_seconds are"),
+        ({}, KNOBS, "calibration_knobs is"),
+        ({"calibration_samples": 20}, {"calibration_samples": 50, "force_calibration": True},
+         "force_calibration, calibration_samples are"),
+        ({"calibration_samples": 50, "force_calibration": True, **KNOBS},
+         {"calibration_samples": 50, "force_calibration": True, **KNOBS}, None),
+        ({"calibration_samples": 50}, {}, None),
+        ({}, {}, None),
+    ],
+)  # fmt: skip
+def test_a_resumed_job_says_what_it_ignores(
+    tmp_path: Path, digits_store: DatasetInfo, before: dict[str, JsonValue], now: dict[str, JsonValue],
+    ignored: str | None,
+) -> None:  # fmt: skip
+    """What its plan was chosen with is not ignored: a retry of the same request has nothing to say."""
+    assert warnings_of(tmp_path, digits_store, before, now) == ([] if ignored is None else [f"{ignored} {END}"])
