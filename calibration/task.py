@@ -46,6 +46,8 @@ class Task:
     """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
     seconds: float
     """Longest time, the starting of processes apart."""
+    thorough: bool = False
+    """Whether the finding serves later trainings: then all of `seconds` may be spent, however short this one is."""
     knobs: frozenset[Knob] = frozenset(KNOBS)
 
 
@@ -62,6 +64,8 @@ class Options:
     seconds: float = DEFAULT_SECONDS
     knobs: tuple[Knob, ...] | None = None
     """Knobs that may change; None: all."""
+    thorough: bool = False
+    """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,7 @@ def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Op
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=spec.epochs, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
-        seconds=options.seconds, knobs=frozenset(options.knobs or KNOBS),
+        seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.knobs or KNOBS),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
             tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),

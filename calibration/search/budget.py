@@ -31,6 +31,8 @@ WARM_UP_SECONDS: Final = 0.5
 
 def budget_seconds(run: SearchRun, step_s: float) -> float:
     """Return the seconds that a calibration may take, where the user's plan takes `step_s` for a step."""
+    if run.task.thorough:
+        return run.task.seconds
     return min(run.task.seconds, max(MIN_SECONDS, SHARE * training_seconds(run, step_s)))
 
 

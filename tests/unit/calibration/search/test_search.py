@@ -683,6 +683,13 @@ def test_a_calibration_stays_within_its_time(step_s: float, epochs: int, most: f
     assert finding.confirmation.proven
 
 
+def test_a_thorough_search_may_take_the_longest_time() -> None:
+    """Where its finding serves later trainings, the length of this one bounds nothing."""
+    finding = found(Simulated(), replace(TASK, thorough=True))
+    assert finding.plan == BEST
+    assert 5 < finding.calibration_seconds <= finding.budget_s == TASK.seconds
+
+
 def test_the_end_of_the_time_is_said() -> None:
     """What there was no time for is skipped with the reason; a main knob among it, and no other, lowers confidence."""
     finding = found(Simulated(lambda plan: 100 * usual(plan)), replace(TASK, seconds=20.0))
