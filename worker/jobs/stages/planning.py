@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from calibration.cache.plan_cache import PlanCache
+from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
 from calibration.task import CalibrationContext, Options
 from training.checkpoints.resume import ResumePoint, find_resume_points
@@ -112,20 +113,22 @@ def _prediction(fact: JsonValue) -> Prediction | None:
 def _calibrate(
     context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo
 ) -> PlanChoice:
+    settings = context.settings
     options = Options(
         calibrate=job.calibrate,
         force=job.force_calibration,
         samples=job.calibration_samples,
-        seconds=job.calibration_seconds or context.settings.calibration_seconds,
+        seconds=job.calibration_seconds or settings.calibration_seconds,
         knobs=job.calibration_knobs,
     )
     around = CalibrationContext(
         resources=resources,
         store=store,
-        cache=PlanCache(context.settings.cache_dir),
+        cache=PlanCache(settings.cache_dir),
         directory=context.paths.attempt,
         environment=context.environment,
         server=context.server,
+        unfinished=UnfinishedSearches(settings.cache_dir) if settings.idle_calibration == "on" else None,
     )
 
     def emit(kind: str, fields: dict[str, JsonValue]) -> None:

@@ -2409,6 +2409,8 @@ export interface components {
          * @description A worker whose heartbeat has not expired.
          */
         WorkerInfo: {
+            /** Calibrating */
+            calibrating?: string | null;
             /** Hostname */
             hostname?: string | null;
             /** Job Id */
