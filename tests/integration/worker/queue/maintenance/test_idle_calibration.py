@@ -2,8 +2,9 @@
 
 import os
 import re
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,20 +15,30 @@ from redis import Redis
 from services import RunWorker, StartWorker, Worker, digits_job, wait_for
 from services import wait_until as wait_seconds
 
+from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PLANS, TRIALS, PlanCache
 from calibration.cache.trial_log import PLAN, TrialLog
-from calibration.cache.unfinished import MAX_TRIES, UnfinishedSearches
+from calibration.cache.unfinished import MAX_TRIES, SCHEMA, UnfinishedSearch, UnfinishedSearches
 from calibration.choose import IDLE_WHY
 from calibration.result import CalibrationResult
 from training.config.plan import Plan
+from training.config.spec import TrainSpec
 from training.process.journal import read_runs
 from worker.client import Client
 from worker.config.settings import Settings
+from worker.jobs.control import StopSignal
 from worker.queue.maintenance import idle_calibration
+from worker.queue.maintenance.idle_calibration import IdleCalibration
+from worker.queue.work_horse import WorkHorse
 from worker.web.listing.overview import read_overview
 from worker.wire import CalibrationWinner
 
 ON = {"PREFLIGHT_IDLE_CALIBRATION": "on"}
+SEARCH = UnfinishedSearch(
+    schema=SCHEMA, key="a", trials_key="a", created=time.time(),
+    spec=TrainSpec(dataset="digits", model="cnn", batch_size=32, epochs=2),
+    own=Plan(threads=1, micro_batch=32), store=Path("/nowhere"), samples=None, seconds=45.0, knobs=None, peak_bytes=0,
+)  # fmt: skip
 
 wait_until = partial(wait_seconds, seconds=120.0)
 """Measuring at idle priority takes long beside anything else."""
@@ -212,3 +223,72 @@ def test_a_worker_that_is_suspended_measures_nothing(client: Client, start_worke
     assert all(gone(process) for process in processes)
     raw.delete("rq:suspended")
     wait_until(lambda: worker.output().count("idle_calibration_started") > 1)
+
+
+def test_it_gives_way_to_a_calibration_beside_it(client: Client, settings: Settings, start_worker: StartWorker) -> None:
+    """Of another worker, or of `preflight train`, on this machine."""
+    worker = start_worker(environment=ON)
+    run_job(client, "first")
+    processes = await_measuring(worker)
+    with calibration_lock(settings.cache_dir, lambda: None, 1.0) as alone:
+        assert alone
+        wait_until(lambda: all(gone(process) for process in processes))
+        wait_until(lambda: [each.tries for each in UnfinishedSearches(settings.cache_dir).waiting()] == [0])
+    worker.stop()
+    assert "idle_calibration_died" not in worker.output()
+
+
+@pytest.fixture
+def chore(settings: Settings) -> Iterator[IdleCalibration]:
+    """A chore with a search that goes on in a real process."""
+    settings = settings.model_copy(update={"idle_calibration": "on"})
+    UnfinishedSearches(settings.cache_dir).add(SEARCH)
+
+    def fork(run: object) -> WorkHorse:  # noqa: ARG001 - what is measured does not matter here
+        horse = WorkHorse(None, lambda: time.sleep(600), StopSignal(), lambda: True, lambda: None, timeout=-1)
+        horse.start()
+        return horse
+
+    chore = IdleCalibration(settings, StopSignal(), fork)
+    yield chore
+    chore.stop()
+
+
+def measured(chore: IdleCalibration) -> str | None:
+    """Return the workload that goes on."""
+    return chore.workload
+
+
+def test_it_ends_where_memory_is_short(chore: IdleCalibration, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And begins with none."""
+    monkeypatch.setattr(idle_calibration, "IDLE_SECONDS", 0.0)
+    chore.step(True)
+    chore.step(True)
+    assert measured(chore) == "cnn on digits"
+    monkeypatch.setattr(idle_calibration, "memory_is_low", lambda shares: shares == 1)
+    chore.step(True)
+    assert measured(chore) is None
+    monkeypatch.undo()
+    chore.step(True)
+    assert measured(chore) is None  # memory that was short is not taken again at once
+
+
+def test_it_waits_until_nothing_else_is_to_be_done(chore: IdleCalibration, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        chore.step(True)
+        assert measured(chore) is None  # a job may follow
+    monkeypatch.setattr(idle_calibration, "IDLE_SECONDS", 0.0)
+    chore.step(False)
+    chore.step(True)
+    chore.step(True)
+    assert measured(chore) == "cnn on digits"
+    chore.step(False)
+    assert measured(chore) is None
+
+
+def test_a_full_disk_is_a_warning(chore: IdleCalibration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_calibration, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/full")
+    chore.step(True)
+    chore.step(True)
+    assert measured(chore) is None
