@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Final, Literal, NoReturn
 
 import structlog
@@ -89,6 +90,8 @@ class WorkHorse:
         deadline = time.monotonic() + seconds
         with ExitStack() as stack:
             ends = {pid: _watch(stack, pid) for pid in process_tree(self._pid)[1:]}
+            for pid in (self._pid, *ends):
+                _end_idle_priority(pid)
             self.signal(signal.SIGKILL)  # first: it can start no other
             for pid in ends:
                 with suppress(ProcessLookupError, PermissionError):
@@ -170,6 +173,13 @@ class WorkHorse:
                 self.wait(HARD_TIMEOUT)
                 return "timeout"
         return status
+
+
+def _end_idle_priority(pid: int) -> None:
+    """Have a process be scheduled as others are, where that is allowed: at idle priority it may take long to end."""
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 def _watch(stack: ExitStack, pid: int) -> int | None:
