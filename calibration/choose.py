@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
+from calibration.cache.unfinished import UnfinishedSearch, is_cut_short, unfinished
 from calibration.result import CalibrationResult, Trial
 from calibration.search.search_space import KNOBS, oversubscription
 from calibration.task import CalibrationContext, Options, task_of
@@ -22,6 +23,7 @@ LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
 LONGER: Final = 2
 """How many times as long a training may be as the one that a search was made for, to be served by its finding."""
+IDLE_WHY: Final = "reused from a calibration made while the queue was empty"
 Emit = Callable[[str, dict[str, JsonValue]], None]
 """Publishes an event (kind, fields): `trial`, `warning`."""
 
@@ -81,6 +83,17 @@ def choose_plan(
         return _search(spec, own, context, options, key, emit, tick)
 
 
+def search_further(
+    search: UnfinishedSearch, key: Signature, context: CalibrationContext, emit: Emit, tick: Callable[[], None]
+) -> PlanChoice:
+    """Go on with a search while no job waits, for later jobs of its workload; earlier trials are not repeated.
+
+    `key` is its signature here and now. Emits and raises as `choose_plan`. The caller holds the lock of idle time.
+    """
+    options = Options(thorough=True, samples=search.samples, seconds=search.seconds, knobs=search.knobs)
+    return _search(search.spec, search.own, context, options, key, emit, tick)
+
+
 def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> list[Signature]:
     """Return the key of a finding for `spec`; where that is short, also the key of one for whole epochs."""
     whole = replace(spec, train_samples=None, max_steps=None)
@@ -125,7 +138,7 @@ def choice_of(entry: CachedPlan, parts: Split) -> PlanChoice:
     if plan.compile and gain and training_s * (gain - 1) < prediction.warm_s:
         plan, prediction = replace(plan, compile=False), _slower(prediction, gain)
     return PlanChoice(
-        plan=plan, source="cache", why="reused from an earlier calibration", cache="hit",
+        plan=plan, source="cache", why=IDLE_WHY if finding.idle else "reused from an earlier calibration", cache="hit",
         predicted_epoch_s=prediction.over(parts.epochs, parts.last_epoch), cache_age_s=max(0.0, entry.age_s),
         finding=finding, prediction=prediction,
     )  # fmt: skip
@@ -179,7 +192,9 @@ def _search(
                 plan=plan, source="own", why="calibration measured nothing", cache="miss", trials=len(trials),
                 calibration_seconds=time.monotonic() - began - pool.import_seconds, import_seconds=pool.import_seconds,
             )  # fmt: skip
-    _warn(emit, context.cache.put(key, finding))
+    if options.thorough:
+        finding = replace(finding, idle=True)
+    _warn(emit, _keep(finding, spec, own, context, options, key))
     parts = split(spec, context.store)
     return PlanChoice(
         plan=finding.plan, source="measured", why=finding.why,
@@ -187,6 +202,35 @@ def _search(
         cache="miss", trials=len(trials), finding=finding, prediction=finding.prediction,
         calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
     )  # fmt: skip
+
+
+def _keep(
+    finding: CalibrationResult, spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options,
+    key: Signature,
+) -> str | None:  # fmt: skip
+    """Keep a finding for later jobs, and note a search that may go on in idle time; returns a warning."""
+    if options.thorough:
+        known, _ = context.cache.get(key)
+        if known is not None and not _is_as_good(finding, known.finding):
+            return None
+    warning = context.cache.put(key, finding)
+    if context.unfinished is not None and not options.thorough and warning is None and is_cut_short(finding):
+        context.unfinished.add(
+            unfinished(
+                key, spec, own, context.store.path, finding, samples=options.samples, seconds=options.seconds,
+                knobs=options.knobs,
+            )
+        )  # fmt: skip
+    return warning
+
+
+def _is_as_good(finding: CalibrationResult, known: CalibrationResult) -> bool:
+    """Whether a finding of idle time may replace one: as sure, and made in as much memory."""
+    if finding.confidence == "low" and known.confidence == "high":
+        return False
+    if finding.memory is None or known.memory is None:
+        return finding.memory is not None or known.memory is None
+    return finding.memory.max_feasible >= known.memory.max_feasible
 
 
 def _warn(emit: Emit, warning: str | None) -> None:

@@ -189,6 +189,8 @@ class CalibrationResult:
     """Effective."""
     steps_per_epoch: Annotated[int, Field(ge=1)]
     budget_s: Seconds
+    idle: bool = False
+    """Whether it was measured while no job waited."""
     calibration_seconds: Seconds
     """The start of processes and the import of torch apart."""
     import_seconds: Seconds

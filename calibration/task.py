@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
+from calibration.cache.unfinished import UnfinishedSearches
 from calibration.result import CalibrationResult, Knob
 from calibration.search.search_space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from training.config.plan import Plan
@@ -111,6 +112,8 @@ class CalibrationContext:
     """The child's environment variables."""
     server: ForkServer | None = None
     """That forks the children; None: they are fresh interpreters."""
+    unfinished: UnfinishedSearches | None = None
+    """Where searches are noted that may go on in idle time; None: nowhere."""
 
 
 def task_of(

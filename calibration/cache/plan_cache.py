@@ -27,6 +27,9 @@ PLANS: Final = ("plans", ".json")
 """Where entries lie beneath the cache's directory, and how their names end after the key."""
 TRIALS: Final = ("trials", ".jsonl")
 """Likewise for single measurements, which a search keeps whether or not it comes to its end."""
+UNFINISHED: Final = ("unfinished", ".json")
+"""Likewise for searches that go on while no job waits (calibration/cache/unfinished.py)."""
+KINDS: Final = (PLANS, TRIALS, UNFINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -123,7 +126,7 @@ class PlanCache:
 
     def keys(self) -> list[str]:
         """Return the keys under which anything is kept, in order; raises `OSError` for the directory."""
-        return sorted({key for kind in (PLANS, TRIALS) for key, _ in self._files(kind)})
+        return sorted({key for kind in KINDS for key, _ in self._files(kind)})
 
     def clear(self, key: str | None = None) -> int:
         """Delete everything, or what is kept under the keys that begin with `key`.
@@ -137,7 +140,7 @@ class PlanCache:
             OSError: something cannot be deleted.
         """
         gone = set()
-        for kind in (PLANS, TRIALS):
+        for kind in KINDS:
             for name, path in self._files(kind):
                 if name.startswith(key or ""):
                     path.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def _result(
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
         samples=run.task.samples, batch_size=run.task.batch_size,
         steps_per_epoch=run.task.steps_per_epoch, budget_s=run.task.seconds,
-        searched_epochs=run.task.epochs if run.left_out else None,
+        searched_epochs=run.task.epochs if run.left_out and not run.task.thorough else None,
         calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 

@@ -125,6 +125,15 @@ def process_tree_bytes(process: int, root: Path = Path("/")) -> int:
     return own + sum(process_tree_bytes(int(child), root) for child in children.split() if child.isdecimal())
 
 
+def process_tree(process: int) -> list[int]:
+    """Return the ids of a process and its descendants, it first."""
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        children = []
+    return [process, *(each for child in children for each in process_tree(int(child)))]
+
+
 class MemoryUse:
     """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
 

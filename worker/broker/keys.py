@@ -8,6 +8,9 @@ QUARANTINE: Final = "preflight:quarantine"
 TOTALS: Final = "preflight:totals"
 """Hash of counters over all jobs: name -> number; see `worker.events.counters`."""
 
+CALIBRATING: Final = "preflight_calibrating"
+"""Field of RQ's hash of a worker: the workload that it calibrates while the queue is empty."""
+
 RQ_SUSPENDED: Final = "rq:suspended"
 """Present, with any type, while `rq suspend` keeps the workers of all queues from taking jobs."""
 

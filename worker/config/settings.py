@@ -118,6 +118,9 @@ class Settings(BaseSettings):
     calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS
     """Time budget of a calibration without the import of torch, seconds; a short training gets less, and a job may set
     its own."""
+    idle_calibration: Literal["on", "off"] = "on"
+    """`on`: while the queue is empty a worker goes on with calibrations that a training was too short for, at idle
+    priority, for later jobs of the same workload; it stops when a job comes. `off`: never."""
     job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = JOB_TIMEOUT
     """Limit of the duration of a job that the client enqueues, seconds."""
     state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL

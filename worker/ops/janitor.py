@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from calibration.cache.plan_cache import PLANS, TRIALS
+from calibration.cache.plan_cache import KINDS
 from training.data.builtin.catalog import IDX_DATASETS
 from training.system.locks import REMOVED, remove_unlocked, remove_unused
 from worker.config.settings import Settings
@@ -57,7 +57,7 @@ class Janitor:
         yield from self._directories(settings.state_dir / JOBS, settings.state_ttl)
         yield from self._directories(settings.artifact_dir / STAGING, MIN_AGE_SECONDS)
         yield from self._directories(settings.data_dir, MIN_AGE_SECONDS, tuple(each.staging for each in IDX_DATASETS))
-        written = ("datasets", PLANS[0], TRIALS[0])
+        written = ("datasets", *(folder for folder, _ in KINDS))
         for folder in (settings.state_dir / WORKERS, *(settings.cache_dir / name for name in written)):
             yield from self._temporaries(folder)
 

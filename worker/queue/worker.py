@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Final, Literal
@@ -46,6 +47,7 @@ from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
 from worker.queue.maintenance.dependents import Dependents
 from worker.queue.maintenance.extras import PendingExtrasChore
+from worker.queue.maintenance.idle_calibration import IdleCalibration
 from worker.queue.maintenance.late_extras import LateExtras
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
@@ -89,6 +91,8 @@ class PreflightWorker(Worker):
         """Whether RQ's records say so."""
         self._is_suspended = False
         """As of the last check between two jobs."""
+        self._shown_calibration: str | None = None
+        """In the worker's hash; a job that comes meanwhile does not wait for its removal."""
         self._reaper = Reaper(connection, queue, self._intake.quarantine_poison)
         self._cleaner = RegistryCleaner(connection, queue, name, ttl=settings.state_ttl)
         self._dependents = Dependents(connection, queue, settings)
@@ -96,6 +100,7 @@ class PreflightWorker(Worker):
         self._janitor = Janitor(settings)
         self._standby = Standby(settings)
         self._extras = PendingExtrasChore(settings, self._fork_for_extras)
+        self._idle_calibration = IdleCalibration(settings, self._stop, self._fork_for_idle)
         # Polled, not read by RQ's thread: a fork may find locks that a thread holds locked for ever.
         self._commands = connection.pubsub(ignore_subscribe_messages=True)
 
@@ -121,6 +126,7 @@ class PreflightWorker(Worker):
         except Interrupted:
             pass
         finally:
+            self._idle_calibration.stop("the worker stops")
             self._extras.stop()
             self._standby.stop()
             self._deregister()
@@ -175,6 +181,7 @@ class PreflightWorker(Worker):
                 raw_id = self._retry.repair(partial(self._do_idle_work, burst))
                 REDIS.note_answer()
                 if raw_id is not None:
+                    self._idle_calibration.stop()
                     job = self._intake.admit(raw_id)
                     if job is not None:
                         return job
@@ -225,7 +232,7 @@ class PreflightWorker(Worker):
             (self._reaper, self._reap), (self._scheduler, self._scheduler.step),
             (self._dependents, self._dependents.step), (self._cleaner, self._cleaner.step),
             (self._janitor, self._janitor.step), (self._extras, self._extras.step),
-            (self._standby, self._standby.step),
+            (self._standby, self._standby.step), (self._idle_calibration, self._calibrate_in_idle_time),
         ):  # fmt: skip
             try:
                 if chore.due():
@@ -236,6 +243,20 @@ class PreflightWorker(Worker):
                 self._log.exception(
                     "chore_failed", chore=type(chore).__name__, message="a chore between two jobs failed"
                 )
+
+    def _calibrate_in_idle_time(self) -> None:
+        """Go on with a calibration unless extras run, the worker is suspended, or a process beside it runs a job."""
+        quiet = not (self._is_suspended or self._extras.remain(0))
+        if quiet and self._settings.processes > 1:  # they share caches and memory bandwidth
+            quiet = self.connection.zcard(self._queue.started_job_registry.key) == 0
+        self._idle_calibration.step(quiet)
+        workload = self._idle_calibration.workload
+        if workload != self._shown_calibration:
+            if workload is None:
+                self.connection.hdel(self.key, keys.CALIBRATING)
+            else:
+                self.connection.hset(self.key, keys.CALIBRATING, workload)
+            self._shown_calibration = workload
 
     def _reap(self) -> None:
         self._retry.rename_wrong_types()  # producers need these keys, too
@@ -310,6 +331,14 @@ class PreflightWorker(Worker):
                 job_id=job_id,
                 message=f"the extras of a job wait, as no process could be started: {error.strerror}",
             )
+            return None
+        return horse
+
+    def _fork_for_idle(self, run: Callable[[], None]) -> WorkHorse | None:
+        horse = WorkHorse(None, run, self._stop, lambda: True, self._standby.stop, timeout=-1)
+        try:
+            horse.start()
+        except OSError:  # a limit on processes or memory: nobody waits for it
             return None
         return horse
 

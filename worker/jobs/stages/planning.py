@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from calibration.cache.plan_cache import PlanCache
+from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
 from calibration.task import CalibrationContext, Options
 from training.checkpoints.resume import ResumePoint, find_resume_points
@@ -157,13 +158,15 @@ def _options(context: JobContext, job: TrainJob) -> Options:
 def _calibrate(
     context: JobContext, job: TrainJob, options: Options, spec: TrainSpec, resources: Resources, store: DatasetInfo
 ) -> PlanChoice:
+    settings = context.settings
     around = CalibrationContext(
         resources=resources,
         store=store,
-        cache=PlanCache(context.settings.cache_dir),
+        cache=PlanCache(settings.cache_dir),
         directory=context.paths.attempt,
         environment=context.environment,
         server=context.server,
+        unfinished=UnfinishedSearches(settings.cache_dir) if settings.idle_calibration == "on" else None,
     )
 
     def emit(kind: str, fields: dict[str, JsonValue]) -> None:

@@ -20,7 +20,7 @@ from worker.wire import Count, Label, Seconds
 MAX_WORKERS: Final = 1000
 MAX_SILENCE_SECONDS: Final = 1e10
 """For a time stamp of the year 1."""
-FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version")
+FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.CALIBRATING)
 
 
 class WorkerInfo(ApiModel):
@@ -31,6 +31,8 @@ class WorkerInfo(ApiModel):
     """RQ's state: `idle`, `busy`, `started`, `suspended`."""
     job_id: Label | None = None
     """The job that it runs."""
+    calibrating: Label | None = None
+    """Workload that an idle worker calibrates while the queue is empty."""
     hostname: Label | None = None
     silent_s: Seconds | None = None
     """Seconds since its last heartbeat."""
@@ -95,9 +97,16 @@ def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerInfo:
         name=key.removeprefix("rq:worker:")[:256],
         state=text(fields["state"] or b"?")[:256],
         job_id=text(fields["current_job"])[:256] if fields["current_job"] else None,
+        calibrating=_idle_text(fields, keys.CALIBRATING),
         hostname=text(fields["hostname"])[:256] if fields["hostname"] else None,
         silent_s=_seconds_since(text(fields["last_heartbeat"] or b"")),
     )
+
+
+def _idle_text(fields: dict[str, bytes | None], name: str) -> str | None:
+    """Return a field that holds for an idle worker: a busy one has not removed it yet."""
+    value = fields[name]
+    return None if fields["current_job"] or not value else text(value)[:256]
 
 
 def _seconds_since(stamp: str) -> float | None:

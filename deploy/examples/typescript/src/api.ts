@@ -2456,6 +2456,8 @@ export interface components {
          * @description A worker whose heartbeat has not expired.
          */
         WorkerInfo: {
+            /** Calibrating */
+            calibrating?: string | null;
             /** Hostname */
             hostname?: string | null;
             /** Job Id */

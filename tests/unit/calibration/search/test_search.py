@@ -783,7 +783,6 @@ def test_a_thorough_search_may_take_the_longest_time() -> None:
     finding = found(Simulated(), replace(TASK, thorough=True))
     assert finding.plan == BEST
     assert 5 < finding.calibration_seconds <= finding.budget_s == TASK.seconds
-    assert finding.searched_epochs == found(Simulated(), LONG).searched_epochs
 
 
 def test_the_end_of_the_time_is_said() -> None:

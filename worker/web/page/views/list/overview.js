@@ -20,8 +20,9 @@ function suspensionBanner() {
   return h("p.banner", { role: "status" }, said, " and take no job; ", h("code", "rq resume"), " ends it.");
 }
 
-function workerItem({ name, state, job_id, hostname, silent_s }) {
-  const job = job_id ? h("a", { href: jobAddress(job_id) }, job_id) : state === "suspended" ? state : "idle";
+function workerItem({ name, state, job_id, calibrating, hostname, silent_s }) {
+  const idle = state === "suspended" ? state : calibrating ? `idle, calibrates ${calibrating}` : "idle";
+  const job = job_id ? h("a", { href: jobAddress(job_id) }, job_id) : idle;
   return h(
     "li",
     h(job_id ? "span.dot.busy" : "span.dot.idle", { "aria-hidden": "true" }),
