@@ -1,7 +1,7 @@
 """Choice of the plan for a job: from the cache, else by a search, else the user's own."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
-from calibration.result import CalibrationResult, Trial
+from calibration.result import CalibrationResult, MemoryProbe, Trial
 from calibration.search.search_space import KNOBS
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
@@ -20,7 +20,7 @@ from training.loop.prediction import Prediction
 LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
 Emit = Callable[[str, dict[str, JsonValue]], None]
-"""Publishes an event (kind, fields): `trial`, `warning`."""
+"""Publishes an event (kind, fields): `probe`, `trial`, `warning`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,11 @@ class PlanChoice:
     predicted_epoch_s: float | None = None
     """None where nothing was measured."""
     calibration_seconds: float = 0.0
-    """Wall time of the choice, the child's import of torch apart."""
+    """Wall time of the calibration, the start of processes and their import of torch included."""
     import_seconds: float = 0.0
+    """The part of it that processes took to start and to import torch."""
     trials: int = 0
+    """That were run."""
     cache: Literal["hit", "miss", "off"] = "off"
     cache_age_s: float | None = None
     """Seconds since a plan from the cache was measured."""
@@ -44,6 +46,15 @@ class PlanChoice:
     """Prediction that the training is compared with."""
     finding: CalibrationResult | None = None
     """Result of the calibration; None where nothing was measured."""
+
+    @property
+    def predicted_interval_s(self) -> tuple[float, float] | None:
+        """95 % interval of `predicted_epoch_s`, whose share of warming up moves its ends, too."""
+        predicted = self.prediction
+        if predicted is None or self.predicted_epoch_s is None:
+            return None
+        warm_s = self.predicted_epoch_s - predicted.epoch_s
+        return predicted.low_s + warm_s, predicted.high_s + warm_s
 
 
 def choose_plan(
@@ -116,9 +127,10 @@ def _search(
     began = time.monotonic()
     trials: list[Trial] = []
 
-    def tell(trial: Trial) -> None:
-        trials.append(trial)
-        emit("trial", asdict(trial))
+    def tell(found: Trial | MemoryProbe) -> None:
+        if isinstance(found, Trial):
+            trials.append(found)
+        emit("trial" if isinstance(found, Trial) else "probe", asdict(found))
 
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force)
     task = task_of(spec, own, context, options)
@@ -138,15 +150,20 @@ def _search(
             _warn(emit, f"calibration measured nothing: {error}; training continues with your own plan")
             plan = error.plan if isinstance(error, NothingMeasured) else own
             return PlanChoice(
-                plan=plan, source="own", why="calibration measured nothing", cache="miss", trials=len(trials),
-                calibration_seconds=time.monotonic() - began - pool.import_seconds, import_seconds=pool.import_seconds,
+                plan=plan, source="own", why="calibration measured nothing", cache="miss", trials=_ran(trials),
+                calibration_seconds=time.monotonic() - began, import_seconds=pool.import_seconds,
             )  # fmt: skip
+    finding = replace(finding, calibration_seconds=time.monotonic() - began)  # its processes have ended, too
     _warn(emit, context.cache.put(key, finding))
     return PlanChoice(
         plan=finding.plan, source="measured", why=finding.why, predicted_epoch_s=finding.prediction.over(spec.epochs),
-        cache="miss", trials=len(trials), finding=finding, prediction=finding.prediction,
+        cache="miss", trials=_ran(trials), finding=finding, prediction=finding.prediction,
         calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
     )  # fmt: skip
+
+
+def _ran(trials: Sequence[Trial]) -> int:
+    return sum(trial.ran for trial in trials)
 
 
 def _warn(emit: Emit, warning: str | None) -> None:

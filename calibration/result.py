@@ -34,7 +34,7 @@ Knob = Literal[
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
 `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;
-`skipped`: never run, the note says why."""
+`skipped`: never run, the note says why; see `Trial.reached`."""
 ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
 """Verdicts after which the plan is the best one so far."""
 
@@ -72,20 +72,31 @@ class Trial:
     """Whether something else used the processors meanwhile."""
     kept: bool = False
     """Whether this was measured by an earlier calibration."""
+    reached: bool = True
+    """False: skipped, because the search ended before its turn; else a skipped plan was not worth a measurement."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether the plan was run; one that was not counts nowhere as a trial."""
+        return self.verdict != "skipped"
+
+
+ProbePhase = Literal["line", "1A", "1B", "1C"]
+ProbeOutcome = Literal["fits", "over", "killed", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MemoryProbe:
     """One micro-batch whose memory was looked at."""
 
-    phase: Literal["line", "1A", "1B", "1C"]
+    phase: ProbePhase
     """`line`: one of the two sizes that predict; 1A: the cap; 1B: doubling; 1C: bisection."""
     micro_batch: Annotated[int, Field(ge=1)]
     predicted_bytes: Bytes | None
     """By the line through the two smallest sizes; None before there is one."""
     peak_bytes: Bytes | None
     """Measured; None where it was not run or did not survive."""
-    outcome: Literal["fits", "over", "killed", "refused"]
+    outcome: ProbeOutcome
     """`over`: ran, but above the budget; `refused`: predicted not to fit, and not run."""
 
 
@@ -140,5 +151,11 @@ class CalibrationResult:
     steps_per_epoch: Annotated[int, Field(ge=1)]
     budget_s: Seconds
     calibration_seconds: Seconds
-    """The start of processes and the import of torch apart."""
+    """Wall time, the start of processes and the import of torch included; `budget_s` does not count those."""
     import_seconds: Seconds
+    """The part of it that processes took to start and to import torch."""
+
+    @property
+    def measured(self) -> int:
+        """Plans that were timed, the user's own among them."""
+        return len({trial.plan for trial in self.trials if trial.step_s is not None})

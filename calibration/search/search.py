@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Final
 
 from calibration.measure.backend import Backend
-from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, Trial
+from calibration.result import CalibrationResult, Confidence, Confirmation, MemoryFit, MemoryProbe, Trial
 from calibration.search.baseline import measure_baseline, probe_memory
 from calibration.search.confirmation import confirm, final_measurement
 from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import knob_order, sweep_knob
 from calibration.statistics import step_interval
 from calibration.task import Task
+from calibration.verdicts import speedup
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -24,8 +25,10 @@ GRACE: Final = 15.0
 """Seconds beyond the longest time for which the user's own plan is waited: without its figure there is none at all."""
 
 
-def search(task: Task, backend: Backend, records: Records, tell: Callable[[Trial], None]) -> CalibrationResult:
-    """Return the result; `tell` is called with each trial as it ends.
+def search(
+    task: Task, backend: Backend, records: Records, tell: Callable[[Trial | MemoryProbe], None]
+) -> CalibrationResult:
+    """Return the result; `tell` is called with each memory probe, and with each trial as it ends.
 
     Raises:
         OutOfMemory: even a micro-batch of one sample was killed for memory.
@@ -57,7 +60,8 @@ def _result(run: SearchRun, plan: Plan, confirmation: Confirmation | None, fit: 
         baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials), memory=fit,
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
         samples=run.task.samples, batch_size=run.task.batch_size, steps_per_epoch=steps, budget_s=run.budget,
-        calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
+        calibration_seconds=run.backend.now() + run.backend.import_seconds,
+        import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 
 
@@ -66,9 +70,11 @@ def _explain(run: SearchRun, confirmation: Confirmation | None, doubt: str) -> s
     if run.unconfirmed:
         return run.unconfirmed
     if confirmation is None:
-        return "no other plan was faster" if measured > 1 else "no other plan was measured"
+        unreached = sum(not trial.reached for trial in run.trials)
+        late = f"; plans not reached in time: {unreached}" if unreached and not run.complete else ""
+        return ("no other plan was faster" if measured > 1 else "no other plan was measured") + late
+    own = "your own plan" if confirmation.proven else ""
+    speed = speedup(confirmation.ratio, confirmation.low, confirmation.high, doubt, own)
     if not confirmation.proven:
-        return f"no improvement was proven ({confirmation.ratio:.2f}x, but it may be {confirmation.low:.2f}x)"
-    if doubt:
-        return f"probably faster than your own plan ({confirmation.low:.2f}x to {confirmation.high:.2f}x; {doubt})"
-    return f"{confirmation.ratio:.2f}x as fast as your own plan, the fastest of {measured} measured"
+        return f"no other plan was proven faster; the best of {measured} measured is {speed}"
+    return speed if doubt else f"{speed}, the fastest of {measured} measured"

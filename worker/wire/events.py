@@ -22,17 +22,26 @@ from worker.wire.lifecycle_events import (
     ResourceLimits,
     TrainingDone,
 )
-from worker.wire.plan_events import CalibrationTrial, CalibrationWinner, LoaderConfig, PlanAdapted, TrainingConfig
-from worker.wire.training_events import EpochDone, PredictionChecked, Progress, TrainingProfile
+from worker.wire.plan_events import (
+    CalibrationTrial,
+    CalibrationWinner,
+    LoaderConfig,
+    MemoryProbed,
+    PlanAdapted,
+    TrainingConfig,
+)
+from worker.wire.training_events import EpochDone, ModelBuilt, PredictionChecked, Progress, TrainingProfile
 
 AnyEvent = Annotated[
     JobStarted
     | ResourceLimits
     | DatasetReady
+    | MemoryProbed
     | CalibrationTrial
     | CalibrationWinner
     | TrainingConfig
     | LoaderConfig
+    | ModelBuilt
     | Progress
     | EpochDone
     | PredictionChecked
