@@ -70,12 +70,12 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         paid = min(1.0, run.paid * ratio)
         if paid >= LEVEL:
             run.paid = paid
-            return _adopted(ratio), "as fast in less memory"
+            return _adopted(comparison), "as fast in less memory"
     if knob == "allocator" and plan.allocator == "tuned" and best != run.own and ratio < LIKELY:
         if ratio >= LEVEL:
-            return _adopted(ratio), "as fast, and so from its first steps on"
+            return _adopted(comparison), "as fast, and so from its first steps on"
         if ratio >= DROP_BELOW and comparison.high >= 1:
-            return _adopted(ratio), "no slower, and fast from its first steps on"
+            return _adopted(comparison), "no slower, and fast from its first steps on"
     if comparison.high < DROP_BELOW and MIN_PAIRS <= comparison.pairs < PAIRS:
         return "dropped", f"slower (95 %) after {comparison.pairs} pairs"
     if ratio >= GAIN and comparison.low > 1:
@@ -106,9 +106,9 @@ def _break_tie(run: SearchRun, best: Plan, plan: Plan, comparison: Comparison) -
     )
 
 
-def _adopted(ratio: float) -> Verdict:
-    """Return the verdict on a plan that is taken for another reason than its speed."""
-    return "won" if ratio >= 1 else "kept"
+def _adopted(comparison: Comparison) -> Verdict:
+    """Return the verdict on a plan that is taken for another reason than its speed; it won where it is faster, too."""
+    return "won" if comparison.low > 1 else "kept"
 
 
 def reuse_trial(run: SearchRun, kept: Trial, best: Plan) -> bool:

@@ -76,11 +76,11 @@ def _of_job(event: wire.AnyEvent) -> str | None:
         case wire.TrainingDone():
             return f"Finished with a test accuracy of {event.test_accuracy:.2%}"
         case wire.OnnxReady():
-            return f"The ONNX model is in {event.onnx}"
+            return f"The finished job has its ONNX model: {event.onnx}"
         case wire.ReportReady():
-            return f"The report is in {event.report}"
+            return f"The finished job has its report: {event.report}"
         case wire.ArtifactUploaded():
-            return f"The model was sent to {event.artifact_url or event.mlflow_uri}"
+            return f"The model of the finished job was sent to {event.artifact_url or event.mlflow_uri}"
     return None
 
 
@@ -96,7 +96,8 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
         case wire.TrainingConfig():
             return f"Training with {plan_line(event)}, {plural(event.batch_size, 'sample')} in a step"
         case wire.LoaderConfig():
-            return f"Batches are fetched by {plural(event.num_workers, 'loader worker')}"
+            by = plural(event.num_workers, "loader worker") if event.num_workers else "the training process itself"
+            return f"Batches are fetched by {by}"
         case wire.PlanAdapted():
             field = event.field.replace("_", "-")
             return f"Changed {field} from {event.before} to {event.after}: {as_sentence(event.reason)}"
@@ -111,12 +112,12 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
 def _trial(event: wire.CalibrationTrial) -> str:
     verdict = event.verdict or ("won" if event.won else "level")
     did = VERDICTS[verdict] if event.reached else "was not reached"
-    what = "The job's own plan" if verdict == "own" else f"Trial of {_knob(event)}: {plan_line(event)}"
+    what = f"Trial of {_knob(event)}: {plan_line(event)}" if verdict != "own" else "The job's own plan"
     doubt, before = DISTURBED if event.disturbed else "", "the best plan before it"
     speed = "" if event.ratio is None else f", {speedup(event.ratio, event.low, event.high, doubt, before)}"
-    own = f", {plan_line(event)}" if verdict == "own" else ""
+    own = f": {plan_line(event)}" if verdict == "own" else ""
     rate = "" if event.samples_per_s is None else f", {event.samples_per_s:,.0f} samples/s"
-    return f"{what}{own} {did}{speed}{rate}{f': {event.note}' if event.note else ''}"
+    return f"{what} {did}{own}{speed}{rate}{f': {event.note}' if event.note else ''}"
 
 
 def _knob(event: wire.CalibrationTrial) -> str:

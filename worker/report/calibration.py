@@ -108,7 +108,10 @@ def _prediction(result: CalibrationResult) -> Iterator[Row]:
     yield "Validation", aligned(predicted.validation_s), ""
     yield "An epoch, once warm", whole, f"95 % interval {interval}"
     yield "Warm-up", aligned(predicted.warm_s), "once per process, in addition"
-    if own is not None and result.plan != result.baseline:
+    if confirmed and result.doubt and result.plan != result.baseline:
+        between = f"{aligned(predicted.epoch_s * confirmed.low)} to {aligned(predicted.epoch_s * confirmed.high)}"
+        yield "Your own plan", between, f"an epoch, by the confirmation; {result.doubt}"
+    elif own is not None and result.plan != result.baseline:
         yield "Your own plan", aligned(own), f"an epoch, {'by the confirmation' if confirmed else 'as first measured'}"
 
 

@@ -60,8 +60,15 @@ def _trials(finding: CalibrationResult) -> Iterator[tuple[str, ...]]:
             "confirmed", changes(finding.baseline, best),
             *_speed(found.ratio, found.low, found.high, sure=finding.confidence == "high"),
             f"{finding.prediction.epoch_s:.2f}" if found.proven else "", "won" if found.proven else "level",
-            f"in a fresh process, against your plan ({plural(found.pairs, 'pair')})",
+            f"in a fresh process, against your plan ({_own_there(finding)}{plural(found.pairs, 'pair')})",
         )  # fmt: skip
+
+
+def _own_there(finding: CalibrationResult) -> str:
+    """Return the seconds of an epoch under the user's plan by the confirmation, from which the ratio comes."""
+    found = finding.confirmation
+    sure = found is not None and found.proven and not finding.doubt
+    return f"{finding.prediction.epoch_s * found.ratio:.2f} s an epoch there, " if found and sure else ""
 
 
 def _speed(ratio: float | None, low: float | None, high: float | None, *, sure: bool) -> tuple[str, str]:

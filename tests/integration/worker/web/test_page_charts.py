@@ -136,11 +136,12 @@ def test_a_doubtful_gain_has_no_single_figure(browser: Browser, service: Service
     publisher = EventPublisher(connection, "doubtful")
     publisher.start()
     publisher.say("calibration_winner", **PLAN, source="measured", ratio=9.16, ratio_low=2, ratio_high=6,
-                  confidence="low", calibration_seconds=8, import_seconds=2, trials=4,
+                  confidence="low", doubt="the machine was busy", calibration_seconds=8, import_seconds=2, trials=4,
                   why="probably faster than your own plan (2.00x to 6.00x; the machine was busy)")  # fmt: skip
     browser.open(f"{service.url}/#/jobs/doubtful")
     browser.see("Probably faster than your own plan (2.00x to 6.00x; the machine was busy).", ".panel")
-    browser.see("2.00\u00d7 to 6.00\u00d7", ".panel")
+    browser.see("probably faster than the job's own plan (2\u00d7 to 6\u00d7; the machine was busy)", ".panel")
+    browser.see("4 trials in 8.00\u202fs, of which 2.00\u202fs to start processes", ".panel")
     assert "9.16" not in browser.text("main")
 
 
