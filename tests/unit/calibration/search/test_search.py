@@ -901,3 +901,11 @@ def test_compiling_does_not_cost_what_was_found_before(step_s: float, seconds: f
     assert finding.plan.precision == "bfloat16"
     assert finding.calibration_seconds <= seconds
     assert finding.plan.compile is (seconds == 120)
+
+
+def test_the_cost_of_a_calibration_is_wall_time() -> None:
+    """Starts of processes and imports are a part of it, told beside it; the budget alone does not count them."""
+    lab = Simulated(import_seconds=7.8)
+    finding = found(lab)
+    assert finding.import_seconds == 7.8
+    assert finding.calibration_seconds == pytest.approx(lab.clock + 7.8)
