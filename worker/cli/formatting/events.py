@@ -69,7 +69,7 @@ def _plan_line(event: wire.AnyEvent) -> str | None:
             why = f", {event.cause}: {event.seen}" if event.cause else ""
             return (
                 f"measured  {what} {event.measured_s:.2f} s, predicted {event.predicted_s:.2f} s "
-                f"({event.low_s:.2f}-{event.high_s:.2f}), {1e3 * event.measured_batch_s:.2f} and "
+                f"({event.low_s:.2f} to {event.high_s:.2f}), {1e3 * event.measured_batch_s:.2f} and "
                 f"{1e3 * event.predicted_batch_s:.2f} ms per step: {event.deviation:+.1%}{why}"
             )
     return None

@@ -42,7 +42,9 @@ def _preparation(timeline: JobTimeline) -> str:
     if timeline.winner is not None:
         return "starting the training process"
     if timeline.trials:
-        gain = f", the best {timeline.best:.2f}x so far, not confirmed yet" if timeline.best > 1 else ""
+        gain = (
+            f", the best {timeline.best:.2f}x so far, not confirmed yet" if timeline.best and timeline.best > 1 else ""
+        )
         return f"calibrating: {plural(timeline.trials, 'plan')} tried{gain}"
     return "preparing the data set" if timeline.data is None else "choosing a plan"
 
@@ -53,7 +55,7 @@ def time_lines(timeline: JobTimeline) -> Iterator[str]:
     if winner is None or winner.predicted_epoch_s is None:
         return
     low, high = winner.predicted_low_s, winner.predicted_high_s
-    interval = "" if low is None or high is None else f" ({low:.2f}-{high:.2f})"
+    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
     text = f"{winner.predicted_epoch_s:.2f} s per epoch predicted{interval}"
     if checked is not None:
         what = f"epoch {checked.epoch}" if checked.whole else f"the first {plural(checked.steps, 'step')}"

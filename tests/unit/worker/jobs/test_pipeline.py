@@ -61,7 +61,7 @@ def test_a_prediction_is_shown_with_its_measurement(tmp_path: Path, capsys: pyte
     """At a terminal, in the log and in the state, without a passing cause."""
     event = event_for(tmp_path, "prediction", COMPARED)
     assert format_event(event) == (
-        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90-4.20), 5.00 and 4.00 ms per step: +25.0%, "
+        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90 to 4.20), 5.00 and 4.00 ms per step: +25.0%, "
         "noisy: others were busy"
     )
     logged = capsys.readouterr().out

@@ -50,8 +50,8 @@ export function trials(events, winner) {
       "The mark is the relative speed, the line its 95 % interval.",
     ),
     h("div.forest", axis(scale, RATIO_TICKS), h("div", { role: "list" }, rows)),
-    skipped(events.filter(isWorthless), "not worth a measurement"),
-    skipped(events.filter((trial) => trial.reached === false), "not reached before the search ended"),
+    skipped("details.skipped", events.filter(isWorthless), "not worth a measurement"),
+    skipped("details.skipped.unreached", events.filter(isUnreached), "not reached before the search ended"),
   ];
 }
 
@@ -64,16 +64,20 @@ function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, d
 }
 
 function isWorthless(trial) {
-  return trial.verdict === "skipped" && trial.reached !== false;
+  return trial.verdict === "skipped" && !isUnreached(trial);
+}
+
+function isUnreached(trial) {
+  return trial.reached === false;
 }
 
 /** Return trials that were not run as one line that unfolds. */
-function skipped(events, why) {
+function skipped(css, events, why) {
   if (!events.length) return null;
   const names = [...new Set(events.map((trial) => (trial.knob ?? "plan").replaceAll("_", "-")))].join(", ");
   const summary = `${pluralize(events.length, "plan")} ${why}: ${names}`;
   const items = events.map((trial) => h("li", h("strong", (trial.knob ?? "plan").replaceAll("_", "-")), `: ${trial.note}`));
-  return h("details.skipped", h("summary", summary), h("ul", items));
+  return h(css, h("summary", summary), h("ul", items));
 }
 
 function trialRow(trial, place, before, scale) {

@@ -37,7 +37,7 @@ export function plan({ plan: current, latest: { calibration_winner: chosen, reso
 
 /** What each trial that was adopted changed and gained, as a list that unfolds. */
 function reasons(text) {
-  return h("details.skipped", h("summary", "Reasons"), h("ul", text.split("; ").map((reason) => h("li", reason))));
+  return h("details.reasons", h("summary", "Reasons"), h("ul", text.split("; ").map((reason) => h("li", reason))));
 }
 
 function confirmation({ ratio, ratio_low: low, ratio_high: high, confidence, doubt }) {

@@ -53,12 +53,16 @@ def test_each_stage_is_shown() -> None:
     assert "preparing the data set" in shown(BEGINNING[0])
     assert "choosing a plan" in shown(*BEGINNING)
     assert "1 plan tried, the best 1.90x so far, not confirmed yet" in shown(*BEGINNING, CALIBRATED[0])
+    skipped = event("calibration_trial", **PLAN, knob="compile", steps=0, won=False, verdict="skipped", note="no")
+    assert "1 plan tried, the best 1.90x" in shown(*BEGINNING, CALIBRATED[0], skipped)  # it never ran
+    busy = CALIBRATED[0].model_copy(update={"disturbed": True})
+    assert "calibrating: 1 plan tried\n" in shown(*BEGINNING, busy)  # how much faster is not known
     assert "starting the training process" in shown(*BEGINNING, *CALIBRATED)
     running = shown(*BEGINNING, *CALIBRATED, progress(2, 50), CHECKED)
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running
     assert " 38%" in running
     assert "2 threads bfloat16 channels_last tuned malloc micro-batch 64" in running
-    assert "4.16 s per epoch predicted (4.08-4.20); epoch 1 took 4.20 s, +1.0% from" in running
+    assert "4.16 s per epoch predicted (4.08 to 4.20); epoch 1 took 4.20 s, +1.0% from" in running
     assert "400 MiB measured under this plan, 1,024 MiB allowed" in running
     assert "running 1:40" in running
     assert "testing and saving" in shown(*BEGINNING, *CALIBRATED, progress(4, 100))
