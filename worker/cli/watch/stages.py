@@ -55,7 +55,7 @@ def time_lines(timeline: JobTimeline) -> Iterator[str]:
     if winner is None or winner.predicted_epoch_s is None:
         return
     low, high = winner.predicted_low_s, winner.predicted_high_s
-    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    interval = "" if low is None or high is None else f" ({low:.2f}-{high:.2f})"
     text = f"{winner.predicted_epoch_s:.2f} s per epoch predicted{interval}"
     if checked is not None:
         what = f"epoch {checked.epoch}" if checked.whole else f"the first {plural(checked.steps, 'step')}"

@@ -62,7 +62,7 @@ def test_each_stage_is_shown() -> None:
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running
     assert " 38%" in running
     assert "2 threads bfloat16 channels_last tuned malloc micro-batch 64" in running
-    assert "4.16 s per epoch predicted (4.08 to 4.20); epoch 1 took 4.20 s, +1.0% from" in running
+    assert "4.16 s per epoch predicted (4.08-4.20); epoch 1 took 4.20 s, +1.0% from" in running
     assert "400 MiB measured under this plan, 1,024 MiB allowed" in running
     assert "running 1:40" in running
     assert "testing and saving" in shown(*BEGINNING, *CALIBRATED, progress(4, 100))
