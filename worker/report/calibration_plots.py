@@ -58,7 +58,7 @@ def speed_of_trials(trials: Sequence[Trial], confirmation: Confirmation | None =
             not trial.disturbed,
         )
         for number, trial in number_trials(trials)
-        if trial.ratio is not None
+        if trial.ran and trial.ratio is not None
     ][:MAX_TRIALS]
     if not rows:
         return Markup("")
