@@ -11,7 +11,7 @@ from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
 from calibration.cache.unfinished import UnfinishedSearch, is_cut_short, unfinished
-from calibration.result import CalibrationResult, Trial
+from calibration.result import CalibrationResult, MemoryProbe, Trial
 from calibration.search.search_space import KNOBS, oversubscription
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
@@ -25,7 +25,7 @@ LONGER: Final = 2
 """How many times as long a training may be as the one that a search was made for, to be served by its finding."""
 IDLE_WHY: Final = "reused from a calibration made while the queue was empty"
 Emit = Callable[[str, dict[str, JsonValue]], None]
-"""Publishes an event (kind, fields): `trial`, `warning`."""
+"""Publishes an event (kind, fields): `probe`, `trial`, `warning`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,11 @@ class PlanChoice:
     predicted_epoch_s: float | None = None
     """None where nothing was measured."""
     calibration_seconds: float = 0.0
-    """Wall time of the choice, the child's import of torch apart."""
+    """Wall time of the calibration, the start of processes and their import of torch included."""
     import_seconds: float = 0.0
+    """The part of it that processes took to start and to import torch."""
     trials: int = 0
+    """That were run."""
     cache: Literal["hit", "miss", "off"] = "off"
     cache_age_s: float | None = None
     """Seconds since a plan from the cache was measured."""
@@ -49,6 +51,15 @@ class PlanChoice:
     """Prediction that the training is compared with."""
     finding: CalibrationResult | None = None
     """Result of the calibration; None where nothing was measured."""
+
+    @property
+    def predicted_interval_s(self) -> tuple[float, float] | None:
+        """95 % interval of `predicted_epoch_s`, whose share of warming up moves its ends, too."""
+        predicted = self.prediction
+        if predicted is None or self.predicted_epoch_s is None:
+            return None
+        warm_s = self.predicted_epoch_s - predicted.epoch_s
+        return predicted.low_s + warm_s, predicted.high_s + warm_s
 
 
 def choose_plan(
@@ -166,9 +177,10 @@ def _search(
     began = time.monotonic()
     trials: list[Trial] = []
 
-    def tell(trial: Trial) -> None:
-        trials.append(trial)
-        emit("trial", asdict(trial))
+    def tell(found: Trial | MemoryProbe) -> None:
+        if isinstance(found, Trial):
+            trials.append(found)
+        emit("trial" if isinstance(found, Trial) else "probe", asdict(found))
 
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force, least_steps=options.samples or 0)
     task = task_of(spec, own, context, options, earlier_findings(context.cache, key))
@@ -189,9 +201,10 @@ def _search(
             _warn(emit, f"calibration measured nothing: {error}; training continues with your own plan")
             plan = error.plan if isinstance(error, NothingMeasured) else own
             return PlanChoice(
-                plan=plan, source="own", why="calibration measured nothing", cache="miss", trials=len(trials),
-                calibration_seconds=time.monotonic() - began - pool.import_seconds, import_seconds=pool.import_seconds,
+                plan=plan, source="own", why="calibration measured nothing", cache="miss", trials=_ran(trials),
+                calibration_seconds=time.monotonic() - began, import_seconds=pool.import_seconds,
             )  # fmt: skip
+    finding = replace(finding, calibration_seconds=time.monotonic() - began)  # its processes have ended, too
     if options.thorough:
         finding = replace(finding, idle=True)
     _warn(emit, _keep(finding, spec, own, context, options, key))
@@ -199,9 +212,13 @@ def _search(
     return PlanChoice(
         plan=finding.plan, source="measured", why=finding.why,
         predicted_epoch_s=finding.prediction.over(parts.epochs, parts.last_epoch),
-        cache="miss", trials=len(trials), finding=finding, prediction=finding.prediction,
+        cache="miss", trials=_ran(trials), finding=finding, prediction=finding.prediction,
         calibration_seconds=finding.calibration_seconds, import_seconds=finding.import_seconds,
     )  # fmt: skip
+
+
+def _ran(trials: Sequence[Trial]) -> int:
+    return sum(trial.ran for trial in trials)
 
 
 def _keep(

@@ -26,7 +26,7 @@ container, measured first where it is another one, `earlier` the whole of what w
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
 `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;
-`skipped`: never run, the note says why."""
+`skipped`: never run, the note says why; see `Trial.reached`."""
 BatchOutcome = Literal["own", "measured", "refused", "over", "killed", "failed", "skipped"]
 """`own`: the job's batch; `refused`: predicted not to fit, and not run; `over`: ran, but above the memory budget;
 `killed`: for memory; `failed`: its process was lost or broke; `skipped`: for time."""
@@ -71,20 +71,31 @@ class Trial:
     """Seconds that measuring it was expected to take, with process starts and its share of the confirmation."""
     kept: bool = False
     """Whether this was measured by an earlier calibration."""
+    reached: bool = True
+    """False: skipped, because the search ended before its turn; else a skipped plan was not worth a measurement."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether the plan was run; one that was not counts nowhere as a trial."""
+        return self.verdict != "skipped"
+
+
+ProbePhase = Literal["line", "1A", "1B", "1C"]
+ProbeOutcome = Literal["fits", "over", "killed", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MemoryProbe:
     """One micro-batch whose memory was looked at."""
 
-    phase: Literal["line", "1A", "1B", "1C"]
+    phase: ProbePhase
     """`line`: one of the two sizes that predict; 1A: the cap; 1B: doubling; 1C: bisection."""
     micro_batch: Annotated[int, Field(ge=1)]
     predicted_bytes: Bytes | None
     """By the line through the two smallest sizes; None before there is one."""
     peak_bytes: Bytes | None
     """Measured; None where it was not run or did not survive."""
-    outcome: Literal["fits", "over", "killed", "refused"]
+    outcome: ProbeOutcome
     """`over`: ran, but above the budget; `refused`: predicted not to fit, and not run."""
 
 
@@ -192,5 +203,11 @@ class CalibrationResult:
     idle: bool = False
     """Whether it was measured while no job waited."""
     calibration_seconds: Seconds
-    """The start of processes and the import of torch apart."""
+    """Wall time, the start of processes and the import of torch included; `budget_s` does not count those."""
     import_seconds: Seconds
+    """The part of it that processes took to start and to import torch."""
+
+    @property
+    def measured(self) -> int:
+        """Plans that were timed, the user's own among them."""
+        return len({trial.plan for trial in self.trials if trial.step_s is not None})

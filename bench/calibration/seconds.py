@@ -24,7 +24,7 @@ from worker.config.settings import load, service_environment
 
 RUNS: Final = {"cnn": 3, "resnet18": 1}
 BOUNDS: Final = {"cnn": 5.0, "resnet18": 45.0}
-"""Seconds, the import of torch apart."""
+"""Seconds of measuring, the starts of processes apart."""
 HIT_BOUND: Final = 0.050
 HITS: Final = 7
 """Fresh interpreters that ask the cache."""
@@ -36,7 +36,7 @@ Figures = dict[str, float]
 
 def main(asked: BenchOptions) -> bool:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
-    record = start("calibration-seconds", "python -m bench.calibration seconds", "the import of torch, where not named")
+    record = start("calibration-seconds", "python -m bench.calibration seconds", "nothing: wall time, where not named")
     mnist()  # prepared beforehand: it is no part of a calibration
     with two_processors(), container() as enter:
         measured = {model: [calibrate(model, enter, "--force-calibration") for _ in range(RUNS[model])]
@@ -46,9 +46,11 @@ def main(asked: BenchOptions) -> bool:  # noqa: ARG001 - every part is called al
     record.head("figure", "median (range)", "bound", "")
     for model, runs in measured.items():
         seconds, imports = ([run[name] for run in runs] for name in ("calibration_seconds", "import_seconds"))
-        record.row(f"calibration of {model}, {len(runs)} run(s)", samples(seconds, ".2f", " s"), f"{BOUNDS[model]:g} s",
-            judged(max(seconds) <= BOUNDS[model]))  # fmt: skip
-        record.row(f"{model}: starting processes and importing torch", samples(imports, ".2f", " s"), "", "")
+        record.row(f"calibration of {model}, wall time, {len(runs)} run(s)", samples(seconds, ".2f", " s"), "", "")
+        measuring = [whole - part for whole, part in zip(seconds, imports, strict=True)]
+        record.row(f"{model}: of it measuring", samples(measuring, ".2f", " s"), f"{BOUNDS[model]:g} s",
+            judged(max(measuring) <= BOUNDS[model]))  # fmt: skip
+        record.row(f"{model}: of it starting processes and importing torch", samples(imports, ".2f", " s"), "", "")
     seconds = [found["seconds"] for found in hits]
     record.row(f"cache hit, {len(hits)} interpreters", samples(seconds, ".4f", " s"), f"{HIT_BOUND:g} s",
         judged(statistics.median(seconds) <= HIT_BOUND))  # fmt: skip

@@ -5,12 +5,13 @@ bisection between the last that fitted and the first that did not (1C). A size w
 not run; one that is killed for memory all the same is a measurement.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from calibration.measure.backend import Backend, WorkerLost
 from calibration.memory.model import SAFE, Memory, MemoryModel, equal_piece
-from calibration.result import MemoryFit, MemoryProbe
+from calibration.result import MemoryFit, MemoryProbe, ProbeOutcome, ProbePhase
 from training.config.plan import Plan
 from training.errors import OutOfMemory
 
@@ -22,7 +23,9 @@ PRECISION: Final = 4
 """Bisection ends within a quarter: pieces of a batch are equal, so that few sizes are of use."""
 MIB: Final = 1 << 20
 
-Phase = Literal["line", "1A", "1B", "1C"]
+
+def _tell_nobody(probe: MemoryProbe) -> None:
+    """Report no probe."""
 
 
 class CrashHistory(Protocol):
@@ -52,6 +55,8 @@ class MemoryProber:
     model: MemoryModel
     backend: Backend
     records: CrashHistory
+    tell: Callable[[MemoryProbe], None] = _tell_nobody
+    """Called with each probe as it is made."""
     probes: list[MemoryProbe] = field(default_factory=list)
     step_s: float = 0.0
     batch_statistics: bool = False
@@ -116,7 +121,7 @@ class MemoryProber:
             "smaller model"
         )
 
-    def _run(self, phase: Phase, size: int) -> bool:
+    def _run(self, phase: ProbePhase, size: int) -> bool:
         """Run one micro-batch of `size`, unless it is predicted not to fit; return whether it fits."""
         if size in self.model.peaks:
             return True
@@ -152,13 +157,11 @@ class MemoryProber:
         )  # through one size alone, an upper bound
         return base + slope * size > ENOUGH * self.model.budget_bytes
 
-    def _note(
-        self, phase: Phase, size: int, peak: int | None, outcome: Literal["fits", "over", "killed", "refused"]
-    ) -> bool:
+    def _note(self, phase: ProbePhase, size: int, peak: int | None, outcome: ProbeOutcome) -> bool:
         predicted = self.model.predict(size)
-        self.probes.append(
-            MemoryProbe(phase=phase, micro_batch=size, predicted_bytes=predicted, peak_bytes=peak, outcome=outcome)
-        )
+        probe = MemoryProbe(phase=phase, micro_batch=size, predicted_bytes=predicted, peak_bytes=peak, outcome=outcome)
+        self.probes.append(probe)
+        self.tell(probe)
         return outcome == "fits"
 
     def _cap(self) -> int:

@@ -12,7 +12,7 @@ from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, r
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
-from calibration.statistics import Comparison
+from calibration.statistics import Comparison, slowest
 from training.config.plan import Plan
 
 GAIN: Final = 1.03
@@ -57,6 +57,10 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
     return end_trial(run, knob, plan, verdict, note, began, best, comparison)
 
 
+STEADIER: Final = 0.90
+"""Slowest steps below this share of the best plan's decide between plans that are level: p95, or the maximum of few."""
+
+
 def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
     """Return the verdict on a plan and a note."""
     ratio = comparison.ratio
@@ -70,24 +74,45 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         paid = min(1.0, run.paid * ratio)
         if paid >= LEVEL:
             run.paid = paid
-            return _adopted(ratio), "as fast in less memory"
+            return _adopted(comparison), "as fast in less memory"
     if knob == "allocator" and plan.allocator == "tuned" and best != run.reference and ratio < LIKELY:
         if ratio >= LEVEL:
-            return _adopted(ratio), "as fast, and so from its first steps on"
+            return _adopted(comparison), "as fast, and so from its first steps on"
         if ratio >= DROP_BELOW and comparison.high >= 1:
-            return _adopted(ratio), "no slower, and fast from its first steps on"
+            return _adopted(comparison), "no slower, and fast from its first steps on"
     if comparison.high < DROP_BELOW and MIN_PAIRS <= comparison.pairs < PAIRS:
         return "dropped", f"slower (95 %) after {comparison.pairs} pairs"
     if ratio >= GAIN and comparison.low > 1:
         return "won", ""
     if ratio >= LIKELY and knob in MAIN and plan.precision == best.precision:
         return "won", "likely, not proven"
-    return ("level" if ratio > 1 or comparison.high > 1 else "lost"), ""
+    if ratio <= 1 and comparison.high <= 1:
+        return "lost", ""
+    return _break_tie(run, best, plan, comparison)
 
 
-def _adopted(ratio: float) -> Verdict:
-    """Return the verdict on a plan that is taken for another reason than its speed."""
-    return "won" if ratio >= 1 else "kept"
+def _break_tie(run: SearchRun, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
+    """Decide between plans that are level by their slowest steps, where nothing but speed is at stake.
+
+    The user's own plan gives way to no tie, and a single block of each shows no tail.
+    """
+    known, other = run.evidence[best].blocks, run.evidence[plan].blocks
+    same_result = plan.precision == best.precision and plan.micro_batch == best.micro_batch
+    if best == run.own or not same_result or comparison.ratio < LEVEL or comparison.pairs < MIN_PAIRS:
+        return "level", ""
+    kind, other_s = slowest([step for block in other for step in block])
+    _, best_s = slowest([step for block in known for step in block][-sum(map(len, other)) :])
+    if other_s >= STEADIER * best_s:
+        return "level", ""
+    return (
+        "kept",
+        f"as fast and steadier: slowest steps ({kind}) of {1e3 * other_s:.3g} ms instead of {1e3 * best_s:.3g}",
+    )
+
+
+def _adopted(comparison: Comparison) -> Verdict:
+    """Return the verdict on a plan that is taken for another reason than its speed; it won where it is faster, too."""
+    return "won" if comparison.low > 1 else "kept"
 
 
 def reuse_trial(run: SearchRun, kept: Trial, best: Plan) -> bool:

@@ -21,13 +21,15 @@ def make_trial(
     known = run.evidence.get(plan)
     steps = [step for block in known.blocks for step in block] if known else []
     saving_s, cost_s = run.expected.get(plan, (None, None))
+    # A ratio of two single figures has no interval: one without a width would read as certainty.
+    spread = comparison if comparison and comparison.low < comparison.high else None
     return Trial(
         knob=knob, plan=plan, verdict=verdict, note=note, at=began, seconds=max(0.0, run.backend.now() - began),
         steps=len(steps), step_s=known.step_s if known else None,
         predicted_epoch_s=epoch_seconds(run, plan) if known else None,
         slowest_s=slowest(steps) if steps else None,
-        ratio=comparison.ratio if comparison else None, low=comparison.low if comparison else None,
-        high=comparison.high if comparison else None,
+        ratio=comparison.ratio if comparison else None, low=spread.low if spread else None,
+        high=spread.high if spread else None,
         fetch_share=known.fetch_share if known else None, peak_bytes=known.peak_bytes if known else None,
         disturbed=bool(run.noise), expected_saving_s=saving_s, expected_cost_s=cost_s,
     )  # fmt: skip
@@ -67,17 +69,17 @@ def note_trial(run: SearchRun, trial: Trial) -> None:
     run.tell(trial)
 
 
-def skip(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:
-    """Report a plan that is not worth a measurement."""
+def skip(run: SearchRun, knob: Knob, plan: Plan, why: str, *, reached: bool = True) -> None:
+    """Report a plan that is not worth a measurement, or was not `reached`."""
     saving_s, cost_s = run.expected.get(plan, (None, None))
     trial = Trial(
-        knob=knob, plan=plan, verdict="skipped", note=why, at=run.backend.now(), seconds=0.0,
+        knob=knob, plan=plan, verdict="skipped", note=why, at=run.backend.now(), seconds=0.0, reached=reached,
         expected_saving_s=saving_s, expected_cost_s=cost_s,
     )  # fmt: skip
     note_trial(run, trial)
 
 
 def skip_for_time(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:
-    """Skip a plan that is worth a measurement; without a main knob the search is not complete."""
+    """Skip a plan that the search does not reach; without a main knob it is not complete."""
     run.complete &= knob not in MAIN
-    skip(run, knob, plan, why)
+    skip(run, knob, plan, why, reached=False)

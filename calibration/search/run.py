@@ -9,7 +9,7 @@ from calibration.measure.backend import Backend
 from calibration.measure.protocol import Measured
 from calibration.memory.model import MemoryModel
 from calibration.memory.prober import CrashHistory, MemoryProber
-from calibration.result import Trial
+from calibration.result import MemoryProbe, Trial
 from calibration.statistics import Comparison
 from calibration.task import Task
 from training.config.plan import Plan
@@ -83,7 +83,7 @@ class SearchRun:
     task: Task
     backend: Backend
     records: Records
-    tell: Callable[[Trial], None]
+    tell: Callable[[Trial | MemoryProbe], None]
     own: Plan
     """The user's plan, in smaller pieces where memory demands it."""
     cut: int
@@ -118,11 +118,11 @@ class SearchRun:
     """Why the winner could not be confirmed; empty where it could."""
 
     @classmethod
-    def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial], None]) -> Self:
+    def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial | MemoryProbe], None]) -> Self:
         """Return the state before anything was measured."""
         model = MemoryModel(batch_size=task.batch_size, budget_bytes=task.memory_bytes)
         prober = MemoryProber(
-            own=task.own, threads=max(task.space.threads), model=model, backend=backend, records=records
+            own=task.own, threads=max(task.space.threads), model=model, backend=backend, records=records, tell=tell
         )  # fmt: skip
         return cls(task, backend, records, tell, task.own, task.batch_size, prober, task.seconds)
 

@@ -12,7 +12,7 @@ from typing import Final
 from calibration.batch_advice import advise_batch
 from calibration.measure.backend import Backend
 from calibration.memory.model import Memory
-from calibration.result import BatchAdvice, CalibrationResult, Confidence, Confirmation, Trial
+from calibration.result import BatchAdvice, CalibrationResult, Confidence, Confirmation, MemoryProbe, Trial
 from calibration.search.acceptance import accept
 from calibration.search.baseline import OVERDUE, probe_memory
 from calibration.search.confirmation import final_measurement
@@ -21,6 +21,7 @@ from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import sweep
 from calibration.statistics import step_interval, widened
 from calibration.task import Task
+from calibration.verdicts import speedup
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -30,8 +31,10 @@ GRACE: Final = 15.0
 """Seconds beyond the longest time for which the user's own plan is waited: without its figure there is none at all."""
 
 
-def search(task: Task, backend: Backend, records: Records, tell: Callable[[Trial], None]) -> CalibrationResult:
-    """Return the result; `tell` is called with each trial as it ends.
+def search(
+    task: Task, backend: Backend, records: Records, tell: Callable[[Trial | MemoryProbe], None]
+) -> CalibrationResult:
+    """Return the result; `tell` is called with each memory probe, and with each trial as it ends.
 
     Raises:
         OutOfMemory: even a micro-batch of one sample was killed for memory.
@@ -78,7 +81,8 @@ def _result(
         samples=run.task.samples, batch_size=run.task.batch_size,
         steps_per_epoch=run.task.steps_per_epoch, budget_s=run.task.seconds,
         searched_epochs=run.task.epochs if run.left_out and not run.task.thorough else None,
-        calibration_seconds=run.backend.now(), import_seconds=run.backend.import_seconds,
+        calibration_seconds=run.backend.now() + run.backend.import_seconds,
+        import_seconds=run.backend.import_seconds,
     )  # fmt: skip
 
 
@@ -87,9 +91,11 @@ def _explain(run: SearchRun, confirmation: Confirmation | None, doubt: str) -> s
     if run.unconfirmed:
         return run.unconfirmed
     if confirmation is None:
-        return "no other plan was faster" if measured > 1 else "no other plan was measured"
+        unreached = sum(not trial.reached for trial in run.trials)
+        late = f"; plans not reached in time: {unreached}" if unreached and not run.complete else ""
+        return ("no other plan was faster" if measured > 1 else "no other plan was measured") + late
+    own = "your own plan" if confirmation.proven else ""
+    speed = speedup(confirmation.ratio, confirmation.low, confirmation.high, doubt, own)
     if not confirmation.proven:
-        return f"no improvement was proven ({confirmation.ratio:.2f}x, but it may be {confirmation.low:.2f}x)"
-    if doubt:
-        return f"probably faster than your own plan ({confirmation.low:.2f}x to {confirmation.high:.2f}x; {doubt})"
-    return f"{confirmation.ratio:.2f}x as fast as your own plan, the fastest of {measured} measured"
+        return f"no other plan was proven faster; the best of {measured} measured is {speed}"
+    return speed if doubt else f"{speed}, the fastest of {measured} measured"

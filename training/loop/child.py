@@ -78,8 +78,8 @@ REQUEST = TypeAdapter(TrainingRequest)
 def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
     """Train and save.
 
-    Records `start`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `profile`, `warning` and
-    `done`.
+    Records `start`, `model`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `profile`,
+    `warning` and `done`.
     """
     began = time.perf_counter()
     # torch is imported here, so that its seconds are counted and a bad request fails before them.
@@ -94,7 +94,9 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     store = open_dataset(request.store)
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
-    _require_allowed_size(step, request.max_parameters)
+    parameters = sum(parameter.numel() for parameter in step.model.parameters())
+    journal.write("model", {"model": request.spec.model, "parameters": parameters})
+    _require_allowed_size(request.spec.model, parameters, request.max_parameters)
     _require_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
     with Checkpointer(
         step, store.info, journal,
@@ -129,11 +131,10 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     )
 
 
-def _require_allowed_size(step: "TrainStep", most: int | None) -> None:
-    count = sum(parameter.numel() for parameter in step.model.parameters())
+def _require_allowed_size(model: str, count: int, most: int | None) -> None:
     if most is not None and count > most:
         raise InvalidConfig(
-            f"model {step.spec.model!r} has {count:,} parameters, but at most {most:,} are allowed here; "
+            f"model {model!r} has {count:,} parameters, but at most {most:,} are allowed here; "
             "use a smaller model or raise PREFLIGHT_MAX_PARAMETERS",
             field="model",
         )

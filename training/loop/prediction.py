@@ -12,7 +12,7 @@ from training.config.spec import STRICT
 DEVIATION: Final = 0.10
 """Share of the prediction beyond which a cause is looked for and said."""
 NOTICED: Final = 0.05
-"""Seconds that a comparison must be off to be warned of: a tenth of a tiny epoch is a single hiccup."""
+"""Seconds that a training must be late to be warned of: a tenth of a tiny epoch is a single hiccup."""
 
 Seconds = Annotated[float, Field(ge=0)]
 Cause = Literal["noisy", "calibration", "adapted"]
@@ -91,8 +91,8 @@ class PredictionCheck:
 
     @property
     def alarming(self) -> bool:
-        """Whether to warn."""
-        return self.cause in ("noisy", "calibration") and abs(self.measured_s - self.predicted_s) >= NOTICED
+        """Whether to warn: of a training that is slower than predicted, by more than a hiccup."""
+        return self.cause in ("noisy", "calibration") and self.measured_s - self.predicted_s >= NOTICED
 
     def describe(self) -> str:
         """Return the comparison as one sentence."""

@@ -33,7 +33,7 @@ LEAST_UNITS: Final = 8
 
 
 class PredictionMonitor:
-    """Compares one training with its prediction; records `prediction`, and a `warning` once for each cause.
+    """Compares one training with its prediction; records `prediction`, and one `warning` at most.
 
     Without a prediction it does nothing. An epoch that another process began is not compared.
     """
@@ -58,7 +58,7 @@ class PredictionMonitor:
         self._whole = False
         self._cold = True
         self._adapted_ever = self._adapted_in_epoch = False
-        self._warned: set[Cause] = set()
+        self._warned = False
 
     def begin_epoch(self, first_step: int) -> None:
         """Start or continue an epoch at `first_step`, from 0."""
@@ -115,8 +115,8 @@ class PredictionMonitor:
             cause, seen = self._explained(compared, began, adapted=adapted)
             compared = replace(compared, cause=cause, seen=seen)
         self._report.write("prediction", asdict(compared))
-        if compared.alarming and compared.cause is not None and compared.cause not in self._warned:
-            self._warned.add(compared.cause)
+        if compared.alarming and not self._warned:
+            self._warned = True
             self._report.write("warning", {"message": compared.describe()})
 
     def _explained(self, compared: PredictionCheck, began: CounterSample, *, adapted: bool) -> tuple[Cause, str]:

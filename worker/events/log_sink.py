@@ -5,8 +5,17 @@ from collections.abc import Mapping
 import structlog
 from pydantic import JsonValue
 
-from worker.events.sentences import sentence
-from worker.wire import TERMINAL_EVENTS, AnyEvent, JobFailed, JobStarted, JobWarning, TrainResult
+from worker.events.sentences import sentence, skipped_sentence
+from worker.wire import (
+    TERMINAL_EVENTS,
+    AnyEvent,
+    CalibrationTrial,
+    CalibrationWinner,
+    JobFailed,
+    JobStarted,
+    JobWarning,
+    TrainResult,
+)
 
 
 class LogSink:
@@ -19,17 +28,33 @@ class LogSink:
         """
         self._log = structlog.get_logger("preflight").bind(job_id=job_id, attempt=attempt)
         self._began = enqueued_at
+        self._skipped: list[CalibrationTrial] = []
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - it is in the event
         """Log the event."""
         fields = event.model_dump(exclude={"v", "job_id", "attempt", "ts", "type", "message"})
-        level = "error" if isinstance(event, JobFailed) else "warning" if isinstance(event, JobWarning) else "info"
-        log = {"error": self._log.error, "warning": self._log.warning, "info": self._log.info}[level]
+        log = self._log.info
+        match event:
+            case JobFailed():
+                log = self._log.error
+            case JobWarning():
+                log = self._log.warning
+            case CalibrationTrial(verdict="skipped"):
+                self._skipped.append(event)
+                log = self._log.debug
+            case CalibrationWinner():
+                self._log_skipped()
         log(event.type, message=sentence(event), **fields, **self._times(event))
+
+    def _log_skipped(self) -> None:
+        """Log the trials that were not run as one record; each of them is one of level debug."""
+        skipped, self._skipped = self._skipped, []
+        if skipped:
+            self._log.info("calibration_skipped", message=skipped_sentence(skipped), skipped=len(skipped))
 
     def _times(self, event: AnyEvent) -> Mapping[str, JsonValue]:
         if isinstance(event, JobStarted):
             self._began = event.ts if self._began is None else self._began
         elif event.type in TERMINAL_EVENTS and self._began is not None:
-            return {"total_s": round(max(0.0, event.ts - self._began), 3)}
+            return {"total_s": round(max(0.0, event.ts - self._began), 2)}
         return {}

@@ -1,24 +1,38 @@
 """Each event as a sentence: the log and the page say the same words."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from training.loop.profiling.profiler import PHASES
+from calibration.verdicts import DISTURBED, OUTCOMES, PHASES, speedup
+from training.loop.profiling import profiler
 from worker import wire
 from worker.events.plan_words import plan_line
 from worker.report.numbers import plural
 
 VERDICTS: Final = {
-    "own": "is the job's own plan", "won": "won", "kept": "is kept", "level": "is not proven faster",
+    "own": "was measured first", "won": "won", "kept": "is kept", "level": "is not proven faster",
     "lost": "is slower", "dropped": "is slower and was stopped early", "rejected": "was rejected",
-    "failed": "failed", "skipped": "was skipped",
+    "failed": "failed", "skipped": "is not worth a measurement",
 }  # fmt: skip
 """Verdict on a trial -> predicate of its sentence."""
+MIB: Final = 1 << 20
 
 
 def sentence(event: wire.AnyEvent) -> str:
     """Return an event as one line."""
     said = _of_job(event) or _of_plan(event) or _of_training(event) or _words(event.type)
     return as_sentence(said)
+
+
+def skipped_sentence(trials: Sequence[wire.CalibrationTrial]) -> str:
+    """Return the trials that were not run as one line; why is in the sentence of each."""
+    worthless, late = ([trial for trial in trials if trial.reached is reached] for reached in (True, False))
+    parts = [
+        f"{plural(len(some), 'plan')} {verb} ({', '.join(dict.fromkeys(_knob(trial) for trial in some))})"
+        for some, verb in ((worthless, "not worth a measurement"), (late, "not reached before the search ended"))
+        if some
+    ]
+    return as_sentence("; ".join(parts))
 
 
 def as_sentence(clause: str) -> str:
@@ -62,29 +76,30 @@ def _of_job(event: wire.AnyEvent) -> str | None:
         case wire.TrainingDone():
             return f"Finished with a test accuracy of {event.test_accuracy:.2%}"
         case wire.OnnxReady():
-            return f"The ONNX model is in {event.onnx}"
+            return f"The finished job has its ONNX model: {event.onnx}"
         case wire.ReportReady():
-            return f"The report is in {event.report}"
+            return f"The finished job has its report: {event.report}"
         case wire.ArtifactUploaded():
-            return f"The model was sent to {event.artifact_url or event.mlflow_uri}"
+            return f"The model of the finished job was sent to {event.artifact_url or event.mlflow_uri}"
     return None
 
 
 def _of_plan(event: wire.AnyEvent) -> str | None:
     match event:
+        case wire.MemoryProbed():
+            return f"Memory, {PHASES[event.phase]}: a micro-batch of {event.micro_batch} {_probe(event)}"
         case wire.CalibrationTrial():
-            verdict = VERDICTS[event.verdict or ("won" if event.won else "level")]
-            ratio = "" if event.ratio is None else f", {event.ratio:.2f}x the speed of the best plan before it"
-            note = f" ({event.note})" if event.note else ""
-            return f"The trial of {_words(event.knob or 'a plan')} {verdict}{ratio}: {plan_line(event)}{note}"
+            return _trial(event)
         case wire.CalibrationWinner():
-            return f"Plan chosen: {plan_line(event)}; {event.why}"
+            cost = f"; the calibration took {event.calibration_seconds:.1f} s" if event.trials else ""
+            return f"Plan chosen: {plan_line(event)}; {event.why}{cost}"
         case wire.BatchAdvice():
             return event.message
         case wire.TrainingConfig():
             return f"Training with {plan_line(event)}, {plural(event.batch_size, 'sample')} in a step"
         case wire.LoaderConfig():
-            return f"Batches are fetched by {plural(event.num_workers, 'loader worker')}"
+            by = plural(event.num_workers, "loader worker") if event.num_workers else "the training process itself"
+            return f"Batches are fetched by {by}"
         case wire.PlanAdapted():
             field = event.field.replace("_", "-")
             what = (
@@ -95,13 +110,39 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
             return f"{what}: {as_sentence(event.reason)}"
         case wire.PredictionChecked():
             what = f"Epoch {event.epoch}" if event.whole else f"The first {plural(event.steps, 'step')}"
-            times = f"took {event.measured_s:.2f} s, predicted were {event.predicted_s:.2f} s ({event.deviation:+.1%})"
-            return f"{what} {times}{f': {event.seen}' if event.seen else ''}"
+            predicted = f"{event.predicted_s:.2f} s ({event.low_s:.2f} to {event.high_s:.2f}) were predicted"
+            seen = f": {event.seen}" if event.seen else ""
+            return f"{what} took {event.measured_s:.2f} s, {predicted}, {event.deviation:+.1%}{seen}"
     return None
+
+
+def _trial(event: wire.CalibrationTrial) -> str:
+    verdict = event.verdict or ("won" if event.won else "level")
+    did = VERDICTS[verdict] if event.reached else "was not reached"
+    what = f"Trial of {_knob(event)}: {plan_line(event)}" if verdict != "own" else "The job's own plan"
+    doubt, before = DISTURBED if event.disturbed else "", "the best plan before it"
+    speed = "" if event.ratio is None else f", {speedup(event.ratio, event.low, event.high, doubt, before)}"
+    own = f": {plan_line(event)}" if verdict == "own" else ""
+    rate = "" if event.samples_per_s is None else f", {event.samples_per_s:,.0f} samples/s"
+    return f"{what} {did}{own}{speed}{rate}{f': {event.note}' if event.note else ''}"
+
+
+def _knob(event: wire.CalibrationTrial) -> str:
+    return (event.knob or "plan").replace("_", "-")
+
+
+def _probe(event: wire.MemoryProbed) -> str:
+    """Return what is known of the memory of a micro-batch: measured, else predicted."""
+    known = event.peak_bytes if event.peak_bytes is not None else event.predicted_bytes
+    how = "takes" if event.peak_bytes is not None else "is predicted to take"
+    size = "" if known is None else f"{how} {known / MIB:,.0f} MiB of {event.limit_bytes / MIB:,.0f}: "
+    return f"{size}{OUTCOMES[event.outcome]}"
 
 
 def _of_training(event: wire.AnyEvent) -> str | None:
     match event:
+        case wire.ModelBuilt():
+            return f"Model {event.model} has {plural(event.parameters, 'parameter')}"
         case wire.Progress():
             place = f"Epoch {event.epoch} of {event.epochs}, step {event.step:,} of {event.steps:,}"
             return (
@@ -111,7 +152,7 @@ def _of_training(event: wire.AnyEvent) -> str | None:
             accuracy = "" if event.val_acc is None else f", validation accuracy {event.val_acc:.2%}"
             return f"Epoch {event.epoch} took {event.seconds:.1f} s: loss {event.loss:.4f}{accuracy}"
         case wire.TrainingProfile():
-            shares = {phase: getattr(event, f"{phase}_s") / max(event.total_s, 1e-9) for phase in PHASES}
+            shares = {phase: getattr(event, f"{phase}_s") / max(event.total_s, 1e-9) for phase in profiler.PHASES}
             phases = ", ".join(f"{phase} {share:.0%}" for phase, share in shares.items() if share >= 0.005)
             return f"A step took {1e3 * event.average_batch_s:.2f} ms: {phases}"
     return None

@@ -16,6 +16,7 @@ from worker.wire import (
     AnyEvent,
     BatchAdvice,
     JobWarning,
+    MemoryProbed,
     MemoryRanOut,
     PlanAdapted,
     PredictionChecked,
@@ -53,6 +54,8 @@ def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
             return {event.field: fields["after"]}
         case PredictionChecked():  # its `steps` is not the steps of an epoch, and its cause is temporary
             return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
+        case MemoryProbed():  # it is about one micro-batch, not about the job's
+            return {}
         case JobWarning() | MemoryRanOut():  # the job goes on, so its state has no message
             return {name: value for name, value in fields.items() if name != "message"}
         case TrainingProfile():  # its `steps` is of this process

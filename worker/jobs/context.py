@@ -14,7 +14,7 @@ from worker.jobs.control import JobControl
 from worker.jobs.paths import JobPaths
 from worker.jobs.plan_store import PlanStore
 from worker.jobs.stages.pending_extras import ExtrasStore
-from worker.wire import EVENT, MAX_TEXT_LENGTH, TrainResult
+from worker.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, TrainResult
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class JobContext:
         texts = {name: value[:MAX_TEXT_LENGTH] for name, value in fields.items() if isinstance(value, str)}
         if "message" in texts:
             texts["message"] = self.settings.redact(texts["message"])[:MAX_TEXT_LENGTH]
-        event = EVENT.validate_python({**fields, **texts, **header})
+        event = EVENT.validate_python({**fields, **texts, **header}, context=ROUNDED)
         for sink in self.sinks:
             sink.emit(event, result)
 

@@ -127,7 +127,7 @@ def _report_request(training: TrainingRun) -> ReportRequest:
         facts=facts(choice, training.spec, training.resources),
         finding=choice.finding,
         prediction=choice.prediction if training.plan == choice.plan else None,
-        calibration_s=choice.calibration_seconds + choice.import_seconds,
+        calibration_s=choice.calibration_seconds,
         training_s=training.seconds,
         losses=tuple(training.records.losses.points),
     )

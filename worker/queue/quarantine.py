@@ -15,7 +15,7 @@ from worker.broker.fencing import EVENT_RECORD
 from worker.broker.lua import run_script
 from worker.broker.replies import text
 from worker.events.state import event_record
-from worker.wire import EVENTS_KEPT, MAX_TEXT_LENGTH, STATE_TTL, JobFailed, Seconds, Text
+from worker.wire import EVENTS_KEPT, MAX_TEXT_LENGTH, STATE_TTL, JobFailed, Text, Timestamp
 
 MAX_ENTRIES: Final = 10_000
 """Beyond this, the oldest tenth is deleted."""
@@ -34,7 +34,7 @@ class QuarantineEntry(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     reason: Text
-    at: Seconds
+    at: Timestamp
     """Seconds since the epoch."""
     queue: Annotated[str, Field(max_length=256)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from calibration.result import BatchTrial, CalibrationResult, MemoryFit
+from calibration.result import ADOPTED, BatchTrial, CalibrationResult, MemoryFit
 from calibration.search.evaluation import GAIN
 from calibration.verdicts import OUTCOMES, PHASES, VERDICTS, batch_sentence
 from worker.report import numbers
@@ -54,7 +54,7 @@ def calibration_section(result: CalibrationResult, facts: Mapping[str, str]) -> 
         result=result, winner=winner(result), confirmation=_confirmation(result), prediction=tuple(_prediction(result)),
         plans=tuple(_plans(result)), gain=numbers.ratio(GAIN), headings=HEADINGS, trials=tuple(trial_rows(result)),
         verdicts=tuple(trial.verdict for trial in result.trials),
-        drawn_trials=speed_of_trials(result.trials, result.confirmation),
+        drawn_trials=speed_of_trials(result.trials, result.confirmation, sure=not result.doubt),
         memory=_memory(result), probes=tuple(_probes(fit)) if fit else (),
         outcomes=tuple(probe.outcome for probe in probes),
         drawn_memory=memory_of_micro_batches(fit) if fit and probes else Markup(""),
@@ -66,18 +66,14 @@ def calibration_section(result: CalibrationResult, facts: Mapping[str, str]) -> 
 
 def winner(result: CalibrationResult) -> str:
     """Return the outcome as a sentence."""
-    confirmed, own = result.confirmation, _own_epoch_s(result)
-    if result.plan == result.baseline:
-        return "Your own plan stays: no other was proven faster"
-    if confirmed is not None:
-        if result.doubt:
-            between = f"{numbers.ratio(confirmed.low)} to {numbers.ratio(confirmed.high)}"
-            return f"Probably faster than your own plan ({between}; {result.doubt})"
-        doubt = "" if confirmed.proven else ", which is not proven"
-        return f"{numbers.ratio(confirmed.ratio)} as fast as your own plan{doubt}"
-    if own is not None and result.prediction.epoch_s > 0:
-        return f"About {numbers.ratio(own / result.prediction.epoch_s)} as fast as your own plan, not confirmed"
-    return "Another plan than your own, not confirmed"
+    confirmed = result.confirmation
+    if confirmed is None or not confirmed.proven:
+        cut = "" if result.plan == result.baseline else ", with smaller batches, as memory demands"
+        return f"Your own plan stays{cut}: no other was proven faster"
+    if result.doubt:
+        between = numbers.rough_ratios(confirmed.low, confirmed.high)
+        return f"Probably faster than your own plan ({between}; {result.doubt})"
+    return f"{numbers.ratio(confirmed.ratio)} as fast as your own plan"
 
 
 def _own_epoch_s(result: CalibrationResult) -> float | None:
@@ -87,10 +83,16 @@ def _own_epoch_s(result: CalibrationResult) -> float | None:
 def _confirmation(result: CalibrationResult) -> str:
     confirmed = result.confirmation
     if confirmed is None:
-        kept = result.plan == result.baseline
-        return f"Not confirmed in a fresh process: {'no other plan had won' if kept else 'time budget used up'}."
+        if any(trial.verdict in ADOPTED for trial in result.trials):
+            return f"Not confirmed in a fresh process: {result.why}."
+        return "Nothing was to be confirmed in a fresh process: no other plan had won."
+    speed = (
+        f"only the interval is known, as {result.doubt}"
+        if result.doubt
+        else f"{numbers.ratio(confirmed.ratio)} as fast"
+    )
     return (
-        f"In a fresh process, in turns with your own plan: {numbers.ratio(confirmed.ratio)} as fast, 95 % interval "
+        f"In a fresh process, in turns with your own plan: {speed}, 95 % interval "
         f"{numbers.ratio_between(confirmed.low, confirmed.high)}, from {numbers.plural(confirmed.pairs, 'pair')}. "
         f"The lower bound is {'above' if confirmed.proven else 'not above'} {numbers.ratio(GAIN)}, the least gain that "
         "counts."
@@ -110,7 +112,10 @@ def _prediction(result: CalibrationResult) -> Iterator[Row]:
     yield "Validation", aligned(predicted.validation_s), ""
     yield "An epoch, once warm", whole, f"95 % interval {interval}"
     yield "Warm-up", aligned(predicted.warm_s), "once per process, in addition"
-    if own is not None and result.plan != result.baseline:
+    if confirmed and result.doubt and result.plan != result.baseline:
+        between = f"{aligned(predicted.epoch_s * confirmed.low)} to {aligned(predicted.epoch_s * confirmed.high)}"
+        yield "Your own plan", between, f"an epoch, by the confirmation; {result.doubt}"
+    elif own is not None and result.plan != result.baseline:
         yield "Your own plan", aligned(own), f"an epoch, {'by the confirmation' if confirmed else 'as first measured'}"
 
 
@@ -160,15 +165,20 @@ def _batch(trial: BatchTrial) -> Row:
 
 
 def _effort(result: CalibrationResult) -> Iterator[Row]:
-    verdicts = [trial.verdict for trial in result.trials]
+    verdicts = [trial.verdict for trial in result.trials if trial.ran]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
-    batches_s = result.advice.seconds if result.advice else 0.0
-    measured = numbers.seconds(max(0.0, result.calibration_seconds - batches_s))
-    yield "Measuring", f"{measured} of {numbers.seconds(result.budget_s)} allowed"
+    late = sum(not trial.reached for trial in result.trials)
+    worthless = len(result.trials) - len(verdicts) - late
+    yield "Wall time", numbers.seconds(result.calibration_seconds)
+    yield "Of it, starting processes and importing torch", numbers.seconds(result.import_seconds)
     if result.advice:
-        yield "Larger batches", f"{numbers.seconds(batches_s)}, not counted above"
-    yield "Import of torch", f"{numbers.seconds(result.import_seconds)}, not counted above"
+        yield "Of it, larger batches", numbers.seconds(result.advice.seconds)
+    yield "Time allowed for measuring, starts apart", numbers.seconds(result.budget_s)
     yield "Steps for each plan", f"{result.samples:,}"
     yield "Trials", f"{len(verdicts):,}" + (f" ({counts})" if counts else "")
+    if worthless:
+        yield "Plans not worth a measurement", f"{worthless:,}"
+    if late:
+        yield "Plans not reached before the search ended", f"{late:,}"
     yield "Samples in an optimizer step", f"{result.batch_size:,}"
     yield "Optimizer steps in an epoch", f"{result.steps_per_epoch:,}"

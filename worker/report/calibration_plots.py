@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from calibration.result import Confirmation, MemoryFit, MemoryProbe, Trial
 from calibration.search.evaluation import GAIN
 from worker.report import numbers
+from worker.report.calibration_trials import number_trials
 from worker.report.svg import ACCENT, BAD, HAIR, INK, OWN, SOFT, draw_svg
 
 MAX_RATIO: Final = 8.0
@@ -30,24 +31,40 @@ class Bar:
     low: float | None
     high: float | None
     won: bool
+    sure: bool = True
+    """False: something else used the processors, and only the interval is known."""
+
+    @property
+    def speed(self) -> str:
+        """The ratio in words."""
+        if self.sure or self.low is None or self.high is None:
+            return numbers.ratio(self.ratio)
+        return numbers.rough_ratios(self.low, self.high)
 
 
-def speed_of_trials(trials: Sequence[Trial], confirmation: Confirmation | None = None) -> Markup:
+def speed_of_trials(trials: Sequence[Trial], confirmation: Confirmation | None = None, *, sure: bool = True) -> Markup:
     """Return the ratio of each measured trial and of the confirmation, with intervals, on a logarithmic axis.
 
+    The confirmation has the headline's figures; where it is not `sure`, only its interval is drawn.
     Returns nothing where no trial was measured.
     """
     rows = [
-        Bar(f"{number} {trial.knob.replace('_', ' ')}", trial.ratio, trial.low, trial.high, trial.verdict == "won")
-        for number, trial in enumerate(trials, 1)
-        if trial.ratio is not None
+        Bar(
+            f"{number} {trial.knob.replace('_', ' ')}",
+            trial.ratio,
+            trial.low,
+            trial.high,
+            trial.verdict == "won",
+            not trial.disturbed,
+        )
+        for number, trial in number_trials(trials)
+        if trial.ran and trial.ratio is not None
     ][:MAX_TRIALS]
     if not rows:
         return Markup("")
-    won = ", ".join(f"trial {row.label.split()[0]} {numbers.ratio(row.ratio)}" for row in rows if row.won)
-    if confirmation is not None:  # the headline's figures
-        known = confirmation
-        rows.append(Bar("confirmed", known.ratio, known.low, known.high, known.proven))
+    won = ", ".join(f"trial {row.label.split()[0]} {row.speed}" for row in rows if row.won)
+    if (known := confirmation) is not None:
+        rows.append(Bar("confirmed", known.ratio, known.low, known.high, known.proven, sure))
     return draw_svg(
         "trials", 50 + 16 * len(rows), "Speed of each trial", f"Won: {won or 'none'}", partial(_draw_bars, rows)
     )
@@ -64,7 +81,8 @@ def _draw_bars(rows: Sequence[Bar], figure: Figure) -> None:
         colour = ACCENT if row.won else OWN
         if row.low is not None and row.high is not None:
             axes.plot([clip(row.low), clip(row.high)], [place, place], color=colour)
-        axes.plot([clip(row.ratio)], [place], _marker(row), color=colour)
+        if row.sure or row.low is None:
+            axes.plot([clip(row.ratio)], [place], _marker(row), color=colour)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set(xlim=(min([*values, 0.9]) / 1.05, max([*values, 1.1]) * 1.05), ylim=(len(rows) - 0.5, -0.5))
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0), numticks=8))

@@ -1,11 +1,11 @@
 """Trials of a calibration as rows of a table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
 from calibration.result import ADOPTED, CalibrationResult, Trial
-from calibration.verdicts import explain_trial
+from calibration.verdicts import DISTURBED, explain_trial, verdict_word
 from training.config.plan import Plan
 from worker.report import numbers
 
@@ -19,11 +19,20 @@ HEADINGS: Final = (
 def trial_rows(result: CalibrationResult) -> Iterator[Row]:
     """Yield the cells of each trial, with its changes from the best plan before it."""
     best = result.baseline
-    for number, trial in enumerate(result.trials, 1):
+    for number, trial in number_trials(result.trials):
         comparison, measured = _comparison(trial), _measurements(trial, result.batch_size)
-        yield f"{number} {_change(best, trial)}", trial.verdict, *comparison, _why(trial), *measured
+        place = f"{number} " if number else ""
+        yield f"{place}{_change(best, trial)}", verdict_word(trial), *comparison, _why(trial), *measured
         if trial.verdict in ("own", *ADOPTED):
             best = trial.plan
+
+
+def number_trials(trials: Sequence[Trial]) -> Iterator[tuple[int | None, Trial]]:
+    """Yield each trial with its number, from 1; one that was not run has none."""
+    number = 0
+    for trial in trials:
+        number += trial.ran
+        yield (number if trial.ran else None), trial
 
 
 def _change(best: Plan, trial: Trial) -> str:
@@ -39,9 +48,13 @@ def _change(best: Plan, trial: Trial) -> str:
 
 
 def _comparison(trial: Trial) -> Row:
+    if trial.ratio is None:
+        return numbers.NONE, numbers.NONE
+    if trial.low is None or trial.high is None:
+        return numbers.ratio(trial.ratio), numbers.NONE
     return (
-        numbers.NONE if trial.ratio is None else numbers.ratio(trial.ratio),
-        numbers.NONE if trial.low is None or trial.high is None else numbers.ratio_between(trial.low, trial.high),
+        "unsure" if trial.disturbed else numbers.ratio(trial.ratio),
+        numbers.ratio_between(trial.low, trial.high),
     )
 
 
@@ -60,7 +73,7 @@ def _measurements(trial: Trial, batch_size: int) -> Row:
 
 
 def _why(trial: Trial) -> str:
-    disturbed = "others used the processors" if trial.disturbed else ""
+    disturbed = DISTURBED if trial.disturbed else ""
     kept = "measured by an earlier calibration" if trial.kept else ""
     return "; ".join(note for note in (explain_trial(trial), disturbed, kept) if note)
 

@@ -3,6 +3,8 @@
 import math
 from typing import Final
 
+from calibration.verdicts import rough_interval
+
 THIN: Final = "\u202f"
 """Between a number and its unit; narrow, and no line is broken there."""
 NONE: Final = "–"  # noqa: RUF001
@@ -42,6 +44,11 @@ def seconds_between(value: float, low: float, high: float) -> tuple[str, str]:
 def ratio(value: float) -> str:
     """Return how many times: 1.52x."""
     return f"{number(value, _ratio_decimals(value))}×"  # noqa: RUF001
+
+
+def rough_ratios(low: float, high: float) -> str:
+    """Return an interval of which little is known: 1.8x to 5.4x."""
+    return rough_interval(low, high, "×")  # noqa: RUF001
 
 
 def ratio_between(low: float, high: float) -> str:

@@ -78,7 +78,11 @@ class Snapshot(Collector):
             ("preflight_interruptions", counters.INTERRUPTIONS, "Jobs requeued because their worker shut down."),
             ("preflight_oom_kills", counters.MEMORY_KILLS, "Trainings killed for lack of memory."),
             ("preflight_calibrations", counters.CALIBRATIONS, "Plans that were measured."),
-            ("preflight_calibration_seconds", counters.CALIBRATION_SECONDS, "Seconds spent measuring plans."),
+            (
+                "preflight_calibration_seconds",
+                counters.CALIBRATION_SECONDS,
+                "Wall time of calibrations, process starts included.",
+            ),
         ):
             yield CounterMetricFamily(name, help_text, self.totals.get(total, 0.0))
 

@@ -9,6 +9,7 @@ from worker.wire.base import (
     JOB_TYPE,
     MAX_JOB_BYTES,
     MAX_TEXT_LENGTH,
+    ROUNDED,
     STATE_TTL,
     Count,
     Event,
@@ -18,6 +19,7 @@ from worker.wire.base import (
     Share,
     Status,
     Text,
+    Timestamp,
     is_job_id,
 )
 from worker.wire.events import (
@@ -55,21 +57,22 @@ from worker.wire.plan_events import (
     CalibrationTrial,
     CalibrationWinner,
     LoaderConfig,
+    MemoryProbed,
     PlanAdapted,
     PlanFields,
     TrainingConfig,
 )
 from worker.wire.results import JobState, TrainResult, read_result
-from worker.wire.training_events import EpochDone, PredictionChecked, Progress, StepProfile, TrainingProfile
+from worker.wire.training_events import EpochDone, ModelBuilt, PredictionChecked, Progress, StepProfile, TrainingProfile
 
 __all__ = (
     "ACTIVE_STATUSES", "CONTRACT_VERSION", "EVENT", "EVENTS_KEPT", "EXTRA_EVENTS", "FUNCTION", "JOB_ID_PATTERN",
-    "JOB_TIMEOUT", "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "STATE_TTL", "STATUS_BY_EVENT",
-    "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "BatchAdvice", "CalibrationTrial", "CalibrationWinner",
-    "CheckpointSaved", "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed", "JobId",
-    "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig",
-    "MemoryRanOut", "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady",
-    "ResourceLimits", "Seconds", "Share", "Status", "StepProfile", "Text", "TrainJob", "TrainResult", "TrainingConfig",
-    "TrainingDone", "TrainingProfile", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job",
-    "read_result", "unflatten",
+    "JOB_TIMEOUT", "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "ROUNDED", "STATE_TTL",
+    "STATUS_BY_EVENT", "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "BatchAdvice", "CalibrationTrial",
+    "CalibrationWinner", "CheckpointSaved", "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed",
+    "JobId", "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig",
+    "MemoryProbed", "MemoryRanOut", "ModelBuilt", "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields",
+    "PredictionChecked", "Progress", "ReportReady", "ResourceLimits", "Seconds", "Share", "Status", "StepProfile",
+    "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile",
+    "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result", "unflatten",
 )  # fmt: skip

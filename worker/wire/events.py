@@ -27,20 +27,23 @@ from worker.wire.plan_events import (
     CalibrationTrial,
     CalibrationWinner,
     LoaderConfig,
+    MemoryProbed,
     PlanAdapted,
     TrainingConfig,
 )
-from worker.wire.training_events import EpochDone, PredictionChecked, Progress, TrainingProfile
+from worker.wire.training_events import EpochDone, ModelBuilt, PredictionChecked, Progress, TrainingProfile
 
 AnyEvent = Annotated[
     JobStarted
     | ResourceLimits
     | DatasetReady
+    | MemoryProbed
     | CalibrationTrial
     | CalibrationWinner
     | BatchAdvice
     | TrainingConfig
     | LoaderConfig
+    | ModelBuilt
     | Progress
     | EpochDone
     | PredictionChecked

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from calibration.result import Confidence, Verdict
+from calibration.result import Confidence, ProbeOutcome, ProbePhase, Verdict
 from calibration.result import Knob as TrialKnob
 from training.config import plan, spec
-from worker.wire.base import Count, Event, Label, Rate, Seconds, Text
+from worker.wire.base import Count, Event, Label, Rate, Ratio, Seconds, Text
 
 
 class PlanFields(Event):
@@ -26,6 +26,23 @@ class PlanFields(Event):
     device: plan.Device = "cpu"
 
 
+class MemoryProbed(Event):
+    """Calibration looked at the memory of one micro-batch."""
+
+    type: Literal["memory_probe"] = "memory_probe"
+    phase: ProbePhase
+    """`line`: one of the sizes that predict the others; `1A`: the whole batch; `1B`: doubling; `1C`: bisection."""
+    micro_batch: spec.BatchSize
+    predicted_bytes: Count | None = None
+    """By the line through the two smallest sizes; null before there is one."""
+    peak_bytes: Count | None = None
+    """Measured; null where it was not run, or did not survive."""
+    limit_bytes: Count
+    """What a training process may have resident."""
+    outcome: ProbeOutcome
+    """`over`: ran, but above the limit; `refused`: predicted not to fit, and not run."""
+
+
 class CalibrationTrial(PlanFields):
     """Calibration considered a plan; measurements are null where it was not measured."""
 
@@ -38,11 +55,15 @@ class CalibrationTrial(PlanFields):
     samples_per_s: Rate | None = None
     steps: Count
     """Steps measured."""
-    ratio: Rate | None = None
+    p95_s: Seconds | None = None
+    """95th percentile of the seconds of a step; null where too few steps were measured for one."""
+    max_s: Seconds | None = None
+    """The slowest step, where there is no `p95_s`."""
+    ratio: Ratio | None = None
     """Speed relative to the best plan so far, from paired measurements; null for the first."""
-    low: Rate | None = None
-    high: Rate | None = None
-    """95 % confidence interval of `ratio`."""
+    low: Ratio | None = None
+    high: Ratio | None = None
+    """95 % confidence interval of `ratio`; null where there is none."""
     peak_bytes: Count | None = None
     """Peak resident memory of the measuring process."""
     expected_saving_s: Seconds | None = None
@@ -51,6 +72,10 @@ class CalibrationTrial(PlanFields):
     """Seconds that measuring it was expected to take, process starts and its share of the confirmation included."""
     left_s: Seconds | None = None
     """Seconds that the calibration may still take."""
+    disturbed: bool = False
+    """Whether something else used the processors meanwhile."""
+    reached: bool = True
+    """False: skipped, because the search ended before its turn; else a skipped plan was not worth a measurement."""
     won: bool
     verdict: Verdict | None = None
     note: Text
@@ -62,23 +87,34 @@ class CalibrationWinner(PlanFields):
     type: Literal["calibration_winner"] = "calibration_winner"
     source: Literal["cache", "measured", "own", "kept"]
     why: Label
+    reasons: Text = ""
+    """What each adopted trial changed and gained, and the confirmation; empty where nothing was measured."""
     predicted_epoch_s: Seconds | None = None
     predicted_low_s: Seconds | None = None
     predicted_high_s: Seconds | None = None
     """95 % confidence interval of `predicted_epoch_s`."""
     confidence: Confidence | None = None
     """Confidence in the prediction; null where nothing was measured."""
-    ratio: Rate | None = None
-    """Speed relative to the user's own plan, confirmed in a fresh process."""
-    ratio_low: Rate | None = None
-    ratio_high: Rate | None = None
-    """95 % confidence interval of `ratio`."""
+    doubt: Text = ""
+    """Why the confidence is low, a clause; empty where it is high."""
+    ratio: Ratio | None = None
+    """Speed of the winner relative to the user's own plan, confirmed in a fresh process."""
+    ratio_low: Ratio | None = None
+    ratio_high: Ratio | None = None
+    """95 % confidence interval of `ratio`. Where the confidence is low, only this is known."""
+    proven: bool | None = None
+    """Whether `ratio_low` is above the least gain that counts; else the user's own plan stays."""
     max_feasible: Count | None = None
     """Largest micro-batch known to fit into memory; 0: none."""
     cache: Literal["hit", "miss", "off"] | None = None
     calibration_seconds: Seconds
+    """Wall time of the calibration, starts of processes and imports included."""
     import_seconds: Seconds
+    """The part of it that processes took to start and to import torch."""
     trials: Count
+    """Plans that were run."""
+    skipped: Count = 0
+    """Plans that were not: not worth a measurement, or not reached. `trials` does not count them."""
 
 
 class BatchAdvice(Event):

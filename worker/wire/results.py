@@ -5,7 +5,21 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from training.config.plan import Plan
-from worker.wire.base import Count, JobId, Label, Loss, Rate, Seconds, Sha256, Share, Status, Text, Wire, require_tags
+from worker.wire.base import (
+    Count,
+    JobId,
+    Label,
+    Loss,
+    Rate,
+    Seconds,
+    Sha256,
+    Share,
+    Status,
+    Text,
+    Timestamp,
+    Wire,
+    require_tags,
+)
 from worker.wire.configuration import Request
 from worker.wire.training_events import StepProfile
 
@@ -58,9 +72,9 @@ class JobState(Wire):
     rq_status: Label | None = None
     """RQ's own word for it, such as `scheduled` or `deferred` for a queued job, `stopped` for a cancelled one."""
     attempt: Count | None = None
-    started_at: Seconds | None = None
+    started_at: Timestamp | None = None
     """Start of the newest attempt, seconds since the epoch."""
-    updated_at: Seconds | None = None
+    updated_at: Timestamp | None = None
     """Time of the last event; of a queued job, when it was enqueued, else made."""
     worker: Label | None = None
     dataset: Label | None = None

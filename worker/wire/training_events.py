@@ -3,7 +3,15 @@
 from typing import Literal
 
 from training.config import spec
-from worker.wire.base import Count, Deviation, Event, Loss, Rate, Seconds, Share, Text, Wire
+from worker.wire.base import Count, Deviation, Event, Loss, Rate, Seconds, Share, Text, Timestamp, Wire
+
+
+class ModelBuilt(Event):
+    """The training process has built its model."""
+
+    type: Literal["model_built"] = "model_built"
+    model: spec.Name
+    parameters: Count
 
 
 class Progress(Event):
@@ -25,7 +33,7 @@ class Progress(Event):
     """Seconds of training left at this speed."""
     used_memory_mb: Count | None = None
     """Memory used in the container without reclaimable caches, MiB; null: not readable."""
-    first_step_at: Seconds | None = None
+    first_step_at: Timestamp | None = None
     """End of the first step of the training process, seconds since the epoch."""
 
 
@@ -72,7 +80,7 @@ class PredictionChecked(Event):
 
 
 class StepProfile(Wire):
-    """Time of each phase over all epochs, seconds; the phases add up to `total_s`."""
+    """Time of each phase over all epochs, seconds; the phases add up to `total_s`, but for rounding."""
 
     steps: Count
     average_batch_s: Seconds

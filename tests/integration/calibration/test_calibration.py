@@ -220,10 +220,11 @@ def test_the_choice_is_what_was_found(measured: Found) -> None:
     """Plan, figure and reason are the finding's; a plan that is not the user's own was confirmed against it."""
     choice, finding = measured.choice, measured.choice.finding
     assert (choice.source, choice.cache, choice.cache_age_s) == ("measured", "miss", None)
-    assert choice.trials == len(measured.scene.trials())
-    assert choice.import_seconds > 0
-    assert choice.calibration_seconds > 0
+    assert choice.trials == sum(trial.ran for trial in measured.scene.trials())
     assert finding is not None
+    assert finding.memory is not None
+    assert [probe["phase"] for probe in measured.scene.said("probe")] == [one.phase for one in finding.memory.probes]
+    assert 0 < choice.import_seconds < choice.calibration_seconds == finding.calibration_seconds
     assert finding.trials == tuple(measured.scene.trials())
     assert (choice.plan, choice.why) == (finding.plan, finding.why)
     assert choice.predicted_epoch_s == finding.prediction.over(SPEC.epochs)

@@ -1,13 +1,16 @@
 """Plan choice of `preflight calibrate`, as short text or as JSON."""
 
 import json
+from collections.abc import Iterator
 
 from pydantic import JsonValue, TypeAdapter
 
 from calibration.choose import PlanChoice
 from calibration.result import CalibrationResult, Trial
+from calibration.verdicts import DISTURBED, speedup
 from worker.cli.formatting.plans import PLAN, format_prediction
 from worker.events.plan_words import plan_line
+from worker.report.numbers import plural
 
 FINDING = TypeAdapter(CalibrationResult)
 
@@ -19,25 +22,55 @@ def format_choice(choice: PlanChoice) -> str:
     predicted = f"{format_prediction(finding.prediction)}, confidence {finding.confidence}" if finding else seconds
     return "\n".join(
         [
-            *(map(_trial_line, finding.trials) if finding else []),
+            *(_trial_lines(finding) if finding else []),
             f"plan       {plan_line(choice.plan)}",
             f"why        {choice.why}",
             f"predicted  {predicted}",
-            f"took       {choice.calibration_seconds:.1f} s, and {choice.import_seconds:.1f} s to import torch",
+            f"took       {format_cost(choice)}",
         ]
     )
 
 
+def format_cost(choice: PlanChoice) -> str:
+    """Return the wall time of a calibration with its parts; a plan from the cache has cost it before."""
+    finding, now = choice.finding, f"{choice.calibration_seconds:.1f} s"
+    if finding is None:
+        return now
+    budget = f"{finding.budget_s:.0f} s were allowed for measuring"
+    starts = f"{finding.import_seconds:.1f} s to start processes and import torch"
+    if choice.cache == "hit":
+        return f"nothing now; {finding.calibration_seconds:.1f} s when it was measured, of them {starts}"
+    return f"{now}, of them {starts}; {budget}"
+
+
+def _trial_lines(finding: CalibrationResult) -> Iterator[str]:
+    """Yield the trials that were run, the confirmation, and how many were skipped."""
+    for trial in finding.trials:
+        if trial.ran:
+            yield _trial_line(trial)
+    if (found := finding.confirmation) is not None:
+        verdict, seconds = (
+            ("level" if not found.proven else "likely" if finding.doubt else "proven"),
+            f"{finding.prediction.epoch_s:.2f} s/epoch",
+        )
+        speed = speedup(found.ratio, found.low, found.high, finding.doubt)
+        yield f"{'confirmed':11} {verdict:8} {seconds if found.proven else '':>14}  against your own plan  {speed}"
+    skipped = sum(not trial.ran for trial in finding.trials)
+    if skipped:
+        yield f"{'skipped':11} {plural(skipped, 'plan')}; --explain says why"
+
+
 def _trial_line(trial: Trial) -> str:
     seconds = "" if trial.predicted_epoch_s is None else f"{trial.predicted_epoch_s:.2f} s/epoch"
-    ratio = "" if trial.ratio is None else f"{trial.ratio:.2f}x"
-    knob = trial.knob.replace("_", "-")
-    return f"{knob:11} {trial.verdict:8} {seconds:>14} {ratio:>6}  {plan_line(trial.plan)}  {trial.note}".rstrip()
+    doubt = DISTURBED if trial.disturbed else ""
+    speed = "" if trial.ratio is None else f"  {speedup(trial.ratio, trial.low, trial.high, doubt)}"
+    knob, note = trial.knob.replace("_", "-"), f"  {trial.note}" if trial.note else ""
+    return f"{knob:11} {trial.verdict:8} {seconds:>14}  {plan_line(trial.plan)}{speed}{note}"
 
 
 def choice_as_json(choice: PlanChoice) -> str:
     """Return a choice and everything that led to it as one JSON object."""
-    finding = choice.finding
+    finding, (low_s, high_s) = choice.finding, choice.predicted_interval_s or (None, None)
     found: dict[str, JsonValue] = FINDING.dump_python(finding, mode="json") if finding else {}
     fields: dict[str, JsonValue] = {
         **found,
@@ -45,8 +78,8 @@ def choice_as_json(choice: PlanChoice) -> str:
         "why": choice.why,
         "plan": PLAN.dump_python(choice.plan, mode="json"),
         "predicted_epoch_s": choice.predicted_epoch_s,
-        "predicted_low_s": finding.prediction.low_s if finding else None,
-        "predicted_high_s": finding.prediction.high_s if finding else None,
+        "predicted_low_s": low_s,
+        "predicted_high_s": high_s,
         "confidence": finding.confidence if finding else None,
         "max_feasible": finding.memory.max_feasible if finding and finding.memory else None,
         "trials": found.get("trials", []),

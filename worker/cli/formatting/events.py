@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from calibration.verdicts import DISTURBED, speedup
 from worker import wire
 from worker.cli.exit_codes import CANCELLED, FAILURE
 from worker.cli.formatting.results import phase_times
@@ -43,17 +44,24 @@ def _job_line(event: wire.AnyEvent) -> str | None:
 
 def _plan_line(event: wire.AnyEvent) -> str | None:
     match event:
+        case wire.CalibrationTrial() if event.verdict == "skipped":
+            return None  # the winner counts them
         case wire.CalibrationTrial():
+            doubt = DISTURBED if event.disturbed else ""
             speed = "" if event.samples_per_s is None else f"{event.samples_per_s:,.0f} samples/s"
-            ratio = "" if event.ratio is None else f"{event.ratio:.2f}x"
+            ratio = "" if event.ratio is None else f" {speedup(event.ratio, event.low, event.high, doubt)}"
             verdict = event.verdict or ("won" if event.won else "")
             knob = (event.knob or "").replace("_", "-")
-            return f"trial     {knob:11} {speed:>18} {ratio:6} {verdict:8} {plan_line(event)} {event.note}".rstrip()
+            why = f" ({event.note})" if event.note else ""
+            return f"trial     {knob:11} {speed:>18}  {verdict:8} {plan_line(event)}{ratio}{why}"
         case wire.CalibrationWinner():
-            seconds = (
-                "" if event.predicted_epoch_s is None else f", {event.predicted_epoch_s:.1f} s per epoch predicted"
-            )
-            return f"plan      {plan_line(event)} ({event.why}{seconds})"
+            facts = [
+                event.why,
+                *([] if event.predicted_epoch_s is None else [f"{event.predicted_epoch_s:.1f} s per epoch predicted"]),
+                *([f"calibrated in {event.calibration_seconds:.1f} s"] if event.trials else []),
+                *([f"{plural(event.skipped, 'plan')} skipped"] if event.skipped else []),
+            ]
+            return f"plan      {plan_line(event)} ({', '.join(facts)})"
         case wire.BatchAdvice():
             return f"advice    {event.message}"
         case wire.PlanAdapted():
@@ -63,7 +71,7 @@ def _plan_line(event: wire.AnyEvent) -> str | None:
             why = f", {event.cause}: {event.seen}" if event.cause else ""
             return (
                 f"measured  {what} {event.measured_s:.2f} s, predicted {event.predicted_s:.2f} s "
-                f"({event.low_s:.2f}-{event.high_s:.2f}), {1e3 * event.measured_batch_s:.2f} and "
+                f"({event.low_s:.2f} to {event.high_s:.2f}), {1e3 * event.measured_batch_s:.2f} and "
                 f"{1e3 * event.predicted_batch_s:.2f} ms per step: {event.deviation:+.1%}{why}"
             )
     return None

@@ -4,22 +4,22 @@ from collections.abc import Iterator
 from typing import Final
 
 from calibration.choose import PlanChoice
-from calibration.result import (
-    ADOPTED,
-    BatchAdvice,
-    BatchTrial,
-    CalibrationResult,
-    Confirmation,
-    MemoryFit,
-    MemoryProbe,
-    Trial,
+from calibration.result import ADOPTED, BatchAdvice, BatchTrial, CalibrationResult, MemoryFit, MemoryProbe, Trial
+from calibration.verdicts import (
+    OUTCOMES,
+    PHASES,
+    batch_sentence,
+    explain_trial,
+    rough_interval,
+    speedup,
+    verdict_word,
 )
-from calibration.verdicts import OUTCOMES, PHASES, batch_sentence, explain_trial
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
-from worker.cli.formatting.plans import changes, format_prediction
+from worker.cli.formatting.choices import format_cost
+from worker.cli.formatting.plans import format_prediction
 from worker.cli.formatting.text import MIB, columns
-from worker.events.plan_words import plan_line
+from worker.events.plan_words import changes, plan_line
 from worker.events.sentences import as_sentence
 from worker.report.facts import facts
 from worker.report.numbers import plural
@@ -31,47 +31,75 @@ def explain_choice(choice: PlanChoice, spec: TrainSpec, resources: Resources) ->
     """Return everything that led to a choice: container, trials, memory, confirmation, prediction."""
     head = _labelled(list(facts(choice, spec, resources).items()))
     finding = choice.finding
-    rest = _explain(finding) if finding else _labelled([("plan", plan_line(choice.plan)), ("why", choice.why)])
+    rest = _explain(choice, finding) if finding else _labelled([("plan", plan_line(choice.plan)), ("why", choice.why)])
     return f"{head}\n{rest}"
 
 
-def _explain(finding: CalibrationResult) -> str:
-    batches_s = finding.advice.seconds if finding.advice else 0.0
-    took = (
-        f"{max(0.0, finding.calibration_seconds - batches_s):.1f} s of {finding.budget_s:.0f} s allowed, "
-        f"{f'{batches_s:.1f} s for larger batches, ' if finding.advice else ''}and "
-        f"{finding.import_seconds:.1f} s to import torch"
-    )
+def _explain(choice: PlanChoice, finding: CalibrationResult) -> str:
     head = ("TRIED", "CHANGE", "SPEED", "95 %", "S/EPOCH", "VERDICT", "WHY")
-    return "\n".join(
+    prediction = choice.prediction or finding.prediction
+    facts = _labelled(
         [
-            _labelled([("your plan", plan_line(finding.baseline))]), "", columns([head, *_trials(finding)]), "",
-            _labelled(
-                [
-                    *_memory(finding.memory), ("confirmed", _confirmation(finding.confirmation)),
-                    ("plan", plan_line(finding.plan)), ("why", finding.why),
-                    ("predicted", format_prediction(finding.prediction)), ("confidence", finding.confidence),
-                    ("took", took),
-                ]
-            ),
-            *(_advice(finding.advice) if finding.advice else ()),
+            *_memory(finding.memory), ("confirmed", _confirmation(finding)),
+            ("plan", plan_line(choice.plan)), ("why", finding.why if choice.cache == "miss" else
+                f"{choice.why}: {finding.why}"), ("predicted", format_prediction(prediction)),
+            ("confidence", f"{finding.confidence}{f': {finding.doubt}' if finding.doubt else ''}"),
+            ("took", format_cost(choice)),
         ]
     )  # fmt: skip
+    tables = [columns([head, *_trials(finding)]), *_skipped(finding)]
+    advice = _advice(finding.advice) if finding.advice else ()
+    return "\n\n".join([_labelled([("your plan", plan_line(finding.baseline))]), *tables, facts, *advice])
 
 
 def _trials(finding: CalibrationResult) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each trial, with its changes from the best plan before it."""
+    """Yield a row for each trial that was run, with its changes from the best plan before it, and the confirmation."""
     best = finding.baseline
     for trial in finding.trials:
-        yield (
-            trial.knob, "" if trial.knob == "own" else changes(best, trial.plan),
-            "" if trial.ratio is None else f"{trial.ratio:.2f}x",
-            "" if trial.low is None or trial.high is None else f"{trial.low:.2f}-{trial.high:.2f}",
-            "" if trial.predicted_epoch_s is None else f"{trial.predicted_epoch_s:.2f}",
-            trial.verdict, _reason(trial),
-        )  # fmt: skip
+        if trial.ran:
+            yield (
+                trial.knob, "" if trial.knob == "own" else changes(best, trial.plan),
+                *_speed(trial.ratio, trial.low, trial.high, sure=not trial.disturbed),
+                "" if trial.predicted_epoch_s is None else f"{trial.predicted_epoch_s:.2f}",
+                trial.verdict, _reason(trial),
+            )  # fmt: skip
         if trial.verdict in ADOPTED:
             best = trial.plan
+    if (found := finding.confirmation) is not None:
+        yield (
+            "confirmed", changes(finding.baseline, best),
+            *_speed(found.ratio, found.low, found.high, sure=finding.confidence == "high"),
+            f"{finding.prediction.epoch_s:.2f}" if found.proven else "", "won" if found.proven else "level",
+            f"in a fresh process, against your plan ({_own_there(finding)}{plural(found.pairs, 'pair')})",
+        )  # fmt: skip
+
+
+def _own_there(finding: CalibrationResult) -> str:
+    """Return the seconds of an epoch under the user's plan by the confirmation, from which the ratio comes."""
+    found = finding.confirmation
+    sure = found is not None and found.proven and not finding.doubt
+    return f"{finding.prediction.epoch_s * found.ratio:.2f} s an epoch there, " if found and sure else ""
+
+
+def _speed(ratio: float | None, low: float | None, high: float | None, *, sure: bool) -> tuple[str, str]:
+    """Return the cells of a ratio and its interval; of an unsure one only the interval is known."""
+    if ratio is None:
+        return "", ""
+    if low is None or high is None:
+        return f"{ratio:.2f}x", ""
+    return (f"{ratio:.2f}x", f"{low:.2f} to {high:.2f}") if sure else ("unsure", rough_interval(low, high, ""))
+
+
+def _skipped(finding: CalibrationResult) -> Iterator[str]:
+    """Yield the plans that were not run: those that were not worth it, and those whose turn did not come."""
+    best, rows = finding.baseline, []
+    for trial in finding.trials:
+        if not trial.ran:
+            rows.append((verdict_word(trial), trial.knob, changes(best, trial.plan), trial.note))
+        elif trial.verdict in ADOPTED:
+            best = trial.plan
+    if rows:
+        yield columns([("NOT RUN", "KNOB", "CHANGE", "WHY"), *sorted(rows, key=lambda row: row[0])])
 
 
 def _reason(trial: Trial) -> str:
@@ -80,7 +108,7 @@ def _reason(trial: Trial) -> str:
         *([plural(trial.steps, "step")] if trial.steps else []),
         *([f"{trial.peak_bytes / MIB:,.0f} MiB"] if trial.peak_bytes is not None else []),
         *(["disturbed"] if trial.disturbed else []),
-        *(["measured by an earlier calibration"] if trial.kept else []),
+        *(["measured earlier"] if trial.kept else []),
     ]
     return explain_trial(trial) + (f" ({', '.join(notes)})" if notes else "")
 
@@ -106,22 +134,21 @@ def _probe(probe: MemoryProbe) -> str:
     return ", ".join([*figures, OUTCOMES[probe.outcome]])
 
 
-def _confirmation(confirmation: Confirmation | None) -> str:
-    if confirmation is None:
-        return "nothing: your own plan was the fastest, or the time budget was used up"
-    proven = "proven" if confirmation.proven else "not proven, your own plan stays"
-    return (
-        f"{confirmation.ratio:.2f}x ({confirmation.low:.2f}-{confirmation.high:.2f}) against your plan in a fresh "
-        f"process, {plural(confirmation.pairs, 'pair')}: {proven}"
-    )
+def _confirmation(finding: CalibrationResult) -> str:
+    found = finding.confirmation
+    if found is None:
+        won = any(trial.verdict in ADOPTED for trial in finding.trials)
+        return f"nothing: {finding.why if won else 'no other plan had won'}"
+    proven = "proven" if not finding.doubt else "taken, and measured again after an hour"
+    proven = proven if found.proven else "not proven faster, your own plan stays"
+    speed = speedup(found.ratio, found.low, found.high, finding.doubt)
+    return f"{speed} beside your plan in a fresh process, {plural(found.pairs, 'pair')}: {proven}"
 
 
 def _advice(advice: BatchAdvice) -> Iterator[str]:
     """Yield a table of the effective batches that were considered, and the advice."""
     head = ("BATCH", "MICRO-BATCH", "SPEED", "95 %", "SAMPLES/S", "S/EPOCH", "MEMORY", "WHY")
-    yield ""
     yield columns([head, *map(_batch_row, advice.trials)])
-    yield ""
     yield _labelled([("batch", as_sentence(batch_sentence(advice)))])
 
 

@@ -42,7 +42,9 @@ def _preparation(timeline: JobTimeline) -> str:
     if timeline.winner is not None:
         return "starting the training process"
     if timeline.trials:
-        gain = f", the best {timeline.best:.2f}x so far, not confirmed yet" if timeline.best > 1 else ""
+        gain = (
+            f", the best {timeline.best:.2f}x so far, not confirmed yet" if timeline.best and timeline.best > 1 else ""
+        )
         return f"calibrating: {plural(timeline.trials, 'plan')} tried{gain}"
     return "preparing the data set" if timeline.data is None else "choosing a plan"
 

@@ -32,8 +32,9 @@ class JobTimeline:
     limits: wire.ResourceLimits | None = None
     data: wire.DatasetReady | None = None
     trials: int = 0
-    best: float = 1.0
-    """Speedup of the fastest plan so far over the job's own plan."""
+    """Plans that were run."""
+    best: float | None = 1.0
+    """Speedup of the fastest plan so far over the job's own plan; None: the machine was busy, so that it is unknown."""
     winner: wire.CalibrationWinner | None = None
     plan: wire.PlanFields | None = None
     """The plan in use."""
@@ -95,11 +96,11 @@ class JobTimeline:
         self.trials, self.best = 0, 1.0
 
     def _add_trial(self, trial: wire.CalibrationTrial) -> None:
-        self.trials += 1
+        self.trials += trial.verdict != "skipped"
         if trial.peak_bytes is not None:
             self._peaks[_plan_key(trial)] = trial.peak_bytes
         if trial.won and trial.ratio is not None:
-            self.best *= trial.ratio
+            self.best = None if self.best is None or trial.disturbed else self.best * trial.ratio
 
     @property
     def peak_bytes(self) -> int | None:

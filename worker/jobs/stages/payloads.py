@@ -4,11 +4,13 @@ from dataclasses import asdict
 
 from pydantic import JsonValue
 
+from calibration.choose import PlanChoice
 from calibration.result import ADOPTED, BatchAdvice, CalibrationResult, Confirmation
 from calibration.verdicts import batch_sentence
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
+from worker.events.plan_words import reasons
 from worker.wire import CalibrationTrial, TrainJob
 
 PLAN_FIELDS = (
@@ -31,6 +33,7 @@ def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue], budget_s: float)
     `budget_s` are the seconds that the calibration may take.
     """
     plan, step_s, at, took = trial["plan"], trial.get("step_s"), trial.get("at"), trial.get("seconds")
+    kind, slowest_s = _slowest(trial.get("slowest_s"))
     ended = at + took if isinstance(at, float) and isinstance(took, float) else 0.0
     return {
         **({name: plan[name] for name in PLAN_FIELDS} if isinstance(plan, dict) else {}),
@@ -38,22 +41,42 @@ def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue], budget_s: float)
         "won": trial.get("verdict") in ADOPTED,
         "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,
         **{name: value for name, value in trial.items() if name in CalibrationTrial.model_fields},
+        f"{kind}_s": slowest_s,
     }
 
 
-def calibration_payload(found: CalibrationResult) -> dict[str, JsonValue]:
-    """Return the fields of `calibration_winner` that come from a measurement."""
+def _slowest(found: JsonValue | tuple[str, float]) -> tuple[str, float | None]:
+    """Return the name, `p95` or `max`, and the seconds of the slowest steps."""
+    match found:
+        case (str(kind), float(seconds)):
+            return kind, seconds
+    return "p95", None
+
+
+def probe_payload(probe: dict[str, JsonValue], limit_bytes: int) -> dict[str, JsonValue]:
+    """Return the fields of `memory_probe` for a probe with those of `calibration.result.MemoryProbe`."""
+    return {**probe, "limit_bytes": limit_bytes}
+
+
+def calibration_payload(choice: PlanChoice, found: CalibrationResult) -> dict[str, JsonValue]:
+    """Return the fields of `calibration_winner` that come from the measurement `found`."""
+    low_s, high_s = choice.predicted_interval_s or (None, None)
     return {
-        "predicted_low_s": found.prediction.low_s,
-        "predicted_high_s": found.prediction.high_s,
+        "predicted_low_s": low_s,
+        "predicted_high_s": high_s,
         "confidence": found.confidence,
-        **_confirmation_payload(found.confirmation),
+        "doubt": found.doubt,
+        "reasons": reasons(found),
+        "skipped": sum(not trial.ran for trial in found.trials) if choice.source == "measured" else 0,
+        **_confirmation_payload(found.confirmation if choice.plan == found.plan else None),
         "max_feasible": found.memory.max_feasible if found.memory else None,
     }
 
 
 def _confirmation_payload(found: Confirmation | None) -> dict[str, JsonValue]:
-    return {} if found is None else {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high}
+    if found is None:
+        return {}
+    return {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high, "proven": found.proven}
 
 
 def advice_payload(advice: BatchAdvice) -> dict[str, JsonValue]:

@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
-from calibration.task import CalibrationContext, Options
+from calibration.task import CalibrationContext, Options, memory_for_training
 from training.checkpoints.resume import ResumePoint, find_resume_points
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
@@ -23,6 +23,7 @@ from worker.jobs.stages.payloads import (
     calibration_payload,
     container_facts,
     plan_payload,
+    probe_payload,
     resources_payload,
     trial_payload,
 )
@@ -72,7 +73,7 @@ def select_plan(
             "import_seconds": choice.import_seconds,
             "trials": choice.trials,
             "cache": choice.cache,
-            **(calibration_payload(choice.finding) if choice.finding else {}),
+            **(calibration_payload(choice, choice.finding) if choice.finding else {}),
         },
     )
     if choice.finding is not None and choice.finding.advice is not None:
@@ -173,6 +174,8 @@ def _calibrate(
         match kind, fields:
             case "trial", {"plan": dict()}:
                 context.emit("calibration_trial", trial_payload(spec, fields, options.seconds))
+            case "probe", _:
+                context.emit("memory_probe", probe_payload(fields, memory_for_training(resources)))
             case _, {"message": str(message)}:
                 context.warn(message)
 

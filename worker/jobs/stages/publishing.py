@@ -16,7 +16,7 @@ from worker.jobs.plan_store import PLAN
 from worker.jobs.stages.extras import inherited_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
 from worker.report.request import REPORT
-from worker.wire import Event, TrainingDone, TrainJob, TrainResult
+from worker.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 
 
 def publish_model(context: JobContext) -> None:
@@ -75,7 +75,8 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
 def result_of(context: JobContext, figures: dict[str, JsonValue], plan: Plan) -> TrainResult:
     """Return the result of a finished job with these figures."""
     return TrainResult.model_validate(
-        {**figures, "job_id": context.job_id, "attempt": context.attempt, "status": "finished", "plan": plan}
+        {**figures, "job_id": context.job_id, "attempt": context.attempt, "status": "finished", "plan": plan},
+        context=ROUNDED,
     )
 
 

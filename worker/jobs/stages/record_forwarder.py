@@ -8,7 +8,7 @@ from worker.report.request import LossHistory
 
 EVENTS_BY_RECORD: Final = {
     "progress": "progress", "epoch": "epoch_done", "prediction": "prediction_checked", "profile": "training_profile",
-    "adapted": "plan_adapted",
+    "adapted": "plan_adapted", "model": "model_built",
 }  # fmt: skip
 """Records whose payload is that of an event."""
 

@@ -463,6 +463,11 @@ export interface components {
              */
             device?: "cpu" | "cuda";
             /**
+             * Disturbed
+             * @default false
+             */
+            disturbed?: boolean;
+            /**
              * Eval Batch
              * @description samples per optimizer step (the effective batch)
              * @default 1000
@@ -508,6 +513,11 @@ export interface components {
              */
             low?: number | null;
             /**
+             * Max S
+             * @default null
+             */
+            max_s?: number | null;
+            /**
              * Memory Format
              * @enum {string}
              */
@@ -519,6 +529,11 @@ export interface components {
             micro_batch: number;
             /** Note */
             note: string;
+            /**
+             * P95 S
+             * @default null
+             */
+            p95_s?: number | null;
             /**
              * Peak Bytes
              * @default null
@@ -539,6 +554,11 @@ export interface components {
              * @default null
              */
             ratio?: number | null;
+            /**
+             * Reached
+             * @default true
+             */
+            reached?: boolean;
             /**
              * Samples Per S
              * @default null
@@ -617,6 +637,11 @@ export interface components {
              */
             device?: "cpu" | "cuda";
             /**
+             * Doubt
+             * @default
+             */
+            doubt?: string;
+            /**
              * Eval Batch
              * @description samples per optimizer step (the effective batch)
              * @default 1000
@@ -656,14 +681,26 @@ export interface components {
             predicted_high_s?: number | null;
             /** Predicted Low S */
             predicted_low_s?: number | null;
+            /** Proven */
+            proven?: boolean | null;
             /** Ratio */
             ratio?: number | null;
             /** Ratio High */
             ratio_high?: number | null;
             /** Ratio Low */
             ratio_low?: number | null;
+            /**
+             * Reasons
+             * @default
+             */
+            reasons?: string;
             /** Seq */
             seq: number;
+            /**
+             * Skipped
+             * @default 0
+             */
+            skipped?: number;
             /**
              * Source
              * @enum {string}
@@ -898,7 +935,7 @@ export interface components {
              */
             val_loss?: number | null;
         };
-        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
+        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["MemoryProbed"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["ModelBuilt"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
         /**
          * JobCancelled
          * @description The job was cancelled on request.
@@ -1394,6 +1431,57 @@ export interface components {
             v: number;
         };
         /**
+         * MemoryProbed
+         * @description Calibration looked at the memory of one micro-batch.
+         */
+        MemoryProbed: {
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /** Limit Bytes */
+            limit_bytes: number;
+            /**
+             * Micro Batch
+             * @description samples per optimizer step (the effective batch)
+             */
+            micro_batch: number;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "fits" | "over" | "killed" | "refused";
+            /**
+             * Peak Bytes
+             * @default null
+             */
+            peak_bytes?: number | null;
+            /**
+             * Phase
+             * @enum {string}
+             */
+            phase: "line" | "1A" | "1B" | "1C";
+            /**
+             * Predicted Bytes
+             * @default null
+             */
+            predicted_bytes?: number | null;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "memory_probe";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
+        /**
          * MemoryRanOut
          * @description The training was killed for memory and is retried with smaller batches.
          */
@@ -1423,6 +1511,37 @@ export interface components {
              * @enum {string}
              */
             type: "out_of_memory";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
+        /**
+         * ModelBuilt
+         * @description The training process has built its model.
+         */
+        ModelBuilt: {
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Model
+             * @description a registered name
+             */
+            model: string;
+            /** Parameters */
+            parameters: number;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "model_built";
             /**
              * V
              * @default 1
@@ -1934,7 +2053,7 @@ export interface components {
         };
         /**
          * StepProfile
-         * @description Time of each phase over all epochs, seconds; the phases add up to `total_s`.
+         * @description Time of each phase over all epochs, seconds; the phases add up to `total_s`, but for rounding.
          */
         StepProfile: {
             /** Average Batch S */

@@ -159,6 +159,11 @@ def test_trials_and_times_of_a_job(browser: Browser, service: Service, connectio
     assert "no C++ compiler" not in browser.text(".trial")
     browser.click(".skipped summary")
     browser.see("no C++ compiler was found", ".skipped")
+    browser.see("1 plan not reached before the search ended: interop", ".unreached summary")
+    assert "3 trials in 8.20\u202fs, of which 2.10\u202fs to start processes" in browser.text(".columns")
+    browser.click(".reasons summary")
+    browser.see("together, in a fresh process: 1.18x (1.13x to 1.23x)", ".reasons")
+    browser.picture("honest")
     assert "1.18\u00d7" in browser.text(".trial:last-child")
     assert "1.13 to 1.23" in browser.text(".trial:last-child")
     times = browser.text(".times")
@@ -171,11 +176,12 @@ def test_a_doubtful_gain_has_no_single_figure(browser: Browser, service: Service
     publisher = EventPublisher(connection, "doubtful")
     publisher.start()
     publisher.say("calibration_winner", **PLAN, source="measured", ratio=9.16, ratio_low=2, ratio_high=6,
-                  confidence="low", calibration_seconds=8, import_seconds=2, trials=4,
+                  confidence="low", doubt="the machine was busy", calibration_seconds=8, import_seconds=2, trials=4,
                   why="probably faster than your own plan (2.00x to 6.00x; the machine was busy)")  # fmt: skip
     browser.open(f"{service.url}/#/jobs/doubtful")
     browser.see("Probably faster than your own plan (2.00x to 6.00x; the machine was busy).", ".panel")
-    browser.see("2.00\u00d7 to 6.00\u00d7", ".panel")
+    browser.see("probably faster than the job's own plan (2\u00d7 to 6\u00d7; the machine was busy)", ".panel")
+    browser.see("4 trials in 8.00\u202fs, of which 2.00\u202fs to start processes", ".panel")
     assert "9.16" not in browser.text("main")
 
 

@@ -15,7 +15,7 @@ from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled,
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Checked, Measured
-from calibration.result import CalibrationResult, Confidence, Knob, Trial
+from calibration.result import CalibrationResult, Confidence, Knob, MemoryProbe, Trial
 from calibration.search.baseline import OVERDUE, RESTARTS
 from calibration.search.budget import MIN_SECONDS, PAIRS
 from calibration.search.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS
@@ -26,6 +26,7 @@ from calibration.search.run import NothingMeasured
 from calibration.search.search import search
 from calibration.search.search_space import COMPILE_SECONDS, KNOBS, MAIN, Space
 from calibration.task import Task
+from calibration.verdicts import rough_interval
 from training.config.plan import Allocator, MemoryFormat, Plan, Precision
 from training.errors import OutOfMemory
 from training.process.launch import process_config
@@ -147,10 +148,13 @@ def test_the_usual_machine_yields_what_is_fastest_on_it() -> None:
 
 
 def test_every_knob_is_reported_once_and_in_order() -> None:
-    """Whatever comes of it, each knob has its trials in a row; what is expected to save most comes first."""
-    reported: list[Trial] = []
+    """Whatever comes of it, each knob has its trials in a row; what saves most comes first; `tell` hears of all."""
+    reported: list[Trial | MemoryProbe] = []
     finding = search(TASK, Simulated(), Memoryless(), reported.append)
-    assert tuple(reported) == finding.trials
+    assert tuple(one for one in reported if isinstance(one, Trial)) == finding.trials
+    assert finding.memory is not None
+    probes = [(one.phase, one.micro_batch) for one in reported if isinstance(one, MemoryProbe)]
+    assert probes == [(one.phase, one.micro_batch) for one in finding.memory.probes]
     turned = [knob for knob, _ in groupby(trial.knob for trial in finding.trials[1:])]
     assert len(set(turned)) == len(turned)
     assert (turned[0], turned[-1]) == ("precision", "compile")
@@ -287,7 +291,7 @@ def test_a_gain_that_a_fresh_process_does_not_show_leaves_the_users_plan() -> No
     assert finding.plan == OWN
     assert finding.confirmation is not None
     assert not finding.confirmation.proven
-    assert finding.why.startswith("no improvement was proven (1.00x")
+    assert finding.why == "no other plan was proven faster; the best of 5 measured is 1.00x (1.00x to 1.00x)"
     assert any(trial.plan == lab.renewed[0] and trial.verdict == "won" for trial in finding.trials)
 
 
@@ -511,7 +515,7 @@ def test_a_disturbed_confirmation_is_believed_for_an_hour_only(when: str, confid
     assert finding.confirmation is not None
     low, high = finding.confirmation.low, finding.confirmation.high
     if confidence == "low":  # no single figure
-        assert finding.why == (f"probably faster than your own plan ({low:.2f}x to {high:.2f}x; the machine was busy)")
+        assert finding.why == f"probably faster than your own plan ({rough_interval(low, high)}; the machine was busy)"
     else:
         assert finding.why.startswith(f"{finding.confirmation.ratio:.2f}x as fast as your own plan")
 
@@ -803,8 +807,38 @@ def test_the_users_plan_is_measured_whatever_the_time() -> None:
     assert {plan for plan, _ in lab.asked} == {OWN}
     assert finding.plan == OWN
     assert finding.prediction.step_s == pytest.approx(usual(OWN))
-    assert finding.why == "no other plan was measured"
+    unreached = [trial for trial in finding.trials if not trial.reached]
+    assert {trial.note for trial in unreached} == {"time budget used up"}
+    assert finding.why == f"no other plan was measured; plans not reached in time: {len(unreached)}"
+    assert finding.measured == 1
     assert finding.confidence == "low"
+
+
+def test_level_plans_are_decided_by_their_slowest_steps() -> None:
+    """One that is as fast as the best plan and steadier is kept; never against the user's own plan."""
+    lab = Simulated(noise=0.01)
+
+    def unsteady(plan: Plan) -> float:
+        fast = 0.020 if plan == OWN else 0.010
+        return fast * (4 if plan.interop == 1 and lab.random.random() < 0.1 else 1)
+
+    lab.speed = unsteady
+    (wider,) = trials_of(found(lab, only("allocator", "interop")), "interop")
+    assert (wider.plan.interop, wider.verdict) == (2, "kept")
+    assert wider.ratio == pytest.approx(1.0, abs=0.02)
+    assert wider.note.startswith("as fast and steadier: slowest steps (")
+    lab = Simulated(noise=0.01)
+    lab.speed = lambda plan: 0.010 * (4 if plan.interop == 1 and lab.random.random() < 0.1 else 1)
+    (wider,) = trials_of(found(lab, only("interop")), "interop")
+    assert wider.verdict == "level"
+
+
+def test_a_ratio_of_two_single_figures_has_no_interval() -> None:
+    """An evaluation batch is compared by one validation each: an interval without a width would read as certainty."""
+    lab = Simulated(sample=lambda plan: 0.002 if plan.eval_batch > 128 else 0.001)
+    trial, *_ = trials_of(found(lab, only("eval_batch")), "eval_batch")
+    assert trial.ratio is not None
+    assert (trial.low, trial.high) == (None, None)
 
 
 def test_whatever_is_asked_has_a_time_limit() -> None:
@@ -969,3 +1003,11 @@ def test_compiling_does_not_cost_what_was_found_before(step_s: float, seconds: f
     assert finding.plan.precision == "bfloat16"
     assert finding.calibration_seconds <= seconds
     assert finding.plan.compile is (seconds == 120)
+
+
+def test_the_cost_of_a_calibration_is_wall_time() -> None:
+    """Starts of processes and imports are a part of it, told beside it; the budget alone does not count them."""
+    lab = Simulated(import_seconds=7.8)
+    finding = found(lab)
+    assert finding.import_seconds == 7.8
+    assert finding.calibration_seconds == pytest.approx(lab.clock + 7.8)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from worker.events.log_sink import LogSink
 from worker.events.sentences import as_sentence, sentence
-from worker.wire import EVENT, JOB_TYPE, JobFailed, JobWarning
+from worker.wire import EVENT, JOB_TYPE, AnyEvent, JobFailed, JobWarning
 
 
 def test_the_log_names_an_event_by_its_type() -> None:
@@ -61,3 +61,33 @@ def test_every_event_is_a_sentence(path: Path) -> None:
     assert said.isprintable()
     assert said.isascii() or "text" in path.name
     assert len(said) > 10
+
+
+def example(name: str) -> AnyEvent:
+    return EVENT.validate_python(json.loads((EXAMPLES[0].parent / f"event.{name}.json").read_text())["event"])
+
+
+def test_trials_that_were_not_run_are_one_record() -> None:
+    """Each is one of level debug; at info one line counts those that were not worth it and those not reached."""
+    skipped, unreached = example("calibration_trial.skipped"), example("calibration_trial.unreached")
+    with capture_logs() as log:
+        sink = LogSink("j", 1)
+        for one in (example("calibration_trial"), skipped, skipped, unreached, example("calibration_winner.0.18")):
+            sink.emit(one)
+    assert [(line["event"], line["log_level"]) for line in log] == [
+        ("calibration_trial", "info"), *[("calibration_trial", "debug")] * 3,
+        ("calibration_skipped", "info"), ("calibration_winner", "info"),
+    ]  # fmt: skip
+    assert log[-2]["message"] == (
+        "2 plans not worth a measurement (compile); 1 plan not reached before the search ended (threads)."
+    )
+
+
+def test_a_doubtful_gain_is_an_interval() -> None:
+    """A trial that was disturbed tells no single ratio, nor does a plan of low confidence."""
+    said = sentence(example("calibration_trial.0.18"))
+    assert "probably faster than the best plan before it (1.38x to 1.46x; the machine was busy)" in said
+    assert "1.42" not in said
+    winner = sentence(example("calibration_winner.0.18"))
+    assert "(1.8x to 5.4x; the machine was busy); the calibration took 9.8 s" in winner
+    assert "2.1" not in winner

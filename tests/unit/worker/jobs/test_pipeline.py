@@ -1,16 +1,17 @@
 """Events for the records of child processes, in the log, the state and at a terminal."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import structlog
 from contexts import ListSink, context_of
-from findings import ADVICE
+from findings import ADVICE, FINDING
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
 from training.config.plan import Plan
+from training.config.spec import DEFAULTS
 from training.data.dataset_info import DatasetInfo
 from training.errors import ChildKilled
 from training.process.journal import Record
@@ -20,10 +21,20 @@ from worker.events.log_sink import LogSink
 from worker.events.sentences import sentence
 from worker.events.state import state_update
 from worker.jobs.stages import training as training_stage
-from worker.jobs.stages.payloads import advice_payload
+from worker.jobs.stages.payloads import advice_payload, calibration_payload, probe_payload, trial_payload
 from worker.jobs.stages.record_forwarder import RecordForwarder
 from worker.jobs.stages.training import TrainingRun
-from worker.wire import JOB_TYPE, AnyEvent, BatchAdvice, JobState, flatten, parse_job
+from worker.wire import (
+    JOB_TYPE,
+    AnyEvent,
+    BatchAdvice,
+    CalibrationTrial,
+    JobState,
+    PredictionChecked,
+    flatten,
+    parse_job,
+    unflatten,
+)
 
 COMPARED: dict[str, JsonValue] = {
     "epoch": 2, "steps": 1000, "whole": True, "predicted_s": 4.0, "low_s": 3.9, "high_s": 4.2, "measured_s": 5.0,
@@ -51,7 +62,7 @@ def test_a_prediction_is_shown_with_its_measurement(tmp_path: Path, capsys: pyte
     """At a terminal, in the log and in the state, without a passing cause."""
     event = event_for(tmp_path, "prediction", COMPARED)
     assert format_event(event) == (
-        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90-4.20), 5.00 and 4.00 ms per step: +25.0%, "
+        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90 to 4.20), 5.00 and 4.00 ms per step: +25.0%, "
         "noisy: others were busy"
     )
     logged = capsys.readouterr().out
@@ -135,3 +146,58 @@ def test_a_killed_training_is_started_again(
     monkeypatch.setattr(training_stage, "run_job_child", run_job_child)
     assert training.run() == {"test_accuracy": 1.0}
     assert sink.warnings == [f"the training process was killed; {how}"]
+
+
+def test_an_event_has_the_digits_that_are_known(tmp_path: Path) -> None:
+    """Seconds to 0.01 or four digits, ratios to 0.01: once, where the event is made, and the same for every reader."""
+    payload: dict[str, JsonValue] = {
+        **COMPARED, "predicted_s": 12.3456789, "measured_s": 123.456789, "predicted_batch_s": 0.0114987654,
+        "deviation": 0.254321,
+    }  # fmt: skip
+    event = event_for(tmp_path, "prediction", payload)
+    assert isinstance(event, PredictionChecked)
+    assert (event.predicted_s, event.measured_s) == (12.35, 123.46)
+    assert (event.predicted_batch_s, event.deviation) == (0.0115, 0.254)
+    assert flatten(event)["predicted_batch_s"] == "0.0115"
+    assert unflatten(flatten(event)) == event
+    assert event.ts != round(event.ts, 1)  # times of events are not rounded: they order them
+    read = PredictionChecked.model_validate({**payload, "seq": 1, "job_id": "j", "attempt": 1, "ts": 1.0})
+    assert read.predicted_s == 12.3456789  # a reader takes what another version wrote as it is
+
+
+def test_the_size_of_the_model_is_an_event(tmp_path: Path) -> None:
+    event = event_for(tmp_path, "model", {"model": "cnn", "parameters": 421_642})
+    assert sentence(event) == "Model cnn has 421,642 parameters."
+
+
+def test_a_memory_probe_is_an_event_and_no_state(tmp_path: Path) -> None:
+    """It is told with what is measured, the limit and its phase; the job's micro-batch is another one."""
+    (probe,) = [probe for probe in FINDING.memory.probes if probe.phase == "1A"] if FINDING.memory else []
+    sink = ListSink()
+    context_of(tmp_path, sink).emit("memory_probe", probe_payload(asdict(probe), 1 << 30))
+    (event,) = sink.events
+    assert sentence(event) == (
+        "Memory, the whole batch: a micro-batch of 128 takes 380 MiB of 1,024: within the limit."
+    )
+    assert "micro_batch" not in state_update(event, flatten(event))
+
+
+def test_the_chosen_plan_has_its_reasons(tmp_path: Path) -> None:
+    """What each adopted trial changed and gained, the confirmation, and p95 or the maximum of each candidate."""
+    choice = PlanChoice(
+        plan=FINDING.plan, source="measured", why=FINDING.why, predicted_epoch_s=FINDING.prediction.over(2),
+        finding=FINDING, prediction=FINDING.prediction,
+    )  # fmt: skip
+    payload = calibration_payload(choice, FINDING)
+    assert payload["reasons"] == (
+        "tuned malloc: 1.60x (1.55x to 1.66x); bfloat16, channels_last: 1.25x (1.20x to 1.30x); "
+        "together, in a fresh process, 8 pairs with your own plan: 2.02x (1.93x to 2.11x)"
+    )
+    assert (payload["skipped"], payload["proven"], payload["doubt"]) == (1, True, "")
+    assert (payload["predicted_low_s"], payload["predicted_high_s"]) == pytest.approx((4.3, 4.7))  # 0.4 s, twice
+    trial = asdict(replace(FINDING.trials[1], slowest_s=("p95", 0.014)))
+    sink = ListSink()
+    context_of(tmp_path, sink).emit("calibration_trial", trial_payload(DEFAULTS, trial, 45.0))
+    (event,) = sink.events
+    assert isinstance(event, CalibrationTrial)
+    assert (event.p95_s, event.max_s, event.reached) == (0.014, None, True)

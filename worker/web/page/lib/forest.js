@@ -52,14 +52,18 @@ export function axis(scale, ticks) {
   return h("div.forest-head", { "aria-hidden": "true" }, h("span"), line, h("span"));
 }
 
-/** Return one ratio with its interval; `kind` is its colour, `label` its text for screen readers. */
-export function ratio(scale, { value, low, high, shape, kind, label }) {
+/**
+ * Return one ratio with its interval; `kind` is its colour, `label` its text for screen readers.
+ * Of an unsure one only the interval is known, and drawn.
+ */
+export function ratio(scale, { value, low, high, shape, kind, label, isUnsure = false }) {
   const x = (at) => scale.position(at);
   const parts = [svg("line.one", { x1: x(1), x2: x(1), y1: "-10", y2: "100%" })];
   const isKnown = value !== undefined && value !== null;
-  if (isKnown && low !== undefined && high !== undefined)
+  const isBounded = low !== undefined && high !== undefined;
+  if (isKnown && isBounded)
     parts.push(svg(`line.interval.${kind}`, { x1: x(low), x2: x(high), y1: MIDDLE, y2: MIDDLE }));
-  if (isKnown) {
+  if (isKnown && !(isUnsure && isBounded)) {
     const drawn = scale.contains(value) ? shape : value < scale.low ? "left" : "right";
     parts.push(svg("svg", { x: x(value), y: MIDDLE, overflow: "visible" }, mark(drawn, kind)));
   }

@@ -84,6 +84,18 @@ export function times(value) {
   return `${number(value, value >= 0.1 && value < 10 ? 2 : undefined)}×`;
 }
 
+/** Width of an interval of ratios whose ends two digits may not tell apart. */
+const NARROW = 0.2;
+
+/** How fast a plan is; in doubt only its 95 % interval is known, which no single figure may hide. */
+export function speedup({ ratio, low, high }, doubt = "", than = "") {
+  const isBounded = low !== undefined && high !== undefined;
+  if (!doubt || !isBounded) return `${times(ratio)}${isBounded ? ` (${number(low, 2)} to ${number(high, 2)})` : ""}`;
+  const side = low > 1 ? "probably faster" : high < 1 ? "probably slower" : "faster or slower";
+  const rough = (value) => (high - low < NARROW ? value.toFixed(2) : Number(value.toPrecision(2)));
+  return `${side}${than && ` than ${than}`} (${rough(low)}× to ${rough(high)}×; ${doubt})`;
+}
+
 /** Memory in MiB: 412 MiB, 1.62 GiB. */
 export function mebibytes(value) {
   return value >= 1023.5 ? `${number(value / 1024)}${THIN}GiB` : `${number(value, 0)}${THIN}MiB`;

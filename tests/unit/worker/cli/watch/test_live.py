@@ -53,6 +53,10 @@ def test_each_stage_is_shown() -> None:
     assert "preparing the data set" in shown(BEGINNING[0])
     assert "choosing a plan" in shown(*BEGINNING)
     assert "1 plan tried, the best 1.90x so far, not confirmed yet" in shown(*BEGINNING, CALIBRATED[0])
+    skipped = event("calibration_trial", **PLAN, knob="compile", steps=0, won=False, verdict="skipped", note="no")
+    assert "1 plan tried, the best 1.90x" in shown(*BEGINNING, CALIBRATED[0], skipped)  # it never ran
+    busy = CALIBRATED[0].model_copy(update={"disturbed": True})
+    assert "calibrating: 1 plan tried\n" in shown(*BEGINNING, busy)  # how much faster is not known
     assert "starting the training process" in shown(*BEGINNING, *CALIBRATED)
     running = shown(*BEGINNING, *CALIBRATED, progress(2, 50), CHECKED)
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running

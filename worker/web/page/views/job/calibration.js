@@ -2,7 +2,7 @@
 
 import { h } from "../../lib/dom.js";
 import { Scale, axis, ratio, sign } from "../../lib/forest.js";
-import { deviation, mebibytes, number, pluralize, seconds, speed, times } from "../../lib/format.js";
+import { deviation, mebibytes, number, pluralize, seconds, speed, speedup, times } from "../../lib/format.js";
 import { changes, planOf, planSentence } from "../../lib/plan_text.js";
 
 /** Verdict -> its mark, its colour, and its meaning where the trial has no note. */
@@ -17,12 +17,8 @@ const VERDICTS = {
   failed: ["cross", "bad", "its process failed"],
   skipped: ["circle", "open", "not run"],
 };
-/** Cause of a wrong prediction -> its text. */
-const CAUSES = {
-  noisy: "other processes slowed the machine",
-  calibration: "the machine was busy during calibration",
-  adapted: "the plan was changed during the training",
-};
+/** Doubt about a trial during which something else used the processors. */
+const DISTURBED = "the machine was busy";
 /** Tick labels, the most important first. */
 const RATIO_TICKS = [1, 0.5, 2, 0.8, 1.25, 0.6, 1.6, 0.25, 4, 0.125, 8].map((value) => [value, `${value}×`]);
 const DEVIATION_TICKS = [1, 1.1, 0.9, 2, 0.5, 1.5, 4, 8].map((value) => [
@@ -39,36 +35,49 @@ export function trials(events, winner) {
   const known = values.filter((value) => value !== undefined);
   const scale = new Scale(known, { least: 0.8, most: 1.25, limit: 8 });
   let best = null;
-  const rows = events.map((trial, index) => {
-    const before = best;
-    if (best === null || trial.won) best = planOf(trial);
-    return trial.verdict === "skipped" ? null : trialRow(trial, index + 1, before, scale);
-  });
-  if (confirmed) rows.push(trialRow(confirmed, "✓", planOf(events[0]), scale));
+  const rows = events
+    .filter((trial) => trial.verdict !== "skipped")
+    .map((trial, index) => {
+      const before = best;
+      if (best === null || trial.won) best = planOf(trial);
+      return trialRow(trial, index + 1, before, scale);
+    });
+  if (confirmed) rows.push(trialRow({ ...confirmed, ...best }, "✓", planOf(events[0]), scale));
   return [
     h(
       "p.note",
       "Each plan was measured in turns with the best one before it, in real training steps. ",
       "The mark is the relative speed, the line its 95 % interval.",
     ),
-    h("div.forest", axis(scale, RATIO_TICKS), h("div", { role: "list" }, rows.filter(Boolean))),
-    skipped(events.filter((trial) => trial.verdict === "skipped")),
+    h("div.forest", axis(scale, RATIO_TICKS), h("div", { role: "list" }, rows)),
+    skipped("details.skipped", events.filter(isWorthless), "not worth a measurement"),
+    skipped("details.skipped.unreached", events.filter(isUnreached), "not reached before the search ended"),
   ];
 }
 
-/** The confirmation of the chosen plan against the job's own, as a trial: the figures of the headline. */
-function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, ...plan }) {
-  const note = `in a fresh process, against the job's own plan${confidence === "low" ? "; confidence low" : ""}`;
-  return { ...plan, knob: "confirmation", verdict: low > 1 ? "won" : "level", ratio, low, high, note };
+/** The confirmation of the best plan against the job's own, as a trial: the figures of the headline. */
+function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, doubt, proven }) {
+  const isWon = proven ?? low > 1;
+  const note = `in a fresh process, against the job's own plan${isWon ? "" : ", which stays"}`;
+  const unsure = confidence === "low" ? doubt || "confidence low" : "";
+  return { knob: "confirmation", verdict: isWon ? "won" : "level", ratio, low, high, note, doubt: unsure };
 }
 
-/** Return the trials that were not worth a measurement as one line that unfolds. */
-function skipped(events) {
+function isWorthless(trial) {
+  return trial.verdict === "skipped" && !isUnreached(trial);
+}
+
+function isUnreached(trial) {
+  return trial.reached === false;
+}
+
+/** Return trials that were not run as one line that unfolds. */
+function skipped(css, events, why) {
   if (!events.length) return null;
   const names = [...new Set(events.map((trial) => (trial.knob ?? "plan").replaceAll("_", "-")))].join(", ");
-  const summary = `${pluralize(events.length, "plan")} not worth a measurement: ${names}`;
+  const summary = `${pluralize(events.length, "plan")} ${why}: ${names}`;
   const items = events.map((trial) => h("li", h("strong", (trial.knob ?? "plan").replaceAll("_", "-")), `: ${trial.note}`));
-  return h("details.skipped", h("summary", summary), h("ul", items));
+  return h(css, h("summary", summary), h("ul", items));
 }
 
 function trialRow(trial, place, before, scale) {
@@ -81,18 +90,17 @@ function trialRow(trial, place, before, scale) {
     trial.peak_bytes !== undefined && mebibytes(trial.peak_bytes / 2 ** 20),
   ].filter(Boolean);
   const { ratio: value, low, high } = trial;
-  const isBounded = low !== undefined && high !== undefined;
-  const interval = isBounded ? ` (${number(low, 2)} to ${number(high, 2)})` : "";
-  const speedup = value === undefined ? "not compared" : `${times(value)}${interval}`;
+  const doubt = trial.doubt ?? (trial.disturbed ? DISTURBED : "");
+  const compared = value === undefined ? "not compared" : speedup(trial, doubt);
   const knob = h("strong", (trial.knob ?? "plan").replaceAll("_", "-"));
   return h(
     `div.trial.${kind}`,
     { role: "listitem" },
     h("div.what", h("span.place", place), h("div", knob, h("p", what), h("small", figures.join(" · ")))),
-    ratio(scale, { value, low, high, shape, kind, label: `${what}: ${speedup}` }),
+    ratio(scale, { value, low, high, shape, kind, label: `${what}: ${compared}`, isUnsure: doubt !== "" }),
     h(
       "div.found",
-      h("p", sign(shape, kind), h("strong", verdict), value !== undefined && h("span", ` ${speedup}`)),
+      h("p", sign(shape, kind), h("strong", verdict), value !== undefined && h("span", ` ${compared}`)),
       h("small", trial.note || meaning),
     ),
   );
@@ -121,7 +129,7 @@ function checkRow(check, scale) {
     low: low / predicted,
     high: high / predicted,
     shape: measured >= low && measured <= high ? "diamond" : "circle",
-    kind: check.cause ? "warn" : "won",
+    kind: check.cause && check.deviation > 0 ? "warn" : "won",
     label,
   };
   const name = check.whole ? `Epoch ${check.epoch}` : `First ${pluralize(check.steps, "step")}`;
@@ -130,6 +138,6 @@ function checkRow(check, scale) {
     { role: "listitem" },
     h("div.what", h("strong", name), h("span", deviation(check.deviation))),
     ratio(scale, mark),
-    h("small", label, check.cause && `. Prediction was off: ${CAUSES[check.cause]}`),
+    h("small", label, check.seen && `. Prediction was off: ${check.seen}`),
   );
 }

@@ -2,7 +2,7 @@
 
 import { facts } from "../../lib/components.js";
 import { h } from "../../lib/dom.js";
-import { mebibytes, number, pluralize, seconds, sentence, times } from "../../lib/format.js";
+import { mebibytes, number, pluralize, seconds, sentence, speedup, times } from "../../lib/format.js";
 import { planSentence } from "../../lib/plan_text.js";
 
 /** Source of a plan -> its text. */
@@ -20,11 +20,13 @@ export function plan({ plan: current, latest }) {
   return [
     h("p.lead", planSentence(current)),
     chosen && h("p", sentence(chosen.why)),
+    chosen?.reasons && reasons(chosen.reasons),
     facts([
       chosen && ["Source", SOURCES[chosen.source]],
       chosen?.ratio !== undefined && ["Confirmation", confirmation(chosen)],
       chosen?.predicted_epoch_s !== undefined && ["Epoch time", predictedTime(chosen)],
       chosen?.trials > 0 && ["Calibration", calibrationTime(chosen)],
+      chosen?.skipped > 0 && ["Not run", `${pluralize(chosen.skipped, "plan")}; why is among the trials below`],
       chosen?.max_feasible !== undefined && [
         "Memory limit",
         `micro-batches of up to ${number(chosen.max_feasible, 0)}`,
@@ -35,14 +37,20 @@ export function plan({ plan: current, latest }) {
   ];
 }
 
-function confirmation({ ratio, ratio_low: low, ratio_high: high, confidence }) {
-  const isBounded = low !== undefined && high !== undefined;
-  if (confidence !== "low") return `${times(ratio)} the speed of the job's own plan, in a fresh process`;
-  return `probably faster than the job's own plan${isBounded ? `: ${times(low)} to ${times(high)}` : ""}`;
+/** What each trial that was adopted changed and gained, as a list that unfolds. */
+function reasons(text) {
+  return h("details.reasons", h("summary", "Reasons"), h("ul", text.split("; ").map((reason) => h("li", reason))));
 }
 
-function calibrationTime({ trials, calibration_seconds: took, import_seconds: imported }) {
-  return `${pluralize(trials, "trial")} in ${seconds(took)}, and ${seconds(imported)} to import torch`;
+function confirmation({ ratio, ratio_low: low, ratio_high: high, confidence, doubt }) {
+  const isUnsure = confidence === "low";
+  const speed = speedup({ ratio, low, high }, isUnsure ? doubt || "confidence low" : "", "the job's own plan");
+  return `${speed}${isUnsure ? "" : " the speed of the job's own plan"}, in a fresh process`;
+}
+
+/** The wall time of the calibration; starting its processes is a part of it. */
+function calibrationTime({ trials, calibration_seconds: took, import_seconds: starts }) {
+  return `${pluralize(trials, "trial")} in ${seconds(took)}, of which ${seconds(starts, took)} to start processes`;
 }
 
 function predictedTime({ predicted_epoch_s: value, predicted_low_s: low, predicted_high_s: high, confidence }) {

@@ -58,7 +58,7 @@ function phase({ latest, newest, trials }) {
     case "dataset_ready":
       return "Calibrating";
     case "calibration_trial":
-      return `Calibrating, ${pluralize(trials.length, "trial")} so far`;
+      return `Calibrating, ${pluralize(trials.filter((trial) => trial.verdict !== "skipped").length, "trial")} so far`;
     default:
       return newest ? "Starting the training" : "Running";
   }
