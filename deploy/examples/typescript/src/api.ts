@@ -434,6 +434,99 @@ export interface components {
             translate?: number;
         };
         /**
+         * BatchAdvice
+         * @description What larger effective batches would bring; they change what is learned, so none is applied.
+         */
+        BatchAdvice: {
+            /**
+             * Advised
+             * @default null
+             */
+            advised?: number | null;
+            /**
+             * Advised Epoch S
+             * @default null
+             */
+            advised_epoch_s?: number | null;
+            /**
+             * Advised High
+             * @default null
+             */
+            advised_high?: number | null;
+            /**
+             * Advised Low
+             * @default null
+             */
+            advised_low?: number | null;
+            /**
+             * Advised Micro Batch
+             * @default null
+             */
+            advised_micro_batch?: number | null;
+            /**
+             * Advised Peak Bytes
+             * @default null
+             */
+            advised_peak_bytes?: number | null;
+            /**
+             * Advised Ratio
+             * @default null
+             */
+            advised_ratio?: number | null;
+            /**
+             * Advised Samples Per S
+             * @default null
+             */
+            advised_samples_per_s?: number | null;
+            /** Attempt */
+            attempt: number;
+            /**
+             * Batch Size
+             * @description samples per optimizer step (the effective batch)
+             */
+            batch_size: number;
+            /** Budget Bytes */
+            budget_bytes: number;
+            /**
+             * Epoch S
+             * @default null
+             */
+            epoch_s?: number | null;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Largest Measured
+             * @description samples per optimizer step (the effective batch)
+             */
+            largest_measured: number;
+            /** Message */
+            message: string;
+            /**
+             * Peak Bytes
+             * @default null
+             */
+            peak_bytes?: number | null;
+            /**
+             * Samples Per S
+             * @default null
+             */
+            samples_per_s?: number | null;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "batch_advice";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+        };
+        /**
          * CalibrationTrial
          * @description Calibration considered a plan; measurements are null where it was not measured.
          */
@@ -496,7 +589,7 @@ export interface components {
              * Knob
              * @default null
              */
-            knob?: ("own" | "default" | "earlier" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
+            knob?: ("own" | "default" | "earlier" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
             /**
              * Left S
              * @default null
@@ -549,6 +642,11 @@ export interface components {
              * @default null
              */
             predicted_epoch_s?: number | null;
+            /**
+             * Prefetch Factor
+             * @default null
+             */
+            prefetch_factor?: number | null;
             /**
              * Ratio
              * @default null
@@ -681,6 +779,8 @@ export interface components {
             predicted_high_s?: number | null;
             /** Predicted Low S */
             predicted_low_s?: number | null;
+            /** Prefetch Factor */
+            prefetch_factor?: number | null;
             /** Proven */
             proven?: boolean | null;
             /** Ratio */
@@ -935,7 +1035,7 @@ export interface components {
              */
             val_loss?: number | null;
         };
-        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["MemoryProbed"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["ModelBuilt"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
+        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["MemoryProbed"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["BatchAdvice"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["ModelBuilt"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
         /**
          * JobCancelled
          * @description The job was cancelled on request.
@@ -2121,7 +2221,7 @@ export interface components {
              * Calibration Knobs
              * @default null
              */
-            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
+            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
             /**
              * Calibration Samples
              * @default null
@@ -2416,6 +2516,11 @@ export interface components {
              * @enum {string}
              */
             precision: "float32" | "bfloat16";
+            /**
+             * Prefetch Factor
+             * @default null
+             */
+            prefetch_factor?: number | null;
             /** Seq */
             seq: number;
             /** Threads */
