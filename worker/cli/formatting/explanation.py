@@ -78,7 +78,7 @@ def _own_there(finding: CalibrationResult) -> str:
     """Return the seconds of an epoch under the user's plan by the confirmation, from which the ratio comes."""
     found = finding.confirmation
     sure = found is not None and found.proven and not finding.doubt
-    return f"{finding.prediction.epoch_s * found.ratio:.2f} s an epoch there, " if found and sure else ""
+    return f"{finding.prediction.epoch_s * found.ratio:.2f} s an epoch, " if found and sure else ""
 
 
 def _speed(ratio: float | None, low: float | None, high: float | None, *, sure: bool) -> tuple[str, str]:

@@ -291,7 +291,7 @@ def test_a_gain_that_a_fresh_process_does_not_show_leaves_the_users_plan() -> No
     assert finding.plan == OWN
     assert finding.confirmation is not None
     assert not finding.confirmation.proven
-    assert finding.why == "no other plan was proven faster; the best of 5 measured is 1.00x (1.00x to 1.00x)"
+    assert finding.why == "no other plan was proven faster; the best of 6 measured is 1.00x (1.00x to 1.00x)"
     assert any(trial.plan == lab.renewed[0] and trial.verdict == "won" for trial in finding.trials)
 
 
@@ -765,7 +765,8 @@ def test_calibration_costs_no_more_than_it_saves(speed: Speeds, starting: float,
     without_s = epochs * (TASK.steps_per_epoch + TASK.validation / 384) * step_s
     spent_s = lab.clock + lab.import_seconds
     assert spent_s + epochs * finding.prediction.epoch_s <= without_s + max(2.0, 0.03 * without_s)
-    assert finding.calibration_seconds == lab.clock <= TASK.seconds
+    assert finding.calibration_seconds == spent_s
+    assert lab.clock <= TASK.seconds
 
 
 @pytest.mark.parametrize("step_s", [0.018, 0.1, 1.07])
