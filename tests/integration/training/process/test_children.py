@@ -94,7 +94,7 @@ def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo,
         assert child.exit_status().returncode == 0
     kinds = [record.kind for record in records]
     assert (kinds[0], kinds[-1]) == ("start", "done")
-    assert set(kinds[1:-1]) == {"progress", "epoch"}
+    assert set(kinds[1:-1]) == {"model", "progress", "epoch"}
     epochs = [record.payload for record in records if record.kind == "epoch"]
     assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3]
     assert [record.payload["epoch"] for record in records if record.payload.get("step") == 21] == [1, 2, 3]
@@ -143,7 +143,7 @@ def test_a_killed_training_raises_child_killed(digits_store: DatasetInfo, tmp_pa
                 if record.kind == "progress":
                     os.kill(pid(child), signal.SIGKILL)
         assert gone(pid(child))
-    assert [record.kind for record in seen[:2]] == ["start", "progress"]
+    assert [record.kind for record in seen[:3]] == ["start", "model", "progress"]
     assert not (tmp_path / "model").exists()
 
 

@@ -61,10 +61,10 @@ def test_a_model_is_exported_by_the_next_worker(
         experiment = runs.get_experiment_by_name("preflight")
         assert experiment is not None
         (run,) = runs.search_runs([experiment.experiment_id])
-        assert run.data.metrics["test/accuracy"] == result.test_accuracy
+        assert run.data.metrics["test/accuracy"] == pytest.approx(result.test_accuracy, abs=1e-5)
         logged = runs.get_metric_history(run.info.run_id, "train/loss")
         assert [at.step for at in logged] == [at.step for at in losses]
-        assert [at.value for at in logged] == pytest.approx([at.value for at in losses])
+        assert [at.value for at in logged] == pytest.approx([at.value for at in losses], abs=1e-4)
 
         s3.held = MODEL
         client.enqueue(digits_job(job_id="late"))
