@@ -35,6 +35,7 @@ class Place:
     def environment(self, training: str) -> Mapping[str, str]:
         """Return the environment of a training of that name: its cache holds no plan, no gauge and no trial."""
         directory = self.directory / training
+        shutil.rmtree(directory, ignore_errors=True)  # of the cell before
         shutil.copytree(self.prepared, directory / "cache", copy_function=shutil.copy2)
         own = {
             "PREFLIGHT_CACHE_DIR": str(directory / "cache"),
