@@ -651,7 +651,7 @@ def test_a_measurement_that_hangs_does_not_take_the_longest_time() -> None:
 
     finding = found(Simulated(lambda plan: 1e6 if plan.precision == "bfloat16" else usual(plan)))
     assert finding.calibration_seconds <= MIN_SECONDS + OVERDUE
-    assert finding.plan == OWN
+    assert finding.plan.precision == OWN.precision
 
 
 @pytest.mark.parametrize("earlier", [False, True])
