@@ -115,11 +115,10 @@ def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options
 
 
 def serves(finding: CalibrationResult, epochs: float, options: Options) -> bool:
-    """Whether a finding serves a training: one for a shorter training left out what is worth its time in this one.
+    """Whether a finding serves a training: it was measured with what is asked for, and for one about as long.
 
-    Nor does one that was measured with less than is asked for.
-
-    What it measured is not measured again (calibration/cache/trial_log.py).
+    One for a shorter training left out what is worth its time in this one; what it measured is not measured again
+    (calibration/cache/trial_log.py).
     """
     searched = finding.searched_epochs
     in_reach = searched is None or (epochs <= LONGER * searched and not options.thorough)

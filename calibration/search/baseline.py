@@ -50,7 +50,7 @@ def measure_baseline(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
     """Measure the user's own plan, in smaller pieces after an out-of-memory kill; return it and its memory."""
     began = run.backend.now()
     while True:
-        _set_pace(run, memory, memory.step_s)
+        _set_pace(run, memory)
         run.records.attempt(run.own)
         try:
             _measure_alone(run, run.own, memory)
@@ -71,7 +71,7 @@ def measure_baseline(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
 
 def measure_default(run: SearchRun, default: Plan, memory: Memory) -> bool:
     """Measure the container's default before the user's own plan; return whether it runs."""
-    _set_pace(run, memory, memory.step_s)
+    _set_pace(run, memory)
     run.records.attempt(default)
     try:
         _measure_alone(run, default, memory)
@@ -85,8 +85,8 @@ def measure_default(run: SearchRun, default: Plan, memory: Memory) -> bool:
     return True
 
 
-def _set_pace(run: SearchRun, memory: Memory, step_s: float) -> None:
-    run.budget = budget_seconds(run, step_s)
+def _set_pace(run: SearchRun, memory: Memory) -> None:
+    run.budget = budget_seconds(run, memory.step_s)
     run.cut = _comparison_samples(run, memory)
 
 

@@ -9,13 +9,13 @@ import statistics
 from collections.abc import Callable
 from typing import Final
 
+from calibration.acceptance.confirmation import final_measurement
+from calibration.acceptance.decision import accept
 from calibration.batch_advice import advise_batch
 from calibration.measure.backend import Backend
 from calibration.memory.model import Memory
 from calibration.result import BatchAdvice, CalibrationResult, Confidence, Confirmation, MemoryProbe, Trial
-from calibration.search.acceptance import accept
 from calibration.search.baseline import OVERDUE, probe_memory
-from calibration.search.confirmation import final_measurement
 from calibration.search.own_plan import measure_own_plan
 from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import sweep

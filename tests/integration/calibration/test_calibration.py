@@ -19,6 +19,7 @@ from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
 from python_path import with_module
 
+from calibration.acceptance.confirmation import CONFIRMING_PAIRS
 from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PlanCache
@@ -28,7 +29,6 @@ from calibration.choose import PlanChoice, choose_plan
 from calibration.measure.child import MODULE
 from calibration.result import Knob, Trial
 from calibration.search.baseline import RESTARTS
-from calibration.search.confirmation import CONFIRMING_PAIRS
 from calibration.search.search_space import KNOBS, MAIN
 from calibration.task import CalibrationContext, Options, memory_for_training, samples_for
 from training.config.plan import Plan

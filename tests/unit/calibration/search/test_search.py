@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled, even, usual
 
+from calibration.acceptance.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Checked, Measured
 from calibration.result import CalibrationResult, Confidence, Knob, MemoryProbe, Trial
 from calibration.search.baseline import OVERDUE, RESTARTS
 from calibration.search.budget import MIN_SECONDS, PAIRS
-from calibration.search.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS
 from calibration.search.evaluation import COSINE, GAIN, LEVEL, LIKELY
 from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH, PREFETCH
 from calibration.search.racing import AGAIN, DROP_BELOW, MIN_PAIRS

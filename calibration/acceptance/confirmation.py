@@ -13,7 +13,7 @@ from calibration.search.evaluation import GAIN
 from calibration.search.racing import in_epochs, measure_pairs
 from calibration.search.run import PlanStats, SearchRun
 from calibration.search.timing import measure, split_steps, time_reference, validate
-from calibration.statistics import compare, typical
+from calibration.statistics import Comparison, compare, typical
 from training.config.plan import Plan
 
 CONFIRMING_PAIRS: Final = 7
@@ -63,11 +63,13 @@ def confirm(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
         run.unconfirmed = f"the winner could not be confirmed: {error}"
         run.evidence[best] = crashed_before
         return None, reference
-    proven = comparison.low > GAIN
-    confirmation = Confirmation(
-        ratio=comparison.ratio, low=comparison.low, high=comparison.high, pairs=comparison.pairs, proven=proven
-    )
-    return confirmation, best if proven else reference
+    confirmation = as_confirmation(comparison)
+    return confirmation, best if confirmation.proven else reference
+
+
+def as_confirmation(found: Comparison) -> Confirmation:
+    """Return a comparison with the user's own plan, proven where its low end is above the least gain."""
+    return Confirmation(ratio=found.ratio, low=found.low, high=found.high, pairs=found.pairs, proven=found.low > GAIN)
 
 
 def _steady_seconds(run: SearchRun, known: PlanStats) -> float:

@@ -3,10 +3,10 @@
 from contextlib import suppress
 from dataclasses import replace
 
+from calibration.acceptance.confirmation import as_confirmation, confirm
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.result import Confirmation
 from calibration.search.baseline import OVERDUE
-from calibration.search.confirmation import confirm
 from calibration.search.evaluation import GAIN
 from calibration.search.run import SearchRun
 from calibration.search.timing import epoch_seconds, time_reference, validate
@@ -22,7 +22,7 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     raced = run.against_own.get(best)
     proof = raced if raced is not None and raced.low > GAIN else None
     if best == run.reference and proof is not None:  # the container's default, which is surely faster
-        return _confirmation(proof), best
+        return as_confirmation(proof), best
     if proof is not None and not needs_fresh_process(run, best):
         return _accept_races(run, best, proof)
     cost_s = confirmation_seconds(run, best)
@@ -39,7 +39,7 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     before = run.against_own.get(run.default)
     if stays == run.default or confirmation is None or before is None:
         return _fallback(run)
-    return _confirmation(before.times(_comparison(confirmation))), stays
+    return as_confirmation(before.times(_comparison(confirmation))), stays
 
 
 def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confirmation, Plan]:
@@ -50,17 +50,13 @@ def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confir
         time_reference(run, best)
         if known.sample_s is None:
             validate(run, best)
-    return _confirmation(proof), best
+    return as_confirmation(proof), best
 
 
 def _fallback(run: SearchRun) -> tuple[Confirmation | None, Plan]:
     """Return what is left where no winner is proven: the container's default where that is, else the user's own."""
     known = run.against_own.get(run.reference)
-    return (None if known is None else _confirmation(known)), run.reference
-
-
-def _confirmation(proof: Comparison) -> Confirmation:
-    return Confirmation(ratio=proof.ratio, low=proof.low, high=proof.high, pairs=proof.pairs, proven=proof.low > GAIN)
+    return (None if known is None else as_confirmation(known)), run.reference
 
 
 def _comparison(confirmed: Confirmation) -> Comparison:
