@@ -88,6 +88,14 @@ class Settings(BaseSettings):
     """`on`: `preflight serve` shows jobs only; it refuses to start, retry or cancel one."""
     processes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of `preflight worker`, each with an equal share of this container's cores and memory."""
+    group: Literal["on", "off"] = "off"
+    """`on`: this worker trains jobs with `workers` together with others of its queue, as leader or as member: only on a
+    private network, whose machines can all be trusted."""
+    advertise_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:%-]{1,253}$")] | None = None
+    """Private address of this worker, IPv4 or IPv6, or a name for it, where it is not found. Other workers of a group
+    connect to it."""
+    gather_seconds: Annotated[float, Field(ge=0, le=3600)] = 10.0
+    """Seconds that a job waits for other workers to train it."""
     max_epochs: Annotated[int, Field(ge=1)] | None = None
     """Maximum epochs of a job."""
     max_batch_size: Annotated[int, Field(ge=1)] | None = None

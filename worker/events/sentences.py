@@ -66,12 +66,13 @@ def _of_job(event: wire.AnyEvent) -> str | None:
             steps = f" and {plural(event.steps_done, 'step')}" if event.steps_done else ""
             return f"Saved a checkpoint after {plural(event.epochs_done, 'epoch')}{steps}, in {event.seconds:.2f} s"
         case wire.JobWarning():
-            return f"Warning: {as_sentence(event.message)}"
+            speaker = "" if event.rank is None else f" of rank {event.rank}"
+            return f"Warning{speaker}: {as_sentence(event.message)}"
         case wire.MemoryRanOut():
             return f"Out of memory: {as_sentence(event.message)}"
         case wire.JobFailed():
             return f"Failed, {_words(event.reason)}: {as_sentence(event.message)}"
-        case wire.JobInterrupted() | wire.JobCancelled():
+        case wire.JobInterrupted() | wire.JobCancelled() | wire.GroupShort():
             return event.message
         case wire.TrainingDone():
             return f"Finished with a test accuracy of {event.test_accuracy:.2%}"
@@ -141,6 +142,8 @@ def _probe(event: wire.MemoryProbed) -> str:
 
 def _of_training(event: wire.AnyEvent) -> str | None:
     match event:
+        case wire.GroupFormed() | wire.GroupMeasured() | wire.GroupChanged():
+            return event.message
         case wire.ModelBuilt():
             return f"Model {event.model} has {plural(event.parameters, 'parameter')}"
         case wire.Progress():

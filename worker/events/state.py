@@ -15,6 +15,10 @@ from worker.wire import (
     STATUS_BY_EVENT,
     AnyEvent,
     BatchAdvice,
+    GroupChanged,
+    GroupFormed,
+    GroupMeasured,
+    GroupShort,
     JobWarning,
     MemoryProbed,
     MemoryRanOut,
@@ -56,8 +60,14 @@ def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
             return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
         case MemoryProbed():  # it is about one micro-batch, not about the job's
             return {}
+        case GroupFormed() | GroupChanged():
+            return {name: fields[name] for name in ("workers", "members")}
+        case GroupMeasured():  # of a group that may not stay
+            return {}
+        case GroupShort():
+            return {"message": fields["message"]}
         case JobWarning() | MemoryRanOut():  # the job goes on, so its state has no message
-            return {name: value for name, value in fields.items() if name != "message"}
+            return {name: value for name, value in fields.items() if name not in ("message", "rank")}
         case TrainingProfile():  # its `steps` is of this process
             return {name: value for name, value in fields.items() if name.endswith("_s")}
     return dict(fields)

@@ -9,6 +9,7 @@ from worker.wire.base import (
     JOB_TYPE,
     MAX_JOB_BYTES,
     MAX_TEXT_LENGTH,
+    MAX_WORKERS,
     ROUNDED,
     STATE_TTL,
     Count,
@@ -34,7 +35,7 @@ from worker.wire.events import (
     follows_end,
     unflatten,
 )
-from worker.wire.job import Knob, OwnPlan, TrainJob
+from worker.wire.job import GroupSize, Knob, OwnPlan, TrainJob
 from worker.wire.job_parsing import encode_job, parse_job, read_job
 from worker.wire.lifecycle_events import (
     ArtifactUploaded,
@@ -63,16 +64,28 @@ from worker.wire.plan_events import (
     TrainingConfig,
 )
 from worker.wire.results import JobState, TrainResult, read_result
-from worker.wire.training_events import EpochDone, ModelBuilt, PredictionChecked, Progress, StepProfile, TrainingProfile
+from worker.wire.training_events import (
+    EpochDone,
+    GroupChanged,
+    GroupFormed,
+    GroupMeasured,
+    GroupShort,
+    ModelBuilt,
+    PredictionChecked,
+    Progress,
+    StepProfile,
+    TrainingProfile,
+)
 
 __all__ = (
     "ACTIVE_STATUSES", "CONTRACT_VERSION", "EVENT", "EVENTS_KEPT", "EXTRA_EVENTS", "FUNCTION", "JOB_ID_PATTERN",
-    "JOB_TIMEOUT", "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "ROUNDED", "STATE_TTL",
-    "STATUS_BY_EVENT", "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "BatchAdvice", "CalibrationTrial",
-    "CalibrationWinner", "CheckpointSaved", "Count", "DatasetReady", "EpochDone", "Event", "JobCancelled", "JobFailed",
-    "JobId", "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig",
+    "JOB_TIMEOUT", "JOB_TYPE", "LIFECYCLE_EVENTS", "MAX_JOB_BYTES", "MAX_TEXT_LENGTH", "MAX_WORKERS", "ROUNDED",
+    "STATE_TTL", "STATUS_BY_EVENT", "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "BatchAdvice",
+    "CalibrationTrial", "CalibrationWinner", "CheckpointSaved", "Count", "DatasetReady", "EpochDone", "Event",
+    "GroupChanged", "GroupFormed", "GroupMeasured", "GroupShort", "GroupSize", "JobCancelled", "JobFailed", "JobId",
+    "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label", "LoaderConfig",
     "MemoryProbed", "MemoryRanOut", "ModelBuilt", "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields",
     "PredictionChecked", "Progress", "ReportReady", "ResourceLimits", "Seconds", "Share", "Status", "StepProfile",
-    "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile",
-    "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result", "unflatten",
+    "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile", "encode_job",
+    "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result", "unflatten",
 )  # fmt: skip

@@ -1,10 +1,11 @@
 """Base model, bounded and rounded field types, and constants of the contract."""
 
+import json
 import math
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
 
 CONTRACT_VERSION: Final = "1"
 """Version of the contract and of the routes under /v1; a version only gains fields."""
@@ -14,6 +15,8 @@ FUNCTION: Final = "worker.jobs.train"
 MAX_JOB_BYTES: Final = 64 * 1024
 """Bytes of a job as JSON."""
 MAX_TEXT_LENGTH: Final = 2_000
+MAX_WORKERS: Final = 64
+"""Workers that may train one job together."""
 JOB_TIMEOUT: Final = 6 * 3600
 """Default limit of a job's duration, seconds; RQ's default of 180 is too short."""
 STATE_TTL: Final = 7 * 86_400
@@ -49,6 +52,11 @@ def rounded(digits: int, decimals: int) -> AfterValidator:
     return AfterValidator(to_known)
 
 
+def parse_json(value: object) -> object:
+    """Return the value of a JSON text: state and stream records have texts only."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
 Timestamp = Annotated[float, Field(ge=0, le=1e10)]
 """Seconds since the epoch; not rounded: they order events."""
 Seconds = Annotated[float, Field(ge=0, le=1e10), rounded(4, 2)]
@@ -63,6 +71,11 @@ Loss = Annotated[float, Field(ge=0, le=1e300), rounded(5, 4)]
 Deviation = Annotated[float, Field(ge=-1, le=1e15), rounded(2, 3)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
 Label = Annotated[str, Field(max_length=256)]
+Members = Annotated[tuple[Label, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
+"""Names of workers; where they are a group, by rank, the leader first."""
+Rates = Annotated[tuple[Rate, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
+Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
+"""Of each member, by rank."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

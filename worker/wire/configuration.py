@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, JsonValue, WithJsonSchema
 
 from training.config.spec import DEFAULTS
-from worker.wire.base import Label, Text, Wire
+from worker.wire.base import Label, Text, Wire, parse_json
 from worker.wire.job import SPEC, TrainJob
 
 MAX_REQUEST_LENGTH: Final = 4096
@@ -15,12 +15,7 @@ MAX_REQUEST_LENGTH: Final = 4096
 HEADER: Final = {"type", "job_id"}
 
 
-def _parse(value: object) -> object:
-    """Return the object in a JSON text: state and stream records have texts only."""
-    return json.loads(value) if isinstance(value, str) else value
-
-
-Request = Annotated[dict[str, JsonValue], BeforeValidator(_parse), WithJsonSchema({"type": "object"})]
+Request = Annotated[dict[str, JsonValue], BeforeValidator(parse_json), WithJsonSchema({"type": "object"})]
 """A job as it was asked for, without its id."""
 
 

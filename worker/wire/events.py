@@ -31,7 +31,17 @@ from worker.wire.plan_events import (
     PlanAdapted,
     TrainingConfig,
 )
-from worker.wire.training_events import EpochDone, ModelBuilt, PredictionChecked, Progress, TrainingProfile
+from worker.wire.training_events import (
+    EpochDone,
+    GroupChanged,
+    GroupFormed,
+    GroupMeasured,
+    GroupShort,
+    ModelBuilt,
+    PredictionChecked,
+    Progress,
+    TrainingProfile,
+)
 
 AnyEvent = Annotated[
     JobStarted
@@ -43,6 +53,10 @@ AnyEvent = Annotated[
     | BatchAdvice
     | TrainingConfig
     | LoaderConfig
+    | GroupFormed
+    | GroupMeasured
+    | GroupChanged
+    | GroupShort
     | ModelBuilt
     | Progress
     | EpochDone
@@ -65,12 +79,12 @@ AnyEvent = Annotated[
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
 LIFECYCLE_EVENTS: Final = (
-    "job_started", "calibration_winner", "job_resumed", "out_of_memory", "job_interrupted",
-    "training_done", "job_failed", "job_cancelled",
+    "job_started", "calibration_winner", "group_formed", "group_measured", "group_changed", "group_short",
+    "job_resumed", "out_of_memory", "job_interrupted", "training_done", "job_failed", "job_cancelled",
 )  # fmt: skip
 """Types of the events that are also in the stream that is never trimmed."""
 STATUS_BY_EVENT: Final[dict[str, Status]] = {
-    "job_started": "running", "job_interrupted": "queued",
+    "job_started": "running", "job_interrupted": "queued", "group_short": "queued",
     "training_done": "finished", "job_failed": "failed", "job_cancelled": "cancelled",
 }  # fmt: skip
 """Event type -> status of the job after it."""

@@ -1,17 +1,28 @@
-"""The training request: `TrainJob` and the user's `OwnPlan`."""
+"""The training request: `TrainJob`, the `GroupSize` that it asks for and the user's `OwnPlan`."""
 
 import hashlib
 import json
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from training.config import plan, spec
 from training.config.lengths import check_lengths
 from training.config.recipes import FREE, RECIPES, RecipeName, check_recipe
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
-from worker.wire.base import DIRECTORIES, JobId, Wire, is_job_id
-from worker.wire.validation_errors import to_invalid_config
+from training.errors import InvalidConfig
+from worker.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
+from worker.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
 
 Knob = Literal[
     "allocator",
@@ -28,8 +39,35 @@ Knob = Literal[
 ]
 """Parts of a plan that calibration can change."""
 
+WorkerCount = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+
 SPEC = TypeAdapter(TrainSpec)
 SPEC_FIELDS: Final = frozenset(TrainSpec.__dataclass_fields__)
+
+
+class GroupSize(Wire):
+    """How many workers may train the job together, and how few."""
+
+    model_config = ConfigDict(strict=True)
+
+    min: WorkerCount
+    """Without so many the job goes back to its queue."""
+    max: WorkerCount
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min may be at most max, {self.max}; lower min or raise max")
+        return self
+
+
+def _form(value: object) -> str:
+    return OBJECT_TAG if isinstance(value, dict | GroupSize) else NUMBER_TAG
+
+
+Workers = Annotated[
+    Annotated[WorkerCount, Tag(NUMBER_TAG)] | Annotated[GroupSize, Tag(OBJECT_TAG)], Discriminator(_form)
+]
 
 
 class OwnPlan(Wire):
@@ -105,6 +143,8 @@ class TrainJob(Wire):
     augmentation: Augmentation = DEFAULTS.augmentation
     deterministic: bool = DEFAULTS.deterministic
     """Fix the plan for the whole job: runs with the same plan give bit-identical weights."""
+    workers: Workers = 1
+    """Workers that train the job together: exactly so many, or from `min` to `max` of them."""
     calibrate: bool = True
     """Search for a faster plan than the user's own."""
     force_calibration: bool = False
@@ -130,12 +170,30 @@ class TrainJob(Wire):
             raise ValueError("a job id names a directory of its own; use a name")
         return value
 
+    @field_validator("workers")
+    @classmethod
+    def _shorten_workers(cls, value: int | GroupSize) -> int | GroupSize:
+        """Write equal bounds as one number: they ask for the same, and a job's digest says so."""
+        return value.min if isinstance(value, GroupSize) and value.min == value.max else value
+
     @model_validator(mode="after")
     def _check_fields_together(self) -> Self:
         if self.recipe is not None:
             check_recipe(self.recipe, {name: getattr(self, name) for name in self._given})
-        check_lengths(self.spec())
+        spec = self.spec()
+        check_lengths(spec)
+        if spec.deterministic and isinstance(self.workers, GroupSize):
+            raise InvalidConfig(
+                f"workers is {self.workers.min} to {self.workers.max}, but must be one number for a deterministic job, "
+                "whose weights depend on it; set a number, or leave deterministic out",
+                field="workers",
+            )
         return self
+
+    @property
+    def group(self) -> GroupSize:
+        """How many workers may train the job: one number stands for exactly so many."""
+        return self.workers if isinstance(self.workers, GroupSize) else GroupSize(min=self.workers, max=self.workers)
 
     @property
     def _given(self) -> set[str]:

@@ -90,6 +90,8 @@ class JobWarning(Event):
 
     type: Literal["warning"] = "warning"
     message: Text
+    rank: Count | None = None
+    """Of the member of the group that says it; null: the worker that has the job."""
 
 
 class TrainingDone(Event):
@@ -117,6 +119,8 @@ class TrainingDone(Event):
     """The model as ONNX."""
     extras: Text | None = None
     """What follows with events of its own: some of `onnx report upload mlflow`, separated by spaces."""
+    workers: Count | None = None
+    """Workers that finished the training together."""
 
 
 class OnnxReady(Event):

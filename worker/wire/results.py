@@ -10,6 +10,7 @@ from worker.wire.base import (
     JobId,
     Label,
     Loss,
+    Members,
     Rate,
     Seconds,
     Sha256,
@@ -55,6 +56,8 @@ class TrainResult(Wire):
     """The run's HTML report."""
     onnx: Text | None = None
     """The model as ONNX; null: not requested, or the export failed."""
+    workers: Count | None = None
+    """Workers that finished the training together."""
 
 
 def read_result(text: str | bytes) -> TrainResult:
@@ -99,6 +102,10 @@ class JobState(Wire):
     model_sha256: Sha256 | None = None
     report: Text | None = None
     onnx: Text | None = None
+    workers: Count | None = None
+    """Workers that train the job now, or that finished its training."""
+    members: Members | None = None
+    """Their names by rank, the leader first."""
     reason: Label | None = None
     field: Text | None = None
     message: Text | None = None

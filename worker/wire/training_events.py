@@ -1,9 +1,24 @@
-"""Events of the training loop: progress, epochs, predictions and profile."""
+"""Events of the training loop: groups of workers, progress, epochs, predictions and profile."""
 
 from typing import Literal
 
 from training.config import spec
-from worker.wire.base import Count, Deviation, Event, Loss, Rate, Seconds, Share, Text, Timestamp, Wire
+from worker.wire.base import (
+    Count,
+    Counts,
+    Deviation,
+    Event,
+    Loss,
+    Members,
+    Rate,
+    Rates,
+    Ratio,
+    Seconds,
+    Share,
+    Text,
+    Timestamp,
+    Wire,
+)
 
 
 class ModelBuilt(Event):
@@ -105,3 +120,60 @@ class TrainingProfile(Event, StepProfile):
     """Time of each phase, for a job with `profile`."""
 
     type: Literal["training_profile"] = "training_profile"
+
+
+class GroupFormed(Event):
+    """Workers have sat down to train the job together, and their processes are connected."""
+
+    type: Literal["group_formed"] = "group_formed"
+    workers: Count
+    members: Members
+    """By rank, the leader first."""
+    cores: Rates = ()
+    """Of the container of each member, by rank; a quota may be a fraction."""
+    memory_mb: Counts = ()
+    """Memory budget of each, by rank, MiB."""
+    seconds: Seconds
+    """Since the seats were offered."""
+    message: Text
+
+
+class GroupMeasured(Event):
+    """Real steps of the group were timed against the same steps of its leader alone."""
+
+    type: Literal["group_measured"] = "group_measured"
+    workers: Count
+    """Measured together."""
+    members: Members = ()
+    speeds: Rates = ()
+    """Samples a second of each member alone, by rank."""
+    alone_samples_per_s: Rate
+    """Of the leader."""
+    group_samples_per_s: Rate
+    speedup: Ratio
+    kept: bool
+    """Whether the group goes on; else a `group_changed` follows."""
+    message: Text
+
+
+class GroupChanged(Event):
+    """The group has other members now, or has ended while its leader goes on alone."""
+
+    type: Literal["group_changed"] = "group_changed"
+    workers: Count
+    """From now on; 1: the leader alone."""
+    members: Members
+    """By rank, the leader first."""
+    left: Members = ()
+    joined: Members = ()
+    message: Text
+
+
+class GroupShort(Event):
+    """Too few workers sat down; the job is at the end of its queue and keeps its retries."""
+
+    type: Literal["group_short"] = "group_short"
+    workers: Count
+    """That there were, the leader among them."""
+    wanted: Count
+    message: Text

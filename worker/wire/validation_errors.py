@@ -40,6 +40,9 @@ BOUNDS: Final = {
     "maximum": "at most {}", "exclusiveMaximum": "less than {}",
 }  # fmt: skip
 """Keyword of JSON Schema -> phrase after the expected type."""
+NUMBER_TAG: Final = "(number)"
+OBJECT_TAG: Final = "(object)"
+"""Tags of a field that is a number or an object; pydantic's path of a finding has them, a message has not."""
 QUOTED: Final = re.compile(r"'([^']*)'")
 UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -61,7 +64,8 @@ def to_invalid_config(
     """
     findings = error.errors(include_url=False)
     first = findings[0]
-    path = tuple(str(part) for part in first["loc"])
+    loc = first["loc"]
+    path = tuple(str(part) for part in (*loc[:1], *(part for part in loc[1:] if part not in (NUMBER_TAG, OBJECT_TAG))))
     field = ".".join(_cut(part) for part in path) or "the job"
     sentence = _sentence(name(field), _quoted(show(first["input"])), first, path, schema)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -81,7 +85,7 @@ def _sentence(field: str, value: str, finding: ErrorDetails, path: tuple[str, ..
     if kind == "literal_error":
         wanted += nearest(str(finding["input"]), QUOTED.findall(wanted))
     if wanted.endswith("number"):
-        node = _descend(schema, path)
+        node = _resolve(_descend(schema, path), schema)
         bounds = [text.format(node[bound]) for bound, text in BOUNDS.items() if bound in node]
         wanted = " ".join([wanted, *([" and ".join(bounds)] if bounds else [])])
     return f"{field} is {value}, but must be {wanted}"
@@ -92,10 +96,13 @@ def _descend(schema: Schema, path: tuple[str, ...]) -> Schema:
     node = schema
     for part in path:
         node = _properties(node, schema).get(part, {})
-    return _resolve(node, schema)
+    return node
 
 
 def _properties(node: Schema, schema: Schema) -> dict[str, Schema]:
+    if isinstance(choices := node.get("oneOf"), list):  # the choice that is an object
+        objects = (_properties(choice, schema) for choice in choices if isinstance(choice, dict))
+        return next(filter(None, objects), {})
     properties = _resolve(node, schema).get("properties", {})
     if not isinstance(properties, dict):
         return {}
@@ -109,7 +116,7 @@ def _resolve(node: Schema, schema: Schema) -> Schema:
             definitions = schema.get("$defs")
             target = definitions.get(reference.rpartition("/")[2]) if isinstance(definitions, dict) else None
             return target if isinstance(target, dict) else {}
-        case {"anyOf": [dict(first), *_]}:
+        case {"anyOf": [dict(first), *_]} | {"oneOf": [dict(first), *_]}:
             return _resolve(first, schema)
     return node
 

@@ -96,6 +96,16 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("plan", {"threads": 0}, "plan.threads is 0, but must be at least 1"),
     ("plan", {"treads": 1}, "'treads' is not a field (did you mean 'threads'?)"),
     ("plan", {"threads": "2"}, "plan.threads is '2', but must be a whole number at least 1 and at most 1024"),
+    ("workers", 0, "workers is 0, but must be at least 1"),
+    ("workers", -1, "workers is -1, but must be at least 1"),
+    ("workers", 10**6, "workers is 1000000, but must be at most 64"),
+    ("workers", "2", "workers is '2', but must be a whole number at least 1 and at most 64"),
+    ("workers", True, "workers is True, but must be a whole number at least 1 and at most 64"),
+    ("workers", {"min": 0, "max": 2}, "workers.min is 0, but must be at least 1"),
+    ("workers", {"min": 1, "max": 1.5}, "workers.max is 1.5, but must be a whole number at least 1 and at most 64"),
+    ("workers", {"min": 2}, "workers.max is missing; add it"),
+    ("workers", {"min": 3, "max": 2}, "workers is {'min': 3, 'max': 2}: min may be at most max, 2; "),
+    ("workers", {"min": 1, "max": 2, "maxi": 1}, "'maxi' is not a field (did you mean 'max'?)"),
     ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
     ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
     ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
@@ -112,6 +122,34 @@ def test_bad_values_are_named_with_their_bound(field: str, value: JsonValue, wor
     assert "\n" not in error.message
     assert error.reason == "invalid_config"
     assert not error.retry
+
+
+@pytest.mark.parametrize(("workers", "bounds"), [(None, (1, 1)), (3, (3, 3)), ({"min": 1, "max": 4}, (1, 4))])
+def test_a_number_of_workers_is_exactly_so_many(workers: JsonValue, bounds: tuple[int, int]) -> None:
+    group = parse_job({**LEAST, **({} if workers is None else {"workers": workers})}).group
+    assert (group.min, group.max) == bounds
+
+
+def test_equal_bounds_are_a_number() -> None:
+    """Requests with the same meaning have the same digest, and an id may stand for both."""
+    plain, bounds = (parse_job({**LEAST, "workers": workers}) for workers in (2, {"min": 2, "max": 2}))
+    assert bounds.workers == 2
+    assert plain.digest() == bounds.digest() != parse_job({**LEAST, "workers": 3}).digest()
+    assert parse_job({**LEAST, "workers": {"min": 1, "max": 1}}).digest() == parse_job(LEAST).digest()
+
+
+def test_a_deterministic_job_has_one_number_of_workers() -> None:
+    """Its weights depend on it."""
+    assert parse_job({**LEAST, "workers": 2, "deterministic": True}).group.max == 2
+    error = refusal(workers={"min": 1, "max": 2}, deterministic=True)
+    assert error.field == "workers"
+    assert error.message.startswith("workers is 1 to 2, but must be one number for a deterministic job")
+
+
+def test_the_name_of_a_tag_is_no_field_of_a_job() -> None:
+    """pydantic's paths have the tags of a choice; a job with such names is refused as any other."""
+    for fields in ({"(number)": 1}, {"plan": {"(object)": 1}}, {"workers": {"(object)": 1}}):
+        assert refusal(**fields).reason == "invalid_config"
 
 
 @pytest.mark.parametrize("job_id", ["../x", "..", ".", "a/b", "a\x00b", "a\n", "", "a" * 65, "a" * 300, "ä", "a b"])
