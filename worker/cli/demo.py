@@ -17,6 +17,7 @@ from training.errors import DatasetError
 from worker.broker.embedded_redis import redis_server
 from worker.cli.exit_codes import INTERRUPTED
 from worker.cli.formatting.events import exit_code
+from worker.cli.job_fields import require_one_worker
 from worker.cli.watch import show_events
 from worker.client import Client
 from worker.config.settings import Settings, service_environment
@@ -62,7 +63,7 @@ def _job(settings: Settings, fields: dict[str, JsonValue]) -> TrainJob:
         except DatasetError as error:
             click.echo(f"{error.message}; the demo uses scikit-learn's 1,797 digits instead")
             default = {"dataset": "digits"} if "recipe" in fields else {**DIGITS_JOB}
-    return parse_job({"type": JOB_TYPE, **default, **fields})
+    return require_one_worker(parse_job({"type": JOB_TYPE, **default, **fields}), "demo")
 
 
 @contextmanager

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import click
 
 from training.errors import InvalidConfig
 from worker.cli.arguments import quote
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
     from worker.wire import TrainJob
 
+WORKERS: Final = re.compile(r"(?P<min>[0-9]{1,9})-(?P<max>[0-9]{1,9})")
+"""From so many workers to so many."""
 MAX_FILE_LENGTH: Final = 256 * 1024
 """Characters of `--file`: more than a job may have, as white space does not count there."""
 MAX_NAME_LENGTH: Final = 256
@@ -32,6 +37,22 @@ def parse_job_options(options: dict[str, object]) -> TrainJob:
     return parse_job({**default, **job_fields(options)})
 
 
+def require_one_worker(job: TrainJob, command: str) -> TrainJob:
+    """Return the job, for a command that trains in this container alone; say so where it may have a group.
+
+    Raises:
+        InvalidConfig: it needs several workers.
+    """
+    alone, group = f"`preflight {command}` trains in this container alone", job.group
+    if group.min > 1:
+        raise InvalidConfig(
+            f"workers is at least {group.min}, but {alone}; leave workers out, or enqueue the job", field="workers"
+        )
+    if group.max > 1:
+        click.echo(f"{alone}, not with up to {group.max} workers", err=True)
+    return job
+
+
 def job_fields(options: dict[str, object]) -> dict[str, JsonValue]:
     """Return the fields that the options set; raises `InvalidConfig`."""
     file = options["file"]
@@ -42,6 +63,8 @@ def job_fields(options: dict[str, object]) -> dict[str, JsonValue]:
                 _assign(fields, str(assignment))
         elif name == "calibration_knobs" and isinstance(value, str):
             fields[name] = [knob.strip() for knob in value.split(",")]
+        elif name == "workers" and isinstance(value, str) and (bounds := WORKERS.fullmatch(value)):
+            fields[name] = {"min": int(bounds["min"]), "max": int(bounds["max"])}
         elif name != "file" and value is not None:
             fields[name] = _literal(value) if isinstance(value, str) else bool(value)
     return fields

@@ -8,7 +8,7 @@ import click
 from worker.cli.arguments import parse_count
 from worker.cli.context import load_settings, log_to_stderr
 from worker.cli.exit_codes import BAD_INPUT
-from worker.cli.job_fields import job_fields, parse_job_options
+from worker.cli.job_fields import job_fields, parse_job_options, require_one_worker
 from worker.cli.options import job_options
 
 MAX_PROFILED: Final = 1_000_000
@@ -20,7 +20,10 @@ MAX_PROFILED: Final = 1_000_000
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def train(as_json: bool, **options: object) -> None:
     """Train without Redis. Calibration, training and model files are those of a queued job."""
-    job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
+    job, settings = (
+        require_one_worker(parse_job_options(options), "train"),
+        load_settings(),
+    )  # report a mistake before the slow imports
     from worker.ops.fork_server import started_report_server, started_server
 
     # They import torch and matplotlib, and this process the rest, at the same time.
@@ -46,7 +49,10 @@ def profile(steps: str, warm_up: str, as_json: bool, **options: object) -> None:
     The steps are those of a training under the job's own plan (--set plan.threads=1), or, with --calibrate, under the
     one that calibration chooses. No model is saved.
     """
-    job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
+    job, settings = (
+        require_one_worker(parse_job_options(options), "profile"),
+        load_settings(),
+    )  # report a mistake before the slow imports
     counts = parse_count("steps", steps, MAX_PROFILED), parse_count("warm-up", warm_up, MAX_PROFILED)
     from worker.cli.formatting.profile import format_profile
     from worker.jobs.local.profile import profile_local

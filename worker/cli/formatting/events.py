@@ -5,13 +5,14 @@ from typing import Final
 from calibration.verdicts import DISTURBED, speedup
 from worker import wire
 from worker.cli.exit_codes import CANCELLED, FAILURE
-from worker.cli.formatting.results import phase_times
+from worker.cli.formatting.results import phase_times, together
 from worker.events.plan_words import plan_line
 from worker.queue.quarantine import printable
 from worker.report.numbers import plural
 
 MESSAGE_LABELS: Final = {
     "job_interrupted": "stopped", "job_cancelled": "cancelled", "warning": "warning", "out_of_memory": "memory",
+    "group_formed": "group", "group_measured": "group", "group_changed": "group", "group_short": "waiting",
 }  # fmt: skip
 
 
@@ -32,7 +33,11 @@ def _job_line(event: wire.AnyEvent) -> str | None:
             return f"resumed   from the checkpoint after {done}"
         case wire.JobFailed():
             return f"failed    {event.reason}: {event.message}"
+        case wire.JobWarning() if event.rank is not None:
+            return f"warning   of rank {event.rank}: {event.message}"
         case wire.JobInterrupted() | wire.JobCancelled() | wire.JobWarning() | wire.MemoryRanOut():
+            return f"{MESSAGE_LABELS[event.type]:10}{event.message}"
+        case wire.GroupFormed() | wire.GroupMeasured() | wire.GroupChanged() | wire.GroupShort():
             return f"{MESSAGE_LABELS[event.type]:10}{event.message}"
         case wire.ResourceLimits():
             quota = "" if event.quota is None else f" (quota {event.quota:g})"
@@ -92,7 +97,8 @@ def _training_line(event: wire.AnyEvent) -> str | None:
             return f"profile   {1e3 * event.average_batch_s:.2f} ms per step: {phases}"
         case wire.TrainingDone():
             return (
-                f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s, "
+                f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s"
+                f"{together(event.workers)}, "
                 f"model in {event.artifact}{f' and {event.artifact_url}' if event.artifact_url else ''}"
             )
     return None

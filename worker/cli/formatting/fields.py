@@ -51,7 +51,7 @@ def job_fields() -> dict[str, JobField]:
                     for part, one in inner.items()}  # fmt: skip
             found |= rows
         elif name != "type":
-            found[name] = _field(name, _object(value), docs.get(name, ""))
+            found[name] = _field(name, _with_choices(_object(value), parts), docs.get(name, ""))
     return found
 
 
@@ -59,6 +59,15 @@ def field_table() -> str:
     """Return the fields as aligned columns."""
     rows = [(one.name, one.kind, one.bounds, one.default, one.what) for one in job_fields().values()]
     return columns([("FIELD", "TYPE", "BOUNDS", "DEFAULT", "WHAT"), *rows])
+
+
+def _with_choices(schema: Schema, parts: Schema) -> Schema:
+    """Return the schema of a number or an object as that of the number, with the names of the object's fields."""
+    match schema:
+        case {"oneOf": [dict(number), {"$ref": str(reference)}]}:
+            names = _object(_object(parts[reference.rpartition("/")[2]])["properties"])
+            return {**number, "default": schema["default"], "type": f"{number['type']} or {{{', '.join(names)}}}"}
+    return schema
 
 
 def _field(name: str, schema: Schema, doc: str) -> JobField:

@@ -6,7 +6,7 @@ from typing import Final
 
 from worker.cli.formatting.text import columns
 from worker.queue.quarantine import printable
-from worker.report.numbers import format_age
+from worker.report.numbers import format_age, plural
 from worker.wire import JobState
 
 WAITING: Final = ("scheduled", "deferred", "rate_limited")
@@ -34,6 +34,8 @@ def _row(state: JobState, now: float) -> tuple[str, ...]:
 def _status(state: JobState) -> str:
     """Return the status; that of RQ, too, where it says why the job waits."""
     why = state.rq_status if state.status == "queued" and state.rq_status in WAITING else None
+    if state.status == "running" and (state.workers or 1) > 1:
+        return f"running ({plural(state.workers or 1, 'worker')})"
     return f"{state.status} ({why})" if why else state.status
 
 

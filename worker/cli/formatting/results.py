@@ -15,15 +15,21 @@ def format_result(result: TrainResult) -> str:
         return f"{result.job_id} {result.status}"
     predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
     steps = "" if result.train_steps is None else f"{plural(result.train_steps, 'step')}, "
+    speed = f"{result.samples_per_s:,.0f} samples/s{together(result.workers)}"
     lines = [
         ("test accuracy", f"{result.test_accuracy:.2%}"),
-        ("training", f"{result.train_seconds:.1f} s, {steps}{result.samples_per_s:,.0f} samples/s"),
+        ("training", f"{result.train_seconds:.1f} s, {steps}{speed}"),
         ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
         ("plan", plan_line(result.plan) if result.plan else ""),
         ("model", result.artifact),
     ]
     text = _aligned(lines)
     return f"{text}\n\n{profile_table(result.profile)}" if result.profile else text
+
+
+def together(workers: int | None) -> str:
+    """Return how many workers trained together, behind their speed; empty for one."""
+    return f" by {workers} workers" if workers is not None and workers > 1 else ""
 
 
 def format_extras(result: TrainResult) -> str:

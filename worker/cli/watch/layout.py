@@ -10,12 +10,12 @@ from rich.text import Text
 from worker.cli.formatting.text import MIB
 from worker.cli.watch.plots import plots
 from worker.cli.watch.rich_text import bar, labelled, left_and_right, wrapped
-from worker.cli.watch.stages import format_clock, stage_lines, time_lines
+from worker.cli.watch.stages import format_clock, group_line, stage_lines, time_lines
 from worker.cli.watch.timeline import JobTimeline
 from worker.events.plan_words import plan_line
 from worker.queue.quarantine import printable
 from worker.report.numbers import plural
-from worker.wire import JobInterrupted, JobWarning, MemoryRanOut
+from worker.wire import GroupShort, JobInterrupted, JobWarning, MemoryRanOut
 
 MAX_WIDTH: Final = 300
 LABEL_WIDTH: Final = 8
@@ -72,6 +72,8 @@ def _facts(timeline: JobTimeline, console: Console, width: int, most: int) -> It
     if timeline.winner is not None:
         facts.append(("why", timeline.winner.why))
         facts += [("time", text) for text in time_lines(timeline)]
+    if timeline.group is not None:
+        facts.append(("group", group_line(timeline.group, timeline.measured)))
     if timeline.limits is not None:
         peak = timeline.peak_bytes
         used = "" if peak is None else f"{peak / MIB:,.0f} MiB measured under this plan, "
@@ -84,7 +86,7 @@ def _milestones(timeline: JobTimeline, console: Console, width: int, most: int) 
     """Return the newest milestones that fit in `most` lines, oldest first."""
     found: list[Text] = []
     for event, text in reversed(timeline.milestones):
-        style = "yellow" if isinstance(event, JobWarning | MemoryRanOut | JobInterrupted) else ""
+        style = "yellow" if isinstance(event, JobWarning | MemoryRanOut | JobInterrupted | GroupShort) else ""
         at = time.strftime("%H:%M:%S", time.localtime(event.ts))
         lines = [*labelled(at, TIME_WIDTH, wrapped(text, console, width - TIME_WIDTH, 2, style=style))]
         if len(found) + len(lines) > most:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from worker.cli.formatting.results import together
 from worker.cli.watch.timeline import JobTimeline
 from worker.report.numbers import plural
-from worker.wire import JobCancelled, JobFailed, TrainingDone
+from worker.wire import GroupChanged, GroupFormed, GroupMeasured, JobCancelled, JobFailed, TrainingDone
 
 
 def stage_lines(timeline: JobTimeline) -> Iterator[tuple[str, str]]:
@@ -12,7 +13,8 @@ def stage_lines(timeline: JobTimeline) -> Iterator[tuple[str, str]]:
     match timeline.last:
         case TrainingDone() as done:
             yield f"test accuracy {done.test_accuracy:.2%}", "bold green"
-            yield f"{format_clock(done.train_seconds)} of training, {done.samples_per_s:,.0f} samples/s", ""
+            speed = f"{done.samples_per_s:,.0f} samples/s{together(done.workers)}"
+            yield f"{format_clock(done.train_seconds)} of training, {speed}", ""
             yield f"{done.artifact}/model.safetensors", ""
         case JobFailed() as failed:
             yield f"{failed.reason}: {failed.message}", "bold red"
@@ -62,6 +64,15 @@ def time_lines(timeline: JobTimeline) -> Iterator[str]:
         cause = f", {checked.cause}" if checked.cause else ""
         text += f"; {what} took {checked.measured_s:.2f} s, {checked.deviation:+.1%} from the prediction{cause}"
     yield text
+
+
+def group_line(group: GroupFormed | GroupChanged, measured: GroupMeasured | None) -> str:
+    """Return the members of a group, the leader first, each with its speed alone, and their speed together."""
+    speeds = {} if measured is None else dict(zip(measured.members, measured.speeds, strict=False))
+    members = (f"{name} ({speeds[name]:,.0f}/s)" if name in speeds else name for name in group.members)
+    is_measured = measured is not None and {*measured.members} == {*group.members}
+    speedup = f", {measured.speedup:.2f} times as fast as one" if measured is not None and is_measured else ""
+    return f"{plural(group.workers, 'worker')}{speedup}: {', '.join(members)}"
 
 
 def format_clock(seconds: float) -> str:

@@ -38,6 +38,9 @@ class JobTimeline:
     winner: wire.CalibrationWinner | None = None
     plan: wire.PlanFields | None = None
     """The plan in use."""
+    group: wire.GroupFormed | wire.GroupChanged | None = None
+    """The workers that train the job now; None: one does, alone."""
+    measured: wire.GroupMeasured | None = None
     progress: wire.Progress | None = None
     epoch: wire.EpochDone | None = None
     checked: wire.PredictionChecked | None = None
@@ -85,14 +88,18 @@ class JobTimeline:
                 self.epoch = event
             case wire.PredictionChecked():
                 self.checked = event
-            case wire.JobInterrupted():
-                self.jobs_ahead = None
+            case wire.GroupFormed() | wire.GroupChanged():
+                self.group = event if event.workers > 1 else None
+            case wire.GroupMeasured():
+                self.measured = event
+            case wire.JobInterrupted() | wire.GroupShort():
+                self.jobs_ahead = self.group = None
 
     def _start_attempt(self, event: wire.JobStarted) -> None:
         """Reset the figures of the earlier attempt: this one may run in another container."""
         self.start, self.jobs_ahead = event, None
         self.started_at = event.ts if self.started_at is None else self.started_at
-        self.limits = self.data = self.winner = self.plan = self.checked = None
+        self.limits = self.data = self.winner = self.plan = self.checked = self.group = self.measured = None
         self.trials, self.best = 0, 1.0
 
     def _add_trial(self, trial: wire.CalibrationTrial) -> None:

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from worker.cli import main
+from worker.cli.job_fields import parse_job_options, require_one_worker
 from worker.wire import OwnPlan, TrainJob, is_job_id
 
 pytestmark = pytest.mark.usefixtures("command_environment")
@@ -35,7 +36,7 @@ OPTIONS = st.one_of(
     st.tuples(
         st.sampled_from(
             ["--dataset", "--recipe", "--model", "--epochs", "--batch-size", "--learning-rate", "--seed", "--job-id",
-             "--calibration-samples", "--calibration-seconds", "--knobs", "--set", "--file"]
+             "--calibration-samples", "--calibration-seconds", "--knobs", "--workers", "--set", "--file"]
         ),
         SPELLINGS,
     ).map(lambda pair: f"{pair[0]}={pair[1]}"),
@@ -54,6 +55,14 @@ OPTIONS = st.one_of(
     (["--set", "epochs"], "is not FIELD=VALUE"),
     (["--set", "augmentation.rotate=3"], "did you mean 'rotate_degrees'"),
     (["--set", "epochs.x=3"], "epochs is {'x': 3}, but must be a whole number"),
+    (["--workers", "0"], "workers is 0, but must be at least 1"),
+    (["--workers", "-1"], "workers is -1, but must be at least 1"),
+    (["--workers", "65"], "workers is 65, but must be at most 64"),
+    (["--workers", "3-2"], "min may be at most max, 2"),
+    (["--workers", "0-2"], "workers.min is 0, but must be at least 1"),
+    (["--workers", "2-"], "workers is '2-', but must be a whole number at least 1 and at most 64"),
+    (["--workers", '{"min": 2}'], "workers.max is missing; add it"),
+    (["--set", "workers.max=2"], "workers.min is missing; add it"),
     (["--calibration-samples", "0"], "calibration_samples is 0, but must be at least 1"),
     (["--calibration-seconds", "0"], "calibration_seconds is 0, but must be more than 0"),
     (["--calibration-seconds", "-3"], "calibration_seconds is -3, but must be more than 0"),
@@ -81,6 +90,27 @@ def test_invalid_job_options_exit_with_2(command: str, arguments: list[str], wor
 def test_any_option_value_is_rejected_in_one_sentence(command: str, options: list[str]) -> None:
     """Exit code 2 for any value of any job option; an unknown field makes sure that nothing starts."""
     assert_one_sentence(run(command, *options, "--set=no_such_field=1"), 2)
+
+
+@pytest.mark.parametrize(
+    ("workers", "bounds"), [("2", (2, 2)), ("1-4", (1, 4)), ("2-2", (2, 2)), ('{"min": 1, "max": 3}', (1, 3))]
+)
+def test_workers_are_a_number_or_a_range(workers: str, bounds: tuple[int, int]) -> None:
+    job = parse_job_options({"file": None, "dataset": "digits", "workers": workers})
+    assert (job.group.min, job.group.max) == bounds
+
+
+@pytest.mark.parametrize("command", ["train", "profile", "demo"])
+def test_a_command_without_a_queue_has_no_group(command: str) -> None:
+    """A job that needs several workers is refused by it; one that may have them says that it has none."""
+    error = assert_one_sentence(run(command, "--dataset=digits", "--workers=2-3"), 2)
+    assert f"workers is at least 2, but `preflight {command}` trains in this container alone" in error
+
+
+def test_a_job_that_may_have_a_group_trains_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    job = parse_job_options({"file": None, "dataset": "digits", "workers": "1-4"})
+    assert require_one_worker(job, "train") is job
+    assert "trains in this container alone, not with up to 4 workers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("content", "words"), [

@@ -49,6 +49,39 @@ def test_a_queued_job_shows_its_position() -> None:
     assert shown().splitlines()[1] == "queued"
 
 
+FORMED = event(
+    "group_formed", workers=3, members=["a.7", "b.7", "c.7"], seconds=1.2, message="3 workers train this job"
+)
+MEASURED = event("group_measured", workers=3, members=["a.7", "b.7", "c.7"], speeds=[800, 790, 400], kept=True,
+                 alone_samples_per_s=800, group_samples_per_s=1440, speedup=1.8, message="it pays")  # fmt: skip
+
+
+def test_the_members_of_a_group_are_shown_while_they_are_there() -> None:
+    """With their speed alone; how much faster they are only while the group is the one that was measured."""
+    drawn = shown(*BEGINNING, *CALIBRATED, FORMED, MEASURED, progress(1, 50), width=120)
+    assert "group   3 workers, 1.80 times as fast as one: a.7 (800/s), b.7 (790/s), c.7 (400/s)" in drawn
+    assert "group     3 workers train" in drawn
+    left = event("group_changed", workers=2, members=["a.7", "b.7"], left=["c.7"], message="c.7 has left")
+    drawn = shown(*BEGINNING, *CALIBRATED, FORMED, MEASURED, progress(1, 50), left, width=120)
+    assert "group   2 workers: a.7 (800/s), b.7 (790/s)\n" in drawn
+    alone = event("group_changed", workers=1, members=["a.7"], left=["b.7", "c.7"], message="a.7 trains on alone")
+    drawn = shown(*BEGINNING, *CALIBRATED, FORMED, alone, width=120)
+    assert "group   " not in drawn.replace("group     a.7 trains", "").replace("group     3 workers train", "")
+
+
+def test_a_job_without_enough_workers_waits() -> None:
+    short = event("group_short", workers=1, wanted=3, message="the job needs 3 workers and found 1")
+    drawn = shown(*BEGINNING, *CALIBRATED, FORMED, short)
+    assert drawn.splitlines()[0].split()[:2] == ["job", "queued"]
+    assert "waiting   the job needs 3 workers and found 1" in drawn
+    assert "a.7" not in drawn
+
+
+def test_a_result_says_how_many_trained_it() -> None:
+    assert "12,345 samples/s by 3 workers" in shown(started(), done().model_copy(update={"workers": 3}))
+    assert " by " not in shown(started(), done().model_copy(update={"workers": 1})).replace("by worker", "")
+
+
 def test_each_stage_is_shown() -> None:
     assert "preparing the data set" in shown(BEGINNING[0])
     assert "choosing a plan" in shown(*BEGINNING)
