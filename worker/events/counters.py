@@ -12,6 +12,10 @@ from worker.wire import (
     STATUS_BY_EVENT,
     AnyEvent,
     CalibrationWinner,
+    GroupChanged,
+    GroupFormed,
+    GroupMeasured,
+    GroupShort,
     JobCancelled,
     JobFailed,
     JobInterrupted,
@@ -31,6 +35,10 @@ ATTEMPTS: Final = "attempts"
 RESUMES: Final = "resumes"
 INTERRUPTIONS: Final = "interruptions"
 MEMORY_KILLS: Final = "memory_kills"
+GROUPS: Final = "groups"
+GROUPS_LET_GO: Final = "groups_let_go"
+GROUPS_SHORT: Final = "groups_short"
+MEMBERS_LEFT: Final = "members_left"
 CALIBRATIONS: Final = "calibrations"
 CALIBRATION_SECONDS: Final = "calibration_seconds"
 SECONDS: Final = "job_seconds"
@@ -51,6 +59,14 @@ def counter_increments(event: AnyEvent, began: float | None) -> Mapping[str, flo
             return {INTERRUPTIONS: 1}
         case MemoryRanOut():
             return {MEMORY_KILLS: 1}
+        case GroupFormed():
+            return {GROUPS: 1}
+        case GroupMeasured(kept=False):
+            return {GROUPS_LET_GO: 1}
+        case GroupShort():
+            return {GROUPS_SHORT: 1}
+        case GroupChanged() if event.left:
+            return {MEMBERS_LEFT: len(event.left)}
         case CalibrationWinner(source="measured"):
             return {CALIBRATIONS: 1, CALIBRATION_SECONDS: event.calibration_seconds}
         case TrainingDone() | JobCancelled() | JobFailed():

@@ -77,6 +77,10 @@ class Snapshot(Collector):
             ("preflight_resumes", counters.RESUMES, "Trainings resumed from a checkpoint."),
             ("preflight_interruptions", counters.INTERRUPTIONS, "Jobs requeued because their worker shut down."),
             ("preflight_oom_kills", counters.MEMORY_KILLS, "Trainings killed for lack of memory."),
+            ("preflight_groups", counters.GROUPS, "Groups of workers that formed to train a job together."),
+            ("preflight_groups_let_go", counters.GROUPS_LET_GO, "Groups that did not pay: measured, and let go."),
+            ("preflight_groups_short", counters.GROUPS_SHORT, "Attempts put back as too few workers came."),
+            ("preflight_members_left", counters.MEMBERS_LEFT, "Members that left their group, or were let go."),
             ("preflight_calibrations", counters.CALIBRATIONS, "Plans that were measured."),
             (
                 "preflight_calibration_seconds",

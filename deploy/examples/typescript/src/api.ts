@@ -1035,7 +1035,175 @@ export interface components {
              */
             val_loss?: number | null;
         };
-        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["MemoryProbed"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["BatchAdvice"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["ModelBuilt"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
+        Event: components["schemas"]["JobStarted"] | components["schemas"]["ResourceLimits"] | components["schemas"]["DatasetReady"] | components["schemas"]["MemoryProbed"] | components["schemas"]["CalibrationTrial"] | components["schemas"]["CalibrationWinner"] | components["schemas"]["BatchAdvice"] | components["schemas"]["TrainingConfig"] | components["schemas"]["LoaderConfig"] | components["schemas"]["GroupFormed"] | components["schemas"]["GroupMeasured"] | components["schemas"]["GroupChanged"] | components["schemas"]["GroupShort"] | components["schemas"]["ModelBuilt"] | components["schemas"]["Progress"] | components["schemas"]["EpochDone"] | components["schemas"]["PredictionChecked"] | components["schemas"]["PlanAdapted"] | components["schemas"]["CheckpointSaved"] | components["schemas"]["JobResumed"] | components["schemas"]["MemoryRanOut"] | components["schemas"]["JobInterrupted"] | components["schemas"]["TrainingProfile"] | components["schemas"]["TrainingDone"] | components["schemas"]["OnnxReady"] | components["schemas"]["ReportReady"] | components["schemas"]["ArtifactUploaded"] | components["schemas"]["JobFailed"] | components["schemas"]["JobCancelled"] | components["schemas"]["JobWarning"];
+        /**
+         * GroupChanged
+         * @description The group has other members now, or has ended while its leader goes on alone.
+         */
+        GroupChanged: {
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Joined
+             * @default []
+             */
+            joined?: string[];
+            /**
+             * Left
+             * @default []
+             */
+            left?: string[];
+            /** Members */
+            members: string[];
+            /** Message */
+            message: string;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "group_changed";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+            /** Workers */
+            workers: number;
+        };
+        /**
+         * GroupFormed
+         * @description Workers have sat down to train the job together, and their processes are connected.
+         */
+        GroupFormed: {
+            /** Attempt */
+            attempt: number;
+            /**
+             * Cores
+             * @default []
+             */
+            cores?: number[];
+            /** Job Id */
+            job_id: string;
+            /** Members */
+            members: string[];
+            /**
+             * Memory Mb
+             * @default []
+             */
+            memory_mb?: number[];
+            /** Message */
+            message: string;
+            /** Seconds */
+            seconds: number;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "group_formed";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+            /** Workers */
+            workers: number;
+        };
+        /**
+         * GroupMeasured
+         * @description Real steps of the group were timed against the same steps of its leader alone.
+         */
+        GroupMeasured: {
+            /** Alone Samples Per S */
+            alone_samples_per_s: number;
+            /** Attempt */
+            attempt: number;
+            /** Group Samples Per S */
+            group_samples_per_s: number;
+            /** Job Id */
+            job_id: string;
+            /** Kept */
+            kept: boolean;
+            /**
+             * Members
+             * @default []
+             */
+            members?: string[];
+            /** Message */
+            message: string;
+            /** Seq */
+            seq: number;
+            /**
+             * Speeds
+             * @default []
+             */
+            speeds?: number[];
+            /** Speedup */
+            speedup: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "group_measured";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+            /** Workers */
+            workers: number;
+        };
+        /**
+         * GroupShort
+         * @description Too few workers sat down; the job is at the end of its queue and keeps its retries.
+         */
+        GroupShort: {
+            /** Attempt */
+            attempt: number;
+            /** Job Id */
+            job_id: string;
+            /** Message */
+            message: string;
+            /** Seq */
+            seq: number;
+            /** Ts */
+            ts: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "group_short";
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+            /** Wanted */
+            wanted: number;
+            /** Workers */
+            workers: number;
+        };
+        /**
+         * GroupSize
+         * @description How many workers may train the job together, and how few.
+         */
+        GroupSize: {
+            /** Max */
+            max: number;
+            /** Min */
+            min: number;
+        };
         /**
          * JobCancelled
          * @description The job was cancelled on request.
@@ -1091,6 +1259,8 @@ export interface components {
             loss?: number | null;
             /** Measured Epoch S */
             measured_epoch_s?: number | null;
+            /** Members */
+            members?: string[] | null;
             /** Memory Mb */
             memory_mb?: number | null;
             /** Message */
@@ -1139,6 +1309,8 @@ export interface components {
             val_acc?: number | null;
             /** Worker */
             worker?: string | null;
+            /** Workers */
+            workers?: number | null;
         };
         /**
          * JobFailed
@@ -1349,6 +1521,8 @@ export interface components {
             loss?: number | null;
             /** Measured Epoch S */
             measured_epoch_s?: number | null;
+            /** Members */
+            members?: string[] | null;
             /** Memory Mb */
             memory_mb?: number | null;
             /** Message */
@@ -1394,6 +1568,8 @@ export interface components {
             val_acc?: number | null;
             /** Worker */
             worker?: string | null;
+            /** Workers */
+            workers?: number | null;
         };
         /**
          * JobWarning
@@ -1406,6 +1582,11 @@ export interface components {
             job_id: string;
             /** Message */
             message: string;
+            /**
+             * Rank
+             * @default null
+             */
+            rank?: number | null;
             /** Seq */
             seq: number;
             /** Ts */
@@ -1449,6 +1630,8 @@ export interface components {
             loss?: number | null;
             /** Measured Epoch S */
             measured_epoch_s?: number | null;
+            /** Members */
+            members?: string[] | null;
             /** Memory Mb */
             memory_mb?: number | null;
             /** Message */
@@ -1496,6 +1679,8 @@ export interface components {
             val_acc?: number | null;
             /** Worker */
             worker?: string | null;
+            /** Workers */
+            workers?: number | null;
         };
         /**
          * LoaderConfig
@@ -2398,6 +2583,11 @@ export interface components {
              * @default 0.01
              */
             weight_decay?: number;
+            /**
+             * Workers
+             * @default 1
+             */
+            workers?: number | components["schemas"]["GroupSize"];
         } & (unknown & unknown & unknown);
         /**
          * TrainResult
@@ -2451,6 +2641,8 @@ export interface components {
              * @constant
              */
             type: "preflight.result.v1";
+            /** Workers */
+            workers?: number | null;
         };
         /**
          * TrainingConfig
@@ -2623,6 +2815,11 @@ export interface components {
              * @default 1
              */
             v: number;
+            /**
+             * Workers
+             * @default null
+             */
+            workers?: number | null;
         };
         /**
          * TrainingProfile

@@ -16,6 +16,10 @@ const LISTED = new Set([
   "dataset_ready",
   "calibration_winner",
   "batch_advice",
+  "group_formed",
+  "group_measured",
+  "group_changed",
+  "group_short",
   "job_resumed",
   "plan_adapted",
   "out_of_memory",
@@ -29,7 +33,15 @@ const LISTED = new Set([
   "job_cancelled",
 ]);
 /** Events that say nothing about a later attempt. */
-const PER_ATTEMPT = ["progress", "epoch_done", "training_done", "job_failed", "job_cancelled"];
+const PER_ATTEMPT = [
+  "progress",
+  "epoch_done",
+  "training_done",
+  "job_failed",
+  "job_cancelled",
+  "group_measured",
+  "group_short",
+];
 
 export class JobTimeline {
   attempt = 0;
@@ -39,6 +51,8 @@ export class JobTimeline {
   newest = null;
   /** The current plan of the training. */
   plan = null;
+  /** The workers that train the job together, by rank, with what is known of each by its name; null: none. */
+  group = null;
   trials = [];
   checks = [];
   listed = [];
@@ -76,6 +90,7 @@ export class JobTimeline {
   #beginAttempt(attempt) {
     if (this.attempt > 0) this.#resume = { x: 0, label: `attempt ${attempt}` };
     this.attempt = attempt;
+    this.group = null;
     this.marks = {};
     for (const type of PER_ATTEMPT) delete this.latest[type];
   }
@@ -98,6 +113,11 @@ export class JobTimeline {
       case "calibration_winner":
       case "training_config":
         this.plan = planOf(event);
+        break;
+      case "group_formed":
+      case "group_changed":
+      case "group_measured":
+        this.group = groupOf(event, this.group ?? NOBODY);
         break;
       case "plan_adapted":
         this.plan = { ...this.plan, [event.field]: event.after };
@@ -131,4 +151,20 @@ export class JobTimeline {
     this.training.add(x, [event.loss, event.accuracy, event.samples_per_s]);
     this.memoryPeak = Math.max(this.memoryPeak, event.used_memory_mb ?? 0);
   }
+}
+
+const NOBODY = { members: [], message: "", containers: new Map(), speeds: new Map() };
+
+/** Return a group after an event about it; what is known of a member stays until it is measured again. */
+function groupOf(event, before) {
+  const { members, message } = event.type === "group_measured" ? before : event;
+  const { cores = [], memory_mb: memory = [], speeds = [] } = event;
+  const containers = cores.map((count, rank) => [event.members[rank], { cores: count, memory: memory[rank] }]);
+  const rates = speeds.map((rate, rank) => [event.members[rank], rate]);
+  return {
+    members,
+    message,
+    containers: new Map([...before.containers, ...containers]),
+    speeds: new Map([...before.speeds, ...rates]),
+  };
 }

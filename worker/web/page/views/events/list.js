@@ -9,6 +9,7 @@ import { RawEvents } from "./raw.js";
 const KINDS = {
   plan_adapted: "warn",
   out_of_memory: "warn",
+  group_short: "warn",
   warning: "warn",
   training_done: "good",
   job_failed: "bad",

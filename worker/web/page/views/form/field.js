@@ -126,6 +126,8 @@ function parse(path, text, schema) {
     case "integer":
     case "number":
       return parseNumber(path, text, schema);
+    case "range":
+      return parseRange(path, text, schema);
     case "boolean":
       return text === "true";
     case "choice":
@@ -153,6 +155,15 @@ function parseNumber(path, text, schema) {
   throw new Error(`${path} is ${JSON.stringify(text.slice(0, 40))}, but must be ${noun}, ${boundsOf(schema)}.`);
 }
 
+/** Return a whole number, or the bounds of one: 2, 1-4. */
+function parseRange(path, text, schema) {
+  const parts = text.split("-").map((part) => parseNumber(path, part.trim(), { ...schema, kind: "integer" }));
+  if (parts.length === 1) return parts[0];
+  const [min, max] = parts;
+  if (parts.length === 2 && min <= max) return { min, max };
+  throw new Error(`${path} is ${JSON.stringify(text.slice(0, 40))}, but must be a number or a range such as 1-4.`);
+}
+
 /** Return a number, or the BigInt of an integer that no number holds; NaN for anything else. */
 function valueOf(text, kind) {
   const value = text.trim() ? Number(text) : NaN;
@@ -176,13 +187,18 @@ function plain(value) {
 }
 
 function hintOf(schema) {
-  const kind = { list: `some of ${schema.items?.enum?.join(", ")}; with commas`, json: "as JSON" }[schema.kind];
+  const kind = {
+    list: `some of ${schema.items?.enum?.join(", ")}; with commas`,
+    range: "a number, or a range such as 1-4",
+    json: "as JSON",
+  }[schema.kind];
   return [schema.description, boundsOf(schema), kind].filter(Boolean).join("; ");
 }
 
 function shown(value, { kind }) {
   if (value === null || value === undefined) return "";
   if (kind === "json") return toJson(value);
+  if (kind === "range" && value.min !== undefined) return `${value.min}-${value.max}`;
   return Array.isArray(value) ? value.join(", ") : String(value);
 }
 

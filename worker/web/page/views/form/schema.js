@@ -18,13 +18,19 @@ function fieldsOf(schema, schemas) {
 
 /** Return one field: references followed, `null` as a flag, the fields of an object resolved, too. */
 function resolve(name, property, schema, schemas) {
-  const options = (property.anyOf ?? [property]).filter((option) => option.type !== "null");
-  const [first = {}] = options;
+  const options = (property.anyOf ?? property.oneOf ?? [property]).filter((option) => option.type !== "null");
+  const [first = {}, second] = options;
   const target = first.$ref ? (schemas[first.$ref.split("/").at(-1)] ?? {}) : first;
   const field = { ...target, ...property, isRequired: (schema.required ?? []).includes(name) };
-  field.kind = options.length === 1 ? kindOf(target) : "json";
+  field.kind = options.length === 1 ? kindOf(target) : isRange(first, second, schemas) ? "range" : "json";
   if (field.kind === "object") field.fields = fieldsOf(target, schemas);
   return field;
+}
+
+/** Whether a field is a whole number, or an object with the bounds of one. */
+function isRange(first, second, schemas) {
+  const bounds = schemas[second?.$ref?.split("/").at(-1)]?.properties ?? {};
+  return first.type === "integer" && String(Object.keys(bounds).sort()) === "max,min";
 }
 
 function kindOf({ type, enum: values, properties, items }) {

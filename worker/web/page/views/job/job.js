@@ -16,6 +16,7 @@ const STATUS_BY_EVENT = {
   job_failed: "failed",
   job_cancelled: "cancelled",
   job_interrupted: "queued",
+  group_short: "queued",
 };
 
 /** Show the job `id` in `place` until `signal` is aborted. */

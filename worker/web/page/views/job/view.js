@@ -9,6 +9,7 @@ import { Charts } from "../charts/charts.js";
 import { times } from "../charts/times.js";
 import { Details } from "../details/details.js";
 import { EventList } from "../events/list.js";
+import { group } from "./group.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
 import { result } from "./result.js";
@@ -34,6 +35,7 @@ export class JobView {
   #chartArea = h("div");
   #charts = new Charts(this.#chartArea);
   #chartPanel = panel("Training curves", this.#chartArea);
+  #group = panel("Workers");
   #plan = panel("Plan");
   #times = panel("Time");
   #predictions = panel("Predicted and measured time");
@@ -54,6 +56,7 @@ export class JobView {
       this.#waiting,
       this.#progress.element,
       this.#figures,
+      this.#group,
       this.#chartPanel,
       h("div.columns", this.#plan, h("div", this.#times, this.#predictions)),
       this.#trials,
@@ -83,7 +86,7 @@ export class JobView {
     const timeline = this.#timeline;
     const { latest } = timeline;
     document.title = `${state.status} · ${this.#id} - preflight`;
-    const about = [state.status, state.rq_status, state.worker, state.rq_id, latest.job_started, timeline.attempt];
+    const about = [state.status, state.rq_status, state.worker, state.rq_id, latest.job_started, timeline.attempt, state.workers];
     this.#redraw(this.#about, about, () => this.#aboutParts());
     this.#actions.draw(state, this.overview);
     this.#redraw(this.#result, [state.status, state.message, JSON.stringify(state.result)], () => result(state));
@@ -91,6 +94,7 @@ export class JobView {
     this.#redraw(this.#waiting, waitingData, () => waiting(state, this.overview));
     this.#progress.draw(state, timeline);
     drawFigures(this.#figures, state, timeline);
+    this.#redrawPanel(this.#group, [timeline.group], () => group(timeline));
     this.#drawCharts();
     const planData = [timeline.plan, latest.calibration_winner, latest.batch_advice, latest.resource_limits];
     this.#redrawPanel(this.#plan, planData, () => plan(timeline));
@@ -145,6 +149,7 @@ export class JobView {
       started?.recipe && `recipe ${started.recipe}`,
       attempt > 1 && `attempt ${attempt}`,
       worker && `worker ${worker}`,
+      state.workers > 1 && pluralize(state.workers, "worker"),
       state.rq_id && `RQ id ${state.rq_id}`,
     ];
     return [statusBadge(state.status), ...parts.filter(Boolean).map((text) => h("span", text))];

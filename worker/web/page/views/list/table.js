@@ -2,7 +2,7 @@
 
 import { jobAddress, shareDone, statusBadge } from "../../lib/components.js";
 import { fill, h, reorder, setText } from "../../lib/dom.js";
-import { NONE, age, duration, number, percent, speed, waitsFor, words } from "../../lib/format.js";
+import { NONE, age, duration, number, percent, pluralize, speed, waitsFor, words } from "../../lib/format.js";
 import { SORTS } from "./query.js";
 
 const FIRST_NUMBER = 2; // the columns from this one on are numbers
@@ -87,7 +87,8 @@ class Row {
 
   show(job) {
     this.element.className = job.status;
-    setText(this.#model, job.model && job.dataset ? `${job.model} on ${job.dataset}` : "");
+    const workers = job.workers > 1 ? `, ${pluralize(job.workers, "worker")}` : "";
+    setText(this.#model, job.model && job.dataset ? `${job.model} on ${job.dataset}${workers}` : "");
     if (this.#status.textContent !== job.status) fill(this.#status, statusBadge(job.status));
     setText(this.#reason, reasonOf(job));
     const [epoch, epochs] = [job.epoch, job.epochs ?? job.epoch];
