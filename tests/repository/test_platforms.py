@@ -14,10 +14,14 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from markdown_pages import anchors
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import JsonValue, TypeAdapter
+from redis import Redis
+from redis.exceptions import NoPermissionError
 
+from worker.broker.embedded_redis import redis_server
 from worker.cli import main
 from worker.config.settings import Settings
 from worker.web.auth import PROTECTED_PATHS
@@ -31,6 +35,13 @@ PROMETHEUS = DEPLOY / "prometheus"
 MANIFESTS = sorted(path for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml")
 VERSIONS = ("1.27", "1.37")
 """Of Kubernetes: the oldest with all of it, and the newest whose schemas are installed."""
+KEDA = Path(__file__).parent / "schemas" / "keda.json"
+"""Its origin is in the file."""
+LENGTH = """
+local lengths = { zset = "zcard", set = "scard", list = "llen", hash = "hlen", none = "llen" }
+return redis.call(lengths[redis.call("type", KEYS[1]).ok], KEYS[1])
+"""
+"""What KEDA's scaler asks Redis."""
 DASHBOARD = DEPLOY / "grafana" / "preflight.json"
 ROLES = ("worker", "web")
 
@@ -221,6 +232,83 @@ def test_a_misspelt_field_does_not_pass(path: tuple[str | int, ...]) -> None:
         kubernetes_validate.validate(worker, VERSIONS[-1], strict=True)
 
 
+def keda() -> Sequence[Tree]:
+    """Return what scales the workers; a cluster without KEDA refuses it, so it is not in the kustomization."""
+    return documents(KUBERNETES / "keda" / "scaledobject.yaml")
+
+
+def refusals(document: JsonValue) -> list[str]:
+    """Return what KEDA's custom resource definitions have against a document; unknown fields, too."""
+    kinds = at(TypeAdapter(Tree).validate_json(KEDA.read_bytes()), "$defs")
+    assert isinstance(kinds, dict)
+    validator = Draft202012Validator({"$ref": f"#/$defs/{at(document, 'kind')}", "$defs": kinds})
+    return [error.message for error in validator.iter_errors(document)]
+
+
+def test_keda_knows_every_field() -> None:
+    assert [refusals(document) for document in keda()] == [[], []]
+
+
+@pytest.mark.parametrize("path", [("spec",), ("spec", "advanced"), ("spec", "triggers", 0), ("spec", "scaleTargetRef")])
+def test_a_field_that_keda_does_not_know_does_not_pass(path: tuple[str | int, ...]) -> None:
+    scaled = deepcopy(keda()[0])
+    place = at(scaled, *path)
+    assert isinstance(place, dict)
+    place["replicas"] = "2"
+    (found,) = refusals(scaled)
+    assert "'replicas' was unexpected" in found
+
+
+def test_workers_are_scaled_by_the_jobs_that_wait_and_run() -> None:
+    """Of the queue's keys, by a formula of the triggers that there are, for the StatefulSet that there is."""
+    scaled, access = keda()
+    (stateful,) = resources("StatefulSet")
+    target = {name: at(stateful, name) for name in ("apiVersion", "kind")}
+    assert at(scaled, "spec", "scaleTargetRef") == {**target, "name": at(stateful, "metadata", "name")}
+    queue = Settings.model_fields["queue"].default
+    triggers = items(scaled, "spec", "triggers")
+    assert [at(one, "metadata", "listName") for one in triggers] == [f"rq:queue:{queue}", f"rq:wip:{queue}"]
+    formula = str(at(scaled, "spec", "advanced", "scalingModifiers", "formula"))
+    assert re.findall(r"\w+", formula) == [at(one, "name") for one in triggers]
+    assert {at(one, "authenticationRef", "name") for one in triggers} == {at(access, "metadata", "name")}
+
+
+def test_a_user_for_keda_may_count_and_nothing_else() -> None:
+    """With the rights that its file names, in a real Redis, by a script as the scaler's."""
+    text = (KUBERNETES / "keda" / "scaledobject.yaml").read_text()
+    (rights,) = re.findall(r"user keda on >\.\.\. (.+\n#.+)\n", text)
+    with redis_server() as url:
+        owner = Redis.from_url(url)
+        owner.execute_command("ACL", "SETUSER", "keda", "reset", "on", ">secret", *rights.replace("#", "").split())
+        owner.rpush("rq:queue:preflight", "a", "b")
+        owner.zadd("rq:wip:preflight", {"c": 1})
+        scaler = Redis.from_url(url, username="keda", password="secret")  # noqa: S106 - of this test
+        assert [scaler.eval(LENGTH, 1, f"rq:{name}:preflight") for name in ("queue", "wip")] == [2, 1]
+        for command in (["LPOP", "rq:queue:preflight"], ["GET", "rq:job:a"], ["DEL", "rq:wip:preflight"]):
+            with pytest.raises(NoPermissionError):
+                scaler.execute_command(*command)
+
+
+def test_workers_of_a_group_reach_each_other_and_nobody_else_does() -> None:
+    """The ports that the kernel chooses from are those that the policy opens, from workers to workers."""
+    sysctls = items(workloads()["worker"], "spec", "securityContext", "sysctls")
+    ports = {str(at(one, "name")): str(at(one, "value")) for one in sysctls}["net.ipv4.ip_local_port_range"].split()
+    (policy,) = [one for one in resources("NetworkPolicy") if at(one, "metadata", "name") == "worker-group"]
+    workers = at(policy, "spec", "podSelector")
+    opened = [{"port": int(ports[0]), "endPort": int(ports[1]), "protocol": "TCP"}]
+    assert items(policy, "spec", "ingress") == [{"from": [{"podSelector": workers}], "ports": opened}]
+    assert items(policy, "spec", "egress") == [{"to": [{"podSelector": workers}], "ports": opened}]
+
+
+def test_groups_are_off_where_the_network_may_not_be_closed() -> None:
+    """In Kubernetes a word turns them on, and each pod gives its own address; a compose project has its own network."""
+    variables = {at(one, "name"): one for one in items(workloads()["worker"], "spec", "containers", 0, "env")}
+    assert at(variables["PREFLIGHT_GROUP"], "value") == Settings.model_fields["group"].default == "off"
+    assert at(variables["PREFLIGHT_ADVERTISE_HOST"], "valueFrom") == {"fieldRef": {"fieldPath": "status.podIP"}}
+    compose = documents(ROOT / "docker-compose.yml")[0]
+    assert at(compose, "services", "worker", "environment", "PREFLIGHT_GROUP") == "${PREFLIGHT_GROUP:-on}"
+
+
 def test_kustomize_takes_all_of_it() -> None:
     """Each file, into the namespace that they make, with an image from somewhere."""
     (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
@@ -268,9 +356,9 @@ def test_pods_get_their_secrets_and_no_others() -> None:
     needed = {"worker": ["REDIS_URL"], "web": ["REDIS_URL", "PREFLIGHT_API_TOKEN"]}
     for role, names in needed.items():
         variables = items(workloads()[role], "spec", "containers", 0, "env")
-        assert [at(variable, "name") for variable in variables] == names
-        references = [at(variable, "valueFrom", "secretKeyRef") for variable in variables]
-        assert references == [{"name": "preflight", "key": name} for name in names]
+        found = {at(variable, "name"): at(variable, "valueFrom", "secretKeyRef") for variable in variables}
+        references = {name: reference for name, reference in found.items() if reference is not None}
+        assert references == {name: {"name": "preflight", "key": name} for name in names}
     assert "api_token" in Settings.model_fields
 
 
