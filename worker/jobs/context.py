@@ -14,7 +14,7 @@ from worker.jobs.control import JobControl
 from worker.jobs.paths import JobPaths
 from worker.jobs.plan_store import PlanStore
 from worker.jobs.stages.pending_extras import ExtrasStore
-from worker.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, TrainResult
+from worker.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, GroupEvent, TrainResult
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class JobContext:
     extras: ExtrasStore = field(default_factory=ExtrasStore)
     digests: Digests = field(init=False)
     """The data and checkpoints that were verified in this attempt."""
+    group: list[GroupEvent] = field(default_factory=list)
+    """What was said of the group that trains the job."""
     seq: int = 0
     """Of the last event."""
 
@@ -61,6 +63,8 @@ class JobContext:
         if "message" in texts:
             texts["message"] = self.settings.redact(texts["message"])[:MAX_TEXT_LENGTH]
         event = EVENT.validate_python({**fields, **texts, **header}, context=ROUNDED)
+        if isinstance(event, GroupEvent):
+            self.group.append(event)
         for sink in self.sinks:
             sink.emit(event, result)
 

@@ -18,7 +18,7 @@ from worker.jobs.stages.extras import select_extras
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
-from worker.report.facts import facts
+from worker.report.facts import facts, group_facts
 from worker.report.request import ReportRequest
 from worker.wire import TrainJob, TrainResult
 from worker.wire.configuration import configuration, request_of
@@ -130,4 +130,5 @@ def _report_request(training: TrainingRun) -> ReportRequest:
         calibration_s=choice.calibration_seconds,
         training_s=training.seconds,
         losses=tuple(training.records.losses.points),
+        group=group_facts(context.group),
     )

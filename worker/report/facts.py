@@ -1,11 +1,14 @@
-"""Facts about a choice of plan: container, training, cache."""
+"""Facts about a choice of plan: container, training, cache; and about a group of workers."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from calibration.choose import PlanChoice
 from training.config.spec import TrainSpec
 from training.system.resources import Resources
 from worker.report.numbers import format_age, plural
+from worker.report.request import Group
+from worker.wire import GroupEvent, GroupFormed, GroupMeasured
 
 MIB: Final = 1 << 20
 
@@ -21,3 +24,28 @@ def facts(choice: PlanChoice, spec: TrainSpec, resources: Resources) -> dict[str
         "training": f"{spec.model} on {spec.dataset}, {epochs}, batch {spec.batch_size}",
         "cache": f"{choice.cache}{age}",
     }
+
+
+def _cores(count: float) -> str:
+    return plural(int(count), "core") if count.is_integer() else f"{count:g} cores"
+
+
+def group_facts(events: Sequence[GroupEvent]) -> Group | None:
+    """Return the group that the events of an attempt tell of; None where there was none."""
+    containers: dict[str, str] = {}
+    speeds: dict[str, str] = {}
+    for event in events:
+        match event:
+            case GroupFormed():
+                sizes = zip(event.members, event.cores, event.memory_mb, strict=False)
+                containers |= {name: f"{_cores(cores)}, {memory:,} MiB" for name, cores, memory in sizes}
+            case GroupMeasured():
+                speeds |= {name: f"{speed:,.0f}" for name, speed in zip(event.members, event.speeds, strict=False)}
+    names = dict.fromkeys(name for event in events for name in event.members)
+    if not names:
+        return None
+    return Group(
+        workers=next((event.workers for event in reversed(events) if not isinstance(event, GroupMeasured)), 1),
+        members=tuple((name, containers.get(name, ""), speeds.get(name, "")) for name in names),
+        history=tuple(event.message for event in events),
+    )

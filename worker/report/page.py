@@ -15,7 +15,7 @@ from training.loop.profiling.profiler import PHASES
 from training.loop.train_state import EpochDone
 from worker.report import numbers, plots
 from worker.report.calibration import calibration_section
-from worker.report.request import ReportRequest
+from worker.report.request import Group, ReportRequest
 from worker.report.templates import render_template
 from worker.report.test_set import section_of_test_set
 from worker.wire import StepProfile
@@ -64,7 +64,8 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
         title=f"{record.spec.model} on {record.spec.dataset}",
         job_id=request.job_id,
         headline=_headline(record, found),
-        effort=_effort(record),
+        effort=_effort(record, request.group),
+        group=request.group,
         config=request.config,
         learning=plots.learning(record.history, request.losses),
         learned=_learned(record),
@@ -83,9 +84,10 @@ def _headline(record: TrainingRecord, found: EvaluationMetrics | None) -> str:
     return f"{numbers.share(record.metrics.test_accuracy)} on the test set{wrong}"
 
 
-def _effort(record: TrainingRecord) -> str:
+def _effort(record: TrainingRecord, group: Group | None) -> str:
     metrics, epochs = record.metrics, numbers.plural(len(record.history), "epoch")
-    return f"{epochs} in {numbers.seconds(metrics.train_seconds)}, {metrics.samples_per_s:,.0f} samples a second"
+    by = "" if group is None else f", by {numbers.plural(group.workers, 'worker')} at the end"
+    return f"{epochs} in {numbers.seconds(metrics.train_seconds)}, {metrics.samples_per_s:,.0f} samples a second{by}"
 
 
 def _learned(record: TrainingRecord) -> str:

@@ -24,6 +24,18 @@ PACKAGES: Final = ("matplotlib", "jinja2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Group:
+    """The workers that trained a job together."""
+
+    workers: int
+    """At the end."""
+    members: tuple[tuple[str, str, str], ...]
+    """Name, container and samples a second alone of each that took part."""
+    history: tuple[str, ...]
+    """What became of the group, sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ReportRequest:
     """Report of a run, beside the files of its model."""
 
@@ -48,6 +60,8 @@ class ReportRequest:
     """Every setting of the job."""
     losses: tuple[tuple[float, float], ...] = field(default=())
     """(epochs done, training loss) by window."""
+    group: Group | None = None
+    """The workers that trained together; None: one trained alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

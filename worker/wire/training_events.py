@@ -169,6 +169,9 @@ class GroupChanged(Event):
     message: Text
 
 
+GroupEvent = GroupFormed | GroupMeasured | GroupChanged
+
+
 class GroupShort(Event):
     """Too few workers sat down; the job is at the end of its queue and keeps its retries."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from contexts import Ending, ListSink, context_of
+from job_events import event
 from pages import Page
 from pydantic import JsonValue
 from services import digits_job
@@ -22,9 +23,10 @@ from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.extras import add_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
 from worker.report import request as report_request
+from worker.report.facts import group_facts
 from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
 from worker.report.templates import render_template
-from worker.wire import TrainJob, TrainResult
+from worker.wire import GroupEvent, TrainJob, TrainResult
 from worker.wire.configuration import configuration
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")
@@ -54,9 +56,19 @@ def test_the_configuration_is_at_the_top() -> None:
     names = dict.fromkeys(
         ("title", "job_id", "headline", "effort", "learning", "learned", "why", "seconds", "off", "manifest"), ""
     )
+    formed = event("group_formed", workers=2, members=["a.7", "<b>"], cores=[1, 0.5], memory_mb=[1024, 512], seconds=1,
+                   message="two workers train")  # fmt: skip
+    measured = event("group_measured", workers=2, members=["a.7", "<b>"], speeds=[812, 401], alone_samples_per_s=812,
+                     group_samples_per_s=1100, speedup=1.35, kept=True, message="it pays")  # fmt: skip
+    left = event("group_changed", workers=1, members=["a.7"], left=["<b>"], message="<b> has left")
+    group = group_facts([one for one in (formed, measured, left) if isinstance(one, GroupEvent)])
     page = render_template(
-        "run_page.html", **names, config=configuration(job), test_set=None, predicted=None, section=None
+        "run_page.html", **names, config=configuration(job), group=group, test_set=None, predicted=None, section=None
     )
+    assert group is not None
+    assert group.workers == 1
+    for text in ("a.7 1 core, 1,024 MiB 812", "<b> 0.5 cores, 512 MiB 401", "two workers train", "<b> has left"):
+        assert text in " ".join(Page(page).text.split())
     assert "<dt>epochs</dt><dd><strong>7</strong></dd>" in page
     assert "<dt>momentum</dt><dd>0.9</dd>" in page
     assert page.index("Configuration") < page.index("Learning")
