@@ -11,6 +11,9 @@ TOTALS: Final = "preflight:totals"
 CALIBRATING: Final = "preflight_calibrating"
 """Field of RQ's hash of a worker: the workload that it calibrates while the queue is empty."""
 
+GROUP: Final = "preflight_group"
+"""Field of RQ's hash of a worker: the job in whose group it has a seat."""
+
 RQ_SUSPENDED: Final = "rq:suspended"
 """Present, with any type, while `rq suspend` keeps the workers of all queues from taking jobs."""
 

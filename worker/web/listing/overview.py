@@ -20,7 +20,7 @@ from worker.wire import Count, Label, Seconds
 MAX_WORKERS: Final = 1000
 MAX_SILENCE_SECONDS: Final = 1e10
 """For a time stamp of the year 1."""
-FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.CALIBRATING)
+FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.CALIBRATING, keys.GROUP)
 
 
 class WorkerInfo(ApiModel):
@@ -33,6 +33,8 @@ class WorkerInfo(ApiModel):
     """The job that it runs."""
     calibrating: Label | None = None
     """Workload that an idle worker calibrates while the queue is empty."""
+    member_of: Label | None = None
+    """The job in whose group it has a seat."""
     hostname: Label | None = None
     silent_s: Seconds | None = None
     """Seconds since its last heartbeat."""
@@ -98,6 +100,7 @@ def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerInfo:
         state=text(fields["state"] or b"?")[:256],
         job_id=text(fields["current_job"])[:256] if fields["current_job"] else None,
         calibrating=_idle_text(fields, keys.CALIBRATING),
+        member_of=_idle_text(fields, keys.GROUP),
         hostname=text(fields["hostname"])[:256] if fields["hostname"] else None,
         silent_s=_seconds_since(text(fields["last_heartbeat"] or b"")),
     )

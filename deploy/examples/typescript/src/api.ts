@@ -2883,6 +2883,8 @@ export interface components {
             hostname?: string | null;
             /** Job Id */
             job_id?: string | null;
+            /** Member Of */
+            member_of?: string | null;
             /** Name */
             name: string;
             /** Silent S */

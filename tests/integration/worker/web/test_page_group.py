@@ -6,6 +6,7 @@ from pydantic import JsonValue
 from redis import Redis
 from web import Service
 
+from worker.broker import keys
 from worker.client import Client
 
 MEMBERS: list[JsonValue] = ["preflight-1.8", "preflight-2.8", "<script>document.title = 'owned'</script>"]
@@ -64,6 +65,9 @@ def test_a_group_is_shown_with_its_containers_and_its_speed(
     browser.see("2 workers", ".about")
     browser.open(service.url)
     browser.see("cnn on mnist, 2 workers", "tbody")
+    connection.sadd("rq:workers:preflight", "rq:worker:new.1")
+    connection.hset("rq:worker:new.1", mapping={"state": "busy", "hostname": "new", keys.GROUP: "together"})
+    browser.see("together, as a member", ".workers")
     assert browser.complaints() == []
 
 

@@ -20,14 +20,14 @@ function suspensionBanner() {
   return h("p.banner", { role: "status" }, said, " and take no job; ", h("code", "rq resume"), " ends it.");
 }
 
-function workerItem({ name, state, job_id, calibrating, hostname, silent_s }) {
+function workerItem({ name, state, job_id, member_of: led, calibrating, hostname, silent_s }) {
   const idle = state === "suspended" ? state : calibrating ? `idle, calibrates ${calibrating}` : "idle";
-  const job = job_id ? h("a", { href: jobAddress(job_id) }, job_id) : idle;
+  const id = job_id ?? led;
   return h(
     "li",
-    h(job_id ? "span.dot.busy" : "span.dot.idle", { "aria-hidden": "true" }),
+    h(id ? "span.dot.busy" : "span.dot.idle", { "aria-hidden": "true" }),
     h("span.worker", h("strong", hostname ?? name), h("small", name)),
-    h("span.doing", job),
+    h("span.doing", id ? h("a", { href: jobAddress(id) }, id) : idle, !job_id && led ? ", as a member" : null),
     silent_s > MAX_SILENCE_S && h("small.warn", `no heartbeat for ${number(silent_s, 0)} s`),
   );
 }
