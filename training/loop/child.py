@@ -19,6 +19,7 @@ from training.artifacts.preprocess import measure_fill
 from training.checkpoints.files import stored_bytes
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.distributed.seat import Seat
 from training.errors import ArtifactError, InvalidConfig
 from training.loop.prediction import Prediction
 from training.loop.profiling.profiler import no_timer
@@ -70,6 +71,8 @@ class TrainingRequest:
     """Whether to leave a trace of a few steps beside the model."""
     share: Share | None = None
     """Of the container; None: all of it."""
+    seat: Seat | None = None
+    """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 
 
 REQUEST = TypeAdapter(TrainingRequest)
