@@ -68,6 +68,13 @@ class ChildKilled(ChildFailed):
     """A child process was ended by a signal; a retry resumes from its last checkpoint."""
 
 
+class GroupShort(PreflightError):
+    """Fewer workers came together than a job asks for; it goes back to its queue."""
+
+    reason = "group_short"
+    retry = True
+
+
 class TimedOut(PreflightError):
     """The job ran longer than its `job_timeout`."""
 
@@ -90,6 +97,7 @@ ERRORS_BY_REASON: dict[str, type[PreflightError]] = {
         ArtifactError,
         OutOfMemory,
         ChildFailed,
+        GroupShort,
         TimedOut,
         Cancelled,
     )

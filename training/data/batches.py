@@ -19,6 +19,7 @@ from training.data.counter_rng import shuffle
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.loader import build_loader
 from training.data.split import Split, split
+from training.distributed.group import ALONE, Group
 
 
 def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryFormat) -> Tensor:
@@ -53,7 +54,9 @@ class EpochOrder(Sampler[tuple[int, Tensor]]):
     are: an epoch goes on where the last one ended.
     """
 
-    def __init__(self, seed: int, batch_size: int, parts: Split) -> None:
+    def __init__(self, seed: int, batch_size: int, parts: Split, group: Group = ALONE) -> None:
+        """Order the batches of a seed; a rank of `group` gets its share of each."""
+        self._group = group
         self._seed = seed
         self._batch_size = batch_size
         self._parts = parts
@@ -69,7 +72,7 @@ class EpochOrder(Sampler[tuple[int, Tensor]]):
             order = shuffle(self._seed, number, self._parts.train)
             order = order if self._drawn is None else self._drawn[order]
             batches = order.split(self._batch_size)[step : min(self._parts.pass_steps, step + end - position)]
-            yield from ((number, samples) for samples in batches)
+            yield from ((number, self._group.share_of(samples)) for samples in batches)
             position += len(batches)
 
     def __len__(self) -> int:
@@ -101,12 +104,13 @@ class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
 class Batches:
     """The training batches of one run; `of(epoch)` yields those of one epoch."""
 
-    def __init__(self, store: PreparedDataset, spec: TrainSpec, plan: Plan) -> None:
+    def __init__(self, store: PreparedDataset, spec: TrainSpec, plan: Plan, group: Group = ALONE) -> None:
+        """Make the batches of a training, or the share of them that a rank of `group` trains on."""
         self._store = store
         self._spec = spec
         self._layout = plan.memory_format
         self._parts = split(spec, store.info)
-        self._order = EpochOrder(spec.seed, spec.batch_size, self._parts)
+        self._order = EpochOrder(spec.seed, spec.batch_size, self._parts, group)
         dataset = StoreDataset(store.info.path, spec, plan.memory_format)
         self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
 

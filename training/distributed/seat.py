@@ -35,6 +35,8 @@ class Seat:
     """Id of the rendezvous: of this attempt alone, and not to be guessed."""
     least: Ranks = 1
     most: Ranks
+    awaited: Ranks = 1
+    """Ranks that have a seat when this one is given, its own included: the first round waits a moment for them."""
     gather_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
     """For which `least` ranks are waited for, each time ranks form."""
     measure: bool = False
@@ -46,6 +48,8 @@ class Seat:
     def _check(self) -> "Seat":
         if self.least > self.most:
             raise ValueError(f"least is {self.least}, but most is {self.most}; least must not exceed most")
+        if self.awaited > self.most:
+            raise ValueError(f"awaited is {self.awaited}, but most is {self.most}; await at most as many")
         if self.leader != (self.endpoint is None):
             raise ValueError("the leader's seat has no endpoint, and each other seat has the leader's")
         return self

@@ -19,12 +19,13 @@ from training.artifacts.preprocess import measure_fill
 from training.checkpoints.files import stored_bytes
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.distributed.group import ALONE, Group
 from training.distributed.seat import Seat
 from training.errors import ArtifactError, InvalidConfig
 from training.loop.prediction import Prediction
 from training.loop.profiling.profiler import no_timer
 from training.process.child_main import serve_request
-from training.process.journal import JournalWriter
+from training.process.journal import RecordWriter
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space
 from training.system.resources import Share
@@ -78,8 +79,10 @@ class TrainingRequest:
 REQUEST = TypeAdapter(TrainingRequest)
 
 
-def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
-    """Train and save.
+def train(
+    request: TrainingRequest, journal: RecordWriter, should_stop: Callable[[], bool], group: Group = ALONE
+) -> None:
+    """Train and save, or train as one rank of `group`, of which the leader saves.
 
     Records `start`, `model`, `resumed`, `progress`, `epoch`, `prediction`, `adapted`, `checkpoint`, `profile`,
     `warning` and `done`.
@@ -91,25 +94,31 @@ def train(request: TrainingRequest, journal: JournalWriter, should_stop: Callabl
     from training.loop.evaluate import chance_warning
     from training.loop.profiling.profiler import TRACE, PhaseTimer, tracing
     from training.loop.train_step import TrainStep, prepare_process
-    from training.loop.trainer import fit
+    from training.loop.trainer import fit, run_epochs
 
     prepare_process(request.plan)
     store = open_dataset(request.store)
     journal.write("start", {"import_seconds": time.perf_counter() - began})
+    prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
     parameters = sum(parameter.numel() for parameter in step.model.parameters())
     journal.write("model", {"model": request.spec.model, "parameters": parameters})
     _require_allowed_size(request.spec.model, parameters, request.max_parameters)
-    _require_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
+    if group.leads:
+        _require_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
     with Checkpointer(
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
         verified=request.verified,
     ) as checkpointer:  # fmt: skip
-        state = checkpointer.resume(request.resume)
+        state = group.share_state(step, checkpointer.resume(request.resume))
+        step.join(group)
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
-            fitted = fit(step, store, journal, should_stop, state, checkpointer, request.prediction, request.share)
+            if not group.leads:
+                run_epochs(step, store, journal, should_stop, state, checkpointer)
+                return
+            fitted = fit(step, store, journal, should_stop, state, checkpointer, prediction, request.share)
     doubt = chance_warning(fitted.test, store.test_labels)
     if doubt is not None:
         journal.write("warning", {"message": doubt})

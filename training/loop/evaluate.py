@@ -26,7 +26,6 @@ class Score:
     samples: int
 
 
-@torch.inference_mode()
 def evaluate(
     step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float, probabilities: Tensor | None = None
 ) -> Score:
@@ -34,9 +33,28 @@ def evaluate(
 
     What it says of each sample goes to `probabilities`, float32 [N, classes] on the CPU, where they are wanted.
     """
+    right, loss = _sums(step, images, labels, mean, std, probabilities)
+    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))
+
+
+def evaluate_together(step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float) -> Score:
+    """Score the leader's model as `evaluate` does; each rank scores a part, and all get the same score."""
+    group = step.group
+    group.share_buffers(step.model)
+    right, loss = group.sum(_sums(step, group.share_of(images), group.share_of(labels), mean, std, None))
+    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))
+
+
+@torch.inference_mode()
+def _sums(
+    step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float, probabilities: Tensor | None
+) -> tuple[float, float]:
+    """Return the number of samples that are recognized and the sum of their losses."""
     step.model.eval()
     right, loss, done = 0, 0.0, 0
     size = step.plan.eval_batch
+    if not len(labels):  # more ranks than samples
+        return right, loss
     for some_images, some_labels in zip(torch.split(images, size), torch.split(labels, size), strict=True):
         some_images, truth = some_images.to(step.device), some_labels.to(step.device).long()
         logits = step.logits(normalise(some_images, mean, std, step.plan.memory_format))
@@ -45,7 +63,7 @@ def evaluate(
         if probabilities is not None:
             probabilities[done : done + len(truth)] = logits.softmax(1)
         done += len(truth)
-    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))
+    return right, loss
 
 
 def chance_warning(score: Score, labels: Tensor) -> str | None:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.distributed.group import ALONE, Group
 from training.loop.device import Computing, Gpu, decide
 from training.loop.profiling.profiler import PhaseCallback, no_timer
 from training.models.ensemble import ensemble_size
@@ -81,6 +82,7 @@ class TrainStep:
             self.model.to(memory_format=torch.channels_last)
         if plan.weight_gradients == "products":
             use_matrix_products(self.model)
+        self.group: Group = ALONE
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
         """The weights, buffers included, that `snapshot_best` kept; contiguous, on the CPU."""
@@ -102,6 +104,12 @@ class TrainStep:
     def slow_weight_gradients(self) -> bool:
         """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
         return has_slow_weight_gradients(self.model)
+
+    def join(self, group: Group) -> None:
+        """Train as one rank of `group`, with its part of each effective batch."""
+        self.group = group
+        forward = group.wrap(self.model)
+        self.forward = torch.compile(forward) if self.plan.compile else forward
 
     def apply_plan(self, plan: Plan) -> None:
         """Go on under `plan`, which may differ from the present one in threads and micro-batch.
@@ -137,24 +145,30 @@ class TrainStep:
         return loss
 
     def gradients(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Set the gradients of one effective batch and return its mean loss, a detached scalar."""
+        """Set the gradients of an effective batch, of which a rank gets its part; return its mean loss, detached."""
         self.optimizer.zero_grad(set_to_none=True)
         if images.device != self.device:
             images, labels = images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
             self.end_phase("transfer")
-        total = torch.zeros((), device=self.device)
+        total, correct = torch.zeros((), device=self.device), torch.zeros_like(self._hits)
+        divisor, left = self.group.divisor(len(labels)), len(labels)
         micro = self.plan.micro_batch
         for some_images, some_labels in zip(torch.split(images, micro), torch.split(labels, micro), strict=True):
-            logits = self.logits(some_images)
-            self.end_phase("forward")
-            loss = F.cross_entropy(
-                logits, some_labels, reduction="sum", label_smoothing=self.spec.label_smoothing
-            ) / len(labels)
-            total += loss.detach()
-            self._hits += (logits.detach().argmax(1) == some_labels).sum()
-            self.end_phase("loss")
-            torch.autograd.backward(self._scaler.scale(loss))
-            self.end_phase("backward")
+            left -= len(some_labels)
+            with self.group.accumulate(last=left == 0):
+                logits = self.logits(some_images)
+                self.end_phase("forward")
+                loss = (
+                    F.cross_entropy(logits, some_labels, reduction="sum", label_smoothing=self.spec.label_smoothing)
+                    / divisor
+                )
+                total += loss.detach()
+                correct += (logits.detach().argmax(1) == some_labels).sum()
+                self.end_phase("loss")
+                torch.autograd.backward(self._scaler.scale(loss))
+                self.end_phase("backward")
+        total, correct = self.group.total(total, correct)
+        self._hits += correct
         return total
 
     def pop_correct(self) -> int:

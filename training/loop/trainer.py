@@ -12,7 +12,7 @@ from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
 from training.errors import Cancelled
-from training.loop.evaluate import Score, evaluate
+from training.loop.evaluate import Score, evaluate, evaluate_together
 from training.loop.prediction import Prediction
 from training.loop.progress import ProgressObserver
 from training.loop.train_state import EpochDone, TrainState
@@ -51,12 +51,32 @@ def fit(
 ) -> FitResult:  # fmt: skip
     """Train `step` on `store` from the position of `state`, and score the best weights once on the test set.
 
+    Raises as `run_epochs`.
+    """
+    run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share)
+    step.restore_best()
+    info = store.info
+    probabilities = allocate_probabilities(info.test_count, info.classes)
+    test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
+    require_finite("test", test.loss, state.best_epoch * state.steps, step.spec)
+    return FitResult(
+        epochs=tuple(state.history), best_epoch=state.best_epoch,
+        stopped_early=state.epoch < state.total_epochs(step.spec), test=test, probabilities=probabilities,
+    )  # fmt: skip
+
+
+def run_epochs(
+    step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
+    checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
+) -> None:  # fmt: skip
+    """Train `step` on `store` from the position of `state` to the end: what all ranks of a group do together.
+
     Raises:
         Diverged: the loss, or a tensor of a checkpoint, is no longer finite.
         Cancelled: `should_stop` said so; it is asked after every step, and a checkpoint is made first.
     """
-    spec, info = step.spec, store.info
-    batches = Batches(store, spec, step.plan)
+    spec = step.spec
+    batches = Batches(store, spec, step.plan, step.group)
     started = time.perf_counter()
     observer = ProgressObserver(step, state, report, prediction, share)
     while not state.is_finished(spec):
@@ -71,14 +91,7 @@ def fit(
         if checkpointer.affordable() or state.is_finished(spec):
             checkpointer.save(state)
         step.end_phase("checkpoint")
-    step.restore_best()
-    probabilities = allocate_probabilities(info.test_count, info.classes)
-    test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
-    require_finite("test", test.loss, state.best_epoch * state.steps, spec)
-    return FitResult(
-        epochs=tuple(state.history), best_epoch=state.best_epoch,
-        stopped_early=state.epoch < state.total_epochs(spec), test=test, probabilities=probabilities,
-    )  # fmt: skip
+    step.group.finish()
 
 
 def _train_epoch(
@@ -125,6 +138,6 @@ def _validate(step: TrainStep, store: PreparedDataset, state: TrainState) -> Sco
     if not held_out:
         return None
     images, labels = store.train_images[-held_out:], store.train_labels[-held_out:]
-    score = evaluate(step, images, labels, store.info.mean, store.info.std)
+    score = evaluate_together(step, images, labels, store.info.mean, store.info.std)
     require_finite("validation", score.loss, state.position, step.spec)
     return score

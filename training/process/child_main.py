@@ -5,8 +5,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn, TypeVar
@@ -14,7 +14,7 @@ from typing import Final, NoReturn, TypeVar
 from pydantic import TypeAdapter
 
 from training.errors import OutOfMemory, PreflightError
-from training.process.journal import JournalWriter
+from training.process.journal import JournalWriter, RecordWriter
 from training.process.request import CHILD_REQUEST
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -58,18 +58,26 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
         os.set_inheritable(notify_fd, False)
     with JournalWriter(request.journal, request.run, notify_fd) as journal:
         try:
-            task(body.validate_json(request.body), journal, should_stop)
-        except (PreflightError, MemoryError, RuntimeError) as error:
-            failure = error if isinstance(error, PreflightError) else out_of_memory(error)
-            if failure is None:
-                raise
-            payload = {"reason": failure.reason, "message": failure.message, "field": failure.field}
-            journal.write("fail", {**payload}, durable=True)
-            raise SystemExit(1) from error
+            with failure_recorded(journal):
+                task(body.validate_json(request.body), journal, should_stop)
         finally:
             # At exit Python restores default handlers: a late SIGTERM would make a finished child look killed.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     exit_at_once()
+
+
+@contextmanager
+def failure_recorded(journal: RecordWriter) -> Iterator[None]:
+    """Write the record of a failure that has a name, and raise `SystemExit` with 1 for it."""
+    try:
+        yield
+    except (PreflightError, MemoryError, RuntimeError) as error:
+        failure = error if isinstance(error, PreflightError) else out_of_memory(error)
+        if failure is None:
+            raise
+        payload = {"reason": failure.reason, "message": failure.message, "field": failure.field}
+        journal.write("fail", {**payload}, durable=True)
+        raise SystemExit(1) from error
 
 
 def exit_at_once() -> NoReturn:

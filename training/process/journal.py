@@ -6,6 +6,7 @@ that are damaged, of another run, or whose `seq` does not grow.
 """
 
 import json
+import mmap
 import os
 import time
 import zlib
@@ -19,6 +20,7 @@ from typing import Final, Protocol, Self
 from pydantic import JsonValue
 
 VERSION: Final = 1
+SEQ, TORN = 0, 1
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is no record and is not kept in memory."""
 
@@ -71,7 +73,7 @@ class RecordWriter(Protocol):
 
 
 class JournalWriter:
-    """Appends records of one run.
+    """Appends records of one run. A fork may go on with it, while the process that made it writes nothing.
 
     A `durable` record is synced to disk, or raises `OSError`; any other is dropped when the disk is full.
     """
@@ -79,19 +81,20 @@ class JournalWriter:
     def __init__(self, path: Path, run: str, notify_fd: int | None = None) -> None:
         """Append to `path`; `notify_fd` is the non-blocking write end of a pipe that gets a byte after each record."""
         self._run = run
-        self._seq = 0
+        self._place = memoryview(mmap.mmap(-1, 16)).cast("Q")
+        """Number of the last record, and whether its line may be torn: a fork of this process writes on from there."""
         self._notify_fd = notify_fd
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         # An earlier writer may have been killed within a line; the reader skips an empty one.
-        self._torn = os.fstat(self._file).st_size > 0
+        self._place[TORN] = os.fstat(self._file).st_size > 0
 
     def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
         """Append one record; raises `OSError` only for a durable one, `ValueError` for NaN in the payload."""
-        self._seq += 1
-        line = encode(self._run, self._seq, kind, time.time(), payload)
+        self._place[SEQ] += 1
+        line = encode(self._run, self._place[SEQ], kind, time.time(), payload)
         try:
             # Start a new line after a torn write.
-            self._append(b"\n" + line if self._torn else line)
+            self._append(b"\n" + line if self._place[TORN] else line)
             if durable:
                 os.fsync(self._file)
         except OSError:
@@ -105,11 +108,11 @@ class JournalWriter:
                 os.write(self._notify_fd, b"\n")
 
     def _append(self, data: bytes) -> None:
-        self._torn = True
+        self._place[TORN] = True
         written = os.write(self._file, data)
         if written < len(data):
             raise OSError(f"only {written} of {len(data)} bytes were written")
-        self._torn = False
+        self._place[TORN] = False
 
     def close(self) -> None:
         """Close the file."""

@@ -1,0 +1,139 @@
+"""The child of a training with a seat: `python -m training.distributed.agent REQUEST`.
+
+It holds the seat: it meets the other agents, forks one rank, and forks it anew from the last checkpoint when the group
+changes. The leader's rank writes the records of a training (training/loop/child.py); beside those there are `listening`
+with the port of the leader's store, and for leader and members `group` each time ranks have formed.
+"""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Final, NoReturn
+
+from training.distributed.seat import MODULE, Seat
+from training.errors import Cancelled, ChildFailed, GroupShort, InvalidConfig
+from training.loop.child import REQUEST, TrainingRequest
+from training.process.child_main import serve_request
+from training.process.journal import JournalWriter
+
+LEAST_SHARE: Final = 2
+"""Samples of an effective batch for each rank: of one, a batch norm has no variance."""
+
+__all__ = ["MODULE", "main"]
+
+
+def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
+    """Train as one of a group, and end as the rank of this seat ends.
+
+    Raises:
+        InvalidConfig: the request has no seat, or the effective batch is too small for so many ranks.
+        GroupShort: too few ranks came together in time.
+        ChildFailed: the leader cannot be reached.
+        Cancelled: SIGTERM came before there was a rank.
+    """
+    seat = request.seat
+    if seat is None:
+        raise InvalidConfig("the request has no seat; start training.loop.child for a training alone")
+    require_shares(seat.most, request.spec.batch_size)
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    if should_stop():
+        _on_sigterm(signal.SIGTERM, None)
+    code = _run(request, seat, journal)
+    if code:
+        _end_like(code)
+    if not seat.leader:
+        journal.write("done", {}, durable=True)
+
+
+def require_shares(ranks: int, batch_size: int) -> None:
+    """Refuse more ranks than have a share of the effective batch; raises `InvalidConfig`."""
+    if ranks * LEAST_SHARE > batch_size:
+        raise InvalidConfig(
+            f"{ranks} workers would share batches of {batch_size} samples, but each needs {LEAST_SHARE} of them; "
+            f"use at most {max(1, batch_size // LEAST_SHARE)} workers or a larger batch_size",
+            field="workers",
+        )
+
+
+def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
+    """Meet the others and run ranks; returns 0 or how the last rank ended, negative for a signal."""
+    # torch is imported here, so that a bad request fails before its seconds.
+    from torch.distributed import DistError
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
+
+    from training.distributed.elastic import GroupAgent, RankEnded
+    from training.distributed.rank import run_rank
+    from training.distributed.rendezvous import Rendezvous, connect_store, serve_store
+
+    _silence_elastic()
+    agent = os.getpid()
+    try:
+        store = connect_store(seat.endpoint) if seat.endpoint else serve_store(seat.address)
+        endpoint = seat.endpoint or (seat.address, store.port)
+        if seat.leader:
+            journal.write("listening", {"port": store.port}, durable=True)
+        rendezvous = Rendezvous(seat, store)
+
+        def enter_rank() -> None:
+            run_rank(request, seat, journal, endpoint, rendezvous, agent)
+
+        GroupAgent(rendezvous, enter_rank).run()
+    except RankEnded as error:
+        return error.code
+    except SignalException:
+        return 1
+    except RendezvousTimeoutError as error:
+        raise GroupShort(
+            f"fewer than {seat.least} workers came together within {seat.gather_seconds:g} s; start more workers "
+            "with PREFLIGHT_GROUP=on or ask for fewer"
+        ) from error
+    except OSError as error:
+        raise ChildFailed(
+            f"{seat.address} cannot be bound ({error.strerror}); "
+            "set PREFLIGHT_ADVERTISE_HOST to an address of this worker"
+        ) from error
+    except (RendezvousError, DistError) as error:
+        raise ChildFailed(
+            f"the leader of the group cannot be reached ({type(error).__name__}); it has ended or the network is cut"
+        ) from error
+    return 0
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal handler's signature
+    """Stop while there is no rank yet; elastic sets a handler of its own when it starts one."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Cancelled("stopped while the group was forming, as asked")
+
+
+def _silence_elastic() -> None:
+    """Keep elastic's own messages out of standard error, the end of which is told to users."""
+    logger = logging.getLogger("torch.distributed")
+    logger.propagate = False
+    logger.handlers.clear()
+    logger.addHandler(logging.NullHandler())
+
+
+def _end_like(code: int) -> NoReturn:
+    """End this process as its rank ended, so that the supervisor sees the cause."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
+
+
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
+    serve_request(REQUEST, hold_seat)
+
+
+if __name__ == "__main__":
+    main()

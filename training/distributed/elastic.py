@@ -1,0 +1,73 @@
+"""The elastic agent: PyTorch's own, which starts one rank, and starts it anew when the group has changed."""
+
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
+
+from training.distributed.rendezvous import Rendezvous
+
+PEER_LOST: Final = 75
+"""Exit code of a rank that another one left alone, or that was asked to form anew (EX_TEMPFAIL of sysexits.h)."""
+REFORM: Final = signal.SIGUSR1
+"""Asks the leader's rank to save a checkpoint and end with `PEER_LOST`."""
+REFORM_SECONDS: Final = 15
+"""For that, until the rank is killed."""
+VANISHED_SECONDS: Final = 1
+"""The same where a member has vanished: a rank that waits for it cannot save anything."""
+MONITOR_SECONDS: Final = 0.05
+RESTARTS: Final = 1_000_000
+"""Rounds of a training at most: the supervisor ends a group that gets nowhere."""
+
+
+class RankEnded(Exception):
+    """A rank ended by itself and not for want of another one; `code` is negative for a signal."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"a rank ended with {code}")
+        self.code = code
+
+
+class NoLogs(LogsSpecs):
+    """No files of elastic's own: the rank writes to the agent's standard error, and failures to the journal."""
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Return no redirection for each rank."""
+        nowhere = dict.fromkeys(envs, "")
+        return LogsDest(stdouts=nowhere, stderrs={**nowhere}, error_files={**nowhere})
+
+    @property
+    def root_log_dir(self) -> str:
+        """Nowhere."""
+        return ""
+
+
+class GroupAgent(LocalElasticAgent):
+    """Runs one rank as often as the group forms. Use `run`."""
+
+    def __init__(self, rendezvous: Rendezvous, run_rank: Callable[[], None]) -> None:
+        """Call `run_rank` in a fork of this process, each time that `rendezvous` has formed a round."""
+        spec = WorkerSpec(
+            role="rank", local_world_size=1, rdzv_handler=rendezvous, entrypoint=run_rank, max_restarts=RESTARTS,
+            monitor_interval=MONITOR_SECONDS,
+        )  # fmt: skip
+        super().__init__(spec, NoLogs(), start_method="fork")
+        self._rendezvous_of_seat = rendezvous
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """Return the state of the rank; raises `RankEnded` unless it wants to form anew."""
+        result: RunResult = super()._monitor_workers(worker_group)
+        for failure in result.failures.values():
+            if failure.exitcode != PEER_LOST:
+                raise RankEnded(failure.exitcode)
+        return result
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:  # noqa: ARG002 - as in the base class
+        """End the rank so that the group can form anew."""
+        self._shutdown(REFORM, VANISHED_SECONDS if self._rendezvous_of_seat.vanished else REFORM_SECONDS)
+
+    def _exit_barrier(self) -> None:
+        """Wait for nobody: members go when the training is over."""

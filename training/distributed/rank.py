@@ -1,0 +1,156 @@
+"""One rank: the training process of one container in a group, a fork of its agent."""
+
+import signal
+import time
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue, TypeAdapter
+from pydantic.dataclasses import dataclass as checked
+from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import DistError
+
+from training.checkpoints.files import checkpoint_files
+from training.distributed.elastic import PEER_LOST, REFORM
+from training.distributed.measuring import MeasuredRanks
+from training.distributed.ranks import connect
+from training.distributed.rendezvous import Place, Rendezvous, connect_store
+from training.distributed.seat import Seat
+from training.errors import Cancelled
+from training.loop.child import TrainingRequest, train
+from training.process.child_main import StopFlag, die_with_parent, failure_recorded, out_of_memory
+from training.process.journal import JournalWriter, RecordWriter
+
+LEAST_TIMEOUT: Final = 8.0
+"""Seconds that a rank waits for the others, at least; and at least `TIMEOUT_STEPS` predicted steps of the leader."""
+TIMEOUT_STEPS: Final = 10
+OTHER_SIGNALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Orders:
+    """Signals to the leader's rank: SIGTERM stops the training, `REFORM` ends the rank so that the group forms anew."""
+
+    def __init__(self) -> None:
+        self._stop = StopFlag()
+        self.reform = False
+        signal.signal(REFORM, lambda *_: self._on_reform())
+
+    def _on_reform(self) -> None:
+        self.reform = True
+
+    def __call__(self) -> bool:
+        """Whether the training has to stop after its step."""
+        return self._stop() or self.reform
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecords:
+    """The journal of a member: of the training speaks the leader alone, of its own rank each member."""
+
+    journal: RecordWriter
+    rank: int
+
+    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
+        """Append a warning with the rank; drop any other record."""
+        if kind == "warning":
+            self.journal.write(kind, {**payload, "rank": self.rank}, durable=durable)
+
+
+@checked(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What the ranks of a round tell each other before they connect."""
+
+    name: str
+    leader: bool
+    timeout_seconds: Annotated[float, Field(gt=0)]
+    """The leader's counts."""
+
+
+HELLO: Final = TypeAdapter(Hello)
+
+
+def run_rank(
+    request: TrainingRequest, seat: Seat, journal: JournalWriter, endpoint: tuple[str, int], rendezvous: Rendezvous,
+    agent: int,
+) -> None:  # fmt: skip
+    """Train in the round that has formed, in a fork of process `agent`.
+
+    Raises `SystemExit` with `PEER_LOST` where the group has to form anew, and with 1 for a failure, which is recorded.
+    """
+    die_with_parent(agent)
+    should_stop = take_orders(leader=seat.leader)
+    try:
+        with failure_recorded(journal):
+            try:
+                _train(request, seat, journal, endpoint, rendezvous, should_stop)
+            except (Cancelled, RuntimeError) as error:
+                if should_stop.reform or is_peer_lost(error):
+                    raise SystemExit(PEER_LOST) from error
+                raise
+    except Exception as error:
+        traceback.print_exc()  # torch.multiprocessing would put it into a file
+        raise SystemExit(1) from error
+
+
+def take_orders(*, leader: bool) -> Orders:
+    """Set the signal handlers of a rank, in place of its agent's.
+
+    A member's rank is ended by SIGTERM; when the group forms anew it goes after the leader's, which saves first.
+    """
+    for number in OTHER_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    orders = Orders()
+    if not leader:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(REFORM, signal.SIG_IGN)
+    return orders
+
+
+def is_peer_lost(error: Exception) -> bool:
+    """Whether another rank has left this one alone: gloo and the store raise plain errors of torch."""
+    return isinstance(error, DistError) or (out_of_memory(error) is None and "gloo" in str(error).lower())
+
+
+def _train(
+    request: TrainingRequest, seat: Seat, journal: JournalWriter, endpoint: tuple[str, int], rendezvous: Rendezvous,
+    should_stop: Orders,
+) -> None:  # fmt: skip
+    place = rendezvous.place
+    memory = PrefixStore(seat.secret, connect_store(endpoint))
+    store = PrefixStore(str(place.round), memory)
+    told = exchange(store, place, Hello(name=seat.name, leader=seat.leader, timeout_seconds=timeout_of(request)))
+    ordered = sorted(range(place.ranks), key=lambda rank: not told[rank].leader)  # the others in their order
+    if not told[ordered[0]].leader:  # the members were quicker
+        raise SystemExit(PEER_LOST)
+    names, rank = [told[each].name for each in ordered], ordered.index(place.rank)
+    connect(store, seat.address, rank, place.ranks, told[ordered[0]].timeout_seconds)
+    group = MeasuredRanks(
+        rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish, measures=seat.measure,
+        wanted=seat.wire, memory=memory,
+    )  # fmt: skip
+    seconds = time.monotonic() - place.began
+    journal.write("group", {"members": [*names], "seconds": seconds, "restarts": place.restarts}, durable=True)
+    resumable = replace(request, resume=(*own_checkpoints(request), *request.resume))
+    train(resumable, journal if seat.leader else MemberRecords(journal, rank), should_stop, group)
+    dist.destroy_process_group()
+
+
+def exchange(store: Store, place: Place, own: Hello) -> list[Hello]:
+    """Return what all ranks of a round say, in the order of the rendezvous."""
+    store.set(f"hello/{place.rank}", HELLO.dump_json(own).decode())
+    return [HELLO.validate_json(said) for said in store.multi_get([f"hello/{rank}" for rank in range(place.ranks)])]
+
+
+def timeout_of(request: TrainingRequest) -> float:
+    """Return the seconds after which a rank that says nothing is given up."""
+    return max(LEAST_TIMEOUT, TIMEOUT_STEPS * request.prediction.step_s if request.prediction else 0.0)
+
+
+def own_checkpoints(request: TrainingRequest) -> list[Path]:
+    """Return the checkpoints that this attempt has made, the newest first."""
+    own = request.checkpoints
+    made = checkpoint_files(own.parent) if own is not None else []
+    return sorted((path for _, path in made if path.parent == own), reverse=True)

@@ -1,0 +1,146 @@
+"""The ranks of a group that trains together, over torch.distributed. The leader is always rank 0."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from pydantic import TypeAdapter
+from torch import Tensor, nn
+from torch._C._distributed_c10d import Store
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from training.checkpoints.tensors import DTYPES, changing_tensors, restore
+from training.distributed import gloo
+from training.distributed.seat import Wire
+from training.loop.train_state import TrainState
+from training.loop.train_step import TrainStep
+
+LEADER: Final = 0
+TYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the leader tells of a training's state: its numbers, and type and shape of each tensor by name."""
+
+    state: TrainState
+    shapes: dict[str, tuple[str, tuple[int, ...]]]
+
+
+SHARED: Final = TypeAdapter(Shared)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ranks:
+    """The connected ranks; see `Group` for the methods that a training calls."""
+
+    rank: int
+    names: Sequence[str]
+    """Of all ranks, the leader's first."""
+    batch_size: int
+    """Samples of an effective batch."""
+    on_finish: Callable[[], None]
+    wire: Wire = "float32"
+    """Precision of gradients between ranks, for models that are wrapped from now on."""
+    _wrapped: DistributedDataParallel | None = field(default=None, init=False)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank is the leader."""
+        return self.rank == LEADER
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    def share_of(self, samples: Tensor) -> Tensor:
+        """Return this rank's part of `samples` [N, ...]."""
+        return samples.tensor_split(self.size)[self.rank]
+
+    def divisor(self, samples: int) -> float:  # noqa: ARG002 - as the protocol has it
+        """Return a rank's part of the effective batch: DistributedDataParallel averages over the ranks."""
+        return self.batch_size / self.size
+
+    def wrap(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
+        """Return the forward pass of the model under DistributedDataParallel."""
+        wrapped = DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        if self.wire == "bfloat16":
+            wrapped.register_comm_hook(None, bf16_compress_hook)
+        self._wrapped = wrapped
+        return wrapped.__call__
+
+    def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return the context of one micro-batch; only the `last` one has its gradients exchanged."""
+        return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
+
+    def total(self, loss: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+        """Return loss and correct samples of the whole batch."""
+        figures = torch.stack([loss.double() / self.size, correct.double()])
+        dist.all_reduce(figures)
+        return figures[0].to(loss.dtype), figures[1].to(correct.dtype)
+
+    def sum(self, figures: Sequence[float]) -> list[float]:
+        """Return, for each of the figures, its sum over the ranks, added in their order."""
+        own = torch.tensor(figures, dtype=torch.float64)
+        parts = [torch.empty_like(own) for _ in self.names]
+        dist.all_gather(parts, own)
+        return [float(value) for value in torch.stack(parts).cumsum(0)[-1]]
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Put the leader's buffers into the model of every rank."""
+        for buffer in model.buffers():
+            dist.broadcast(buffer, LEADER)
+
+    def share_state(self, step: TrainStep, state: TrainState) -> TrainState:
+        """Put the leader's weights, optimizer state and random state into every rank; return the leader's `state`."""
+        tensors = dict(changing_tensors(step)) | {f"best/{name}": value for name, value in step.best.items()}
+        shapes = {name: (DTYPES[value.dtype], tuple(value.shape)) for name, value in tensors.items()}
+        told = SHARED.validate_json(self.tell(SHARED.dump_json(Shared(state, shapes))))
+        received = {
+            name: _share(tensors.get(name) if self.leads else None, *shape) for name, shape in told.shapes.items()
+        }
+        if not self.leads:
+            restore(step, received, best=bool(told.state.history))
+        return state if self.leads else told.state
+
+    def tell(self, told: bytes) -> bytes:
+        """Return what the leader tells, on every rank."""
+        data = torch.frombuffer(bytearray(told), dtype=torch.uint8)
+        length = torch.tensor(len(data))
+        dist.broadcast(length, LEADER)
+        if not self.leads:
+            data = torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(data, LEADER)
+        return bytes(data.tolist())
+
+    def gather(self, figure: float) -> list[float]:
+        """Return the figures of all ranks, in their order."""
+        return self.sum([figure if rank == self.rank else 0.0 for rank in range(self.size)])
+
+    def finish(self) -> None:
+        """Note that the training is over."""
+        self.on_finish()
+
+
+def _share(own: Tensor | None, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor of the leader, which has it as its `own`; as bytes, since gloo does not know every type."""
+    value = torch.empty(shape, dtype=TYPES[dtype]) if own is None else own.detach().contiguous()
+    dist.broadcast(value.reshape(-1).view(torch.uint8), LEADER)
+    return value
+
+
+def connect(store: Store, address: str, rank: int, ranks: int, timeout_seconds: float) -> None:
+    """Connect the ranks over gloo bound to `address`; each call of theirs waits `timeout_seconds` at most.
+
+    Raises:
+        RuntimeError: a rank cannot be reached.
+    """
+    gloo.register(address)
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group(gloo.NAME, store=store, rank=rank, world_size=ranks, timeout=timeout)
