@@ -10,7 +10,7 @@ from typing import Final
 from training.errors import PreflightError
 from training.system.locks import is_locked
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.queue.worker_lock import DIRECTORY
+from worker.ops.worker_lock import DIRECTORY
 
 HEARTBEAT_TIMEOUT: Final = 30.0
 """Seconds; a worker updates its lock every few seconds, also while it waits for Redis or its job."""

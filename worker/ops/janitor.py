@@ -18,7 +18,7 @@ from training.data.builtin.catalog import IDX_DATASETS
 from training.system.locks import REMOVED, remove_unlocked, remove_unused
 from worker.config.settings import Settings
 from worker.jobs.paths import JOBS, STAGING
-from worker.queue.worker_lock import DIRECTORY as WORKERS
+from worker.ops.worker_lock import DIRECTORY as WORKERS
 
 SWEEP_INTERVAL: Final = 600.0
 """Seconds from the end of a sweep to the next."""

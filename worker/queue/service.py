@@ -22,9 +22,9 @@ from worker.jobs.paths import require_writable
 from worker.jobs.stages.payloads import resources_payload
 from worker.ops.logging import configure
 from worker.ops.processes import run_processes, share_processors
+from worker.ops.worker_lock import WorkerLock
 from worker.queue.work_horse import STOP_SIGNALS
 from worker.queue.worker import PreflightWorker
-from worker.queue.worker_lock import WorkerLock
 
 DIRECTORY_VARIABLES: Final = {
     "artifact_dir": "PREFLIGHT_ARTIFACT_DIR", "state_dir": "PREFLIGHT_STATE_DIR", "cache_dir": "PREFLIGHT_CACHE_DIR",

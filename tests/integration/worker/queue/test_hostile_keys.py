@@ -205,9 +205,9 @@ def test_an_exception_of_a_chore_is_logged_and_the_next_job_is_taken(
     def look(dead_workers: frozenset[str] = frozenset()) -> None:
         raise KeyError(dead_workers)
 
-    monkeypatch.setattr(worker._reaper, "check", look)
-    monkeypatch.setattr(worker._cleaner, "step", look)
-    monkeypatch.setattr(worker._janitor, "step", look)
+    monkeypatch.setattr(worker._chores.reaper, "check", look)
+    monkeypatch.setattr(worker._chores.cleaner, "step", look)
+    monkeypatch.setattr(worker._chores.janitor, "step", look)
     with capture_logs() as log:
         taken = worker._take(burst=True)
     assert taken is not None

@@ -31,8 +31,8 @@ from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.events.sentences import as_sentence
+from worker.ops.worker_lock import DIRECTORY
 from worker.queue import quarantine
-from worker.queue.worker_lock import DIRECTORY
 from worker.report.request import REPORT
 from worker.wire import (
     CheckpointSaved,

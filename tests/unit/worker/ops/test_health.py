@@ -13,7 +13,7 @@ import pytest
 
 from worker.config.settings import load
 from worker.ops.health import HEARTBEAT_TIMEOUT, Unhealthy, check_health
-from worker.queue.worker_lock import DIRECTORY, WorkerLock
+from worker.ops.worker_lock import DIRECTORY, WorkerLock
 
 HOST = socket.gethostname()
 

@@ -12,12 +12,12 @@ import psutil
 import pytest
 from services import StartProgram, wait_until
 
-from worker.queue.worker_lock import DIRECTORY, WorkerLock
+from worker.ops.worker_lock import DIRECTORY, WorkerLock
 
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from worker.queue.worker_lock import WorkerLock
+from worker.ops.worker_lock import WorkerLock
 
 with WorkerLock(Path(sys.argv[1]), sys.argv[2]):
     if sys.argv[3] == "with supervisor" and os.fork() == 0:

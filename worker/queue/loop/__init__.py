@@ -1,0 +1,1 @@
+"""Parts of a worker's loop: its presence in Redis, commands, chores between jobs, the run of a job."""

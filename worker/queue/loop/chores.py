@@ -1,0 +1,106 @@
+"""Chores of a worker between two jobs: each says when it is due, and does a short step."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import structlog
+from redis import Redis
+from redis.exceptions import RedisError
+from rq import Queue
+
+from worker.broker import keys
+from worker.broker.retry import is_wrong_type
+from worker.broker.shared_keys import RedisRetry
+from worker.config.settings import Settings
+from worker.jobs.control import StopSignal
+from worker.ops.janitor import Janitor
+from worker.ops.standby import Standby
+from worker.queue.intake import Intake
+from worker.queue.loop.forks import fork_for_extras, fork_for_idle
+from worker.queue.maintenance.dependents import Dependents
+from worker.queue.maintenance.extras import PendingExtrasChore
+from worker.queue.maintenance.idle_calibration import IdleCalibration
+from worker.queue.maintenance.reaper import Reaper
+from worker.queue.maintenance.registry_cleaner import RegistryCleaner
+from worker.queue.maintenance.scheduler import Scheduler
+
+
+class Chore(Protocol):
+    """Something to do between two jobs."""
+
+    def due(self) -> bool:
+        """Whether it is time for a step."""
+        ...
+
+
+class Chores:
+    """The chores of one worker."""
+
+    def __init__(
+        self, connection: Redis, queue: Queue, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
+        intake: Intake, retry: RedisRetry, *, with_scheduler: bool,
+    ) -> None:  # fmt: skip
+        """Look after `queue` in the name of `worker`; `with_scheduler`: enqueue its scheduled jobs, too."""
+        self._connection = connection
+        self._queue = queue
+        self._worker_key = keys.rq_worker(worker)
+        self._settings = settings
+        self._retry = retry
+        self._standby = standby
+        self.reaper = Reaper(connection, queue, intake.quarantine_poison)
+        self.cleaner = RegistryCleaner(connection, queue, worker, ttl=settings.state_ttl)
+        self.dependents = Dependents(connection, queue, settings)
+        self.scheduler = Scheduler(connection, queue, worker, enabled=with_scheduler)
+        self.janitor = Janitor(settings)
+        self.extras = PendingExtrasChore(
+            settings, partial(fork_for_extras, connection, settings, worker, stop, standby)
+        )
+        self.idle_calibration = IdleCalibration(settings, stop, partial(fork_for_idle, stop, standby))
+        self._shown_calibration: str | None = None
+        """In the worker's hash; a job that comes meanwhile does not wait for its removal."""
+
+    def step(self, *, suspended: bool) -> None:
+        """Do what is due; a bug in a chore must not keep jobs waiting. Raises `redis.exceptions.RedisError`."""
+        todo: tuple[tuple[Chore, Callable[[], None]], ...] = (
+            (self.reaper, self._reap), (self.scheduler, self.scheduler.step), (self.dependents, self.dependents.step),
+            (self.cleaner, self.cleaner.step), (self.janitor, self.janitor.step), (self.extras, self.extras.step),
+            (self._standby, self._standby.step), (self.idle_calibration, partial(self._calibrate, suspended)),
+        )  # fmt: skip
+        for chore, step in todo:
+            try:
+                if chore.due():
+                    self._retry.repair(step)
+            except Exception as error:
+                if isinstance(error, RedisError) and not is_wrong_type(error):
+                    raise
+                structlog.get_logger("preflight").exception(
+                    "chore_failed", chore=type(chore).__name__, message="a chore between two jobs failed"
+                )
+
+    def remain(self, seconds: float) -> bool:
+        """Whether a worker that ends with the queue has something to do yet; waits for extras, at most `seconds`."""
+        return self.cleaner.due() or self.extras.remain(seconds)
+
+    def stop(self) -> None:
+        """End the processes of the chores."""
+        self.idle_calibration.stop("the worker stops")
+        self.extras.stop()
+
+    def _reap(self) -> None:
+        self._retry.rename_wrong_types()  # producers need these keys, too
+        self.reaper.check()
+
+    def _calibrate(self, suspended: bool) -> None:
+        """Go on with a calibration unless extras run, the worker is suspended, or a process beside it runs a job."""
+        quiet = not (suspended or self.extras.remain(0))
+        if quiet and self._settings.processes > 1:  # they share caches and memory bandwidth
+            quiet = self._connection.zcard(self._queue.started_job_registry.key) == 0
+        self.idle_calibration.step(quiet)
+        workload = self.idle_calibration.workload
+        if workload != self._shown_calibration:
+            if workload is None:
+                self._connection.hdel(self._worker_key, keys.CALIBRATING)
+            else:
+                self._connection.hset(self._worker_key, keys.CALIBRATING, workload)
+            self._shown_calibration = workload

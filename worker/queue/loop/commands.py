@@ -1,0 +1,51 @@
+"""RQ's commands to a worker, from its channel: `shutdown` and to stop a job; others are ignored."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+
+from redis import Redis
+
+from worker.config.settings import Settings
+from worker.events.state import request_cancel
+from worker.queue.admission.admitted_job import AdmittedJob
+from worker.wire import is_job_id
+
+
+class Commands:
+    """The commands to one worker. Every method raises `redis.exceptions.RedisError`."""
+
+    def __init__(
+        self, connection: Redis, channel: str, settings: Settings, running: Callable[[], AdmittedJob | None]
+    ) -> None:
+        """Read commands from `channel`; `running` returns the job that the worker runs."""
+        self._connection = connection
+        self._channel = channel
+        self._settings = settings
+        self._running = running
+        # Polled, not read by RQ's thread: a fork may find locks that a thread holds locked for ever.
+        self._subscription = connection.pubsub(ignore_subscribe_messages=True)
+
+    def subscribe(self) -> None:
+        """Begin to listen."""
+        self._subscription.subscribe(self._channel)
+
+    def handle(self) -> None:
+        """Handle what has come: `shutdown` is a SIGTERM, to stop a job a cancellation."""
+        while (message := self._subscription.get_message(timeout=0)) is not None:
+            try:
+                command = json.loads(message["data"])
+            except (ValueError, RecursionError):
+                continue
+            match command:
+                case {"command": "shutdown"}:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                case {"command": "stop-job" | "stop-execution", "job_id": str(rq_id)} if is_job_id(rq_id):
+                    running = self._running()
+                    job_id = running.job_id if running is not None and running.rq_job.id == rq_id else rq_id
+                    request_cancel(self._connection, job_id, ttl=self._settings.state_ttl)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._subscription.close()

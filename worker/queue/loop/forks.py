@@ -1,0 +1,41 @@
+"""Forks of an idle worker: for the extras of jobs, and for calibrations in idle time."""
+
+from collections.abc import Callable
+
+import structlog
+from redis import Redis
+
+from worker.config.settings import Settings
+from worker.jobs.control import StopSignal
+from worker.ops.standby import Standby
+from worker.queue.maintenance.late_extras import LateExtras
+from worker.queue.work_horse import WorkHorse
+
+
+def fork_for_extras(
+    connection: Redis, settings: Settings, worker: str, stop: StopSignal, standby: Standby, job_id: str, beside: bool
+) -> WorkHorse | None:
+    """Start a work-horse for the extras of a job, `beside` the next one or not; None: no process could be started."""
+    server = None if beside else standby.server  # its children have its priority
+    extras = LateExtras(connection, settings, worker, job_id, stop, server, beside=beside)
+    horse = WorkHorse(job_id, extras.run, stop, lambda: True, standby.stop, timeout=-1)
+    try:
+        horse.start()
+    except OSError as error:
+        structlog.get_logger("preflight").warning(
+            "fork_retry",
+            job_id=job_id,
+            message=f"the extras of a job wait, as no process could be started: {error.strerror}",
+        )
+        return None
+    return horse
+
+
+def fork_for_idle(stop: StopSignal, standby: Standby, run: Callable[[], None]) -> WorkHorse | None:
+    """Start a process that calls `run`; None where a limit on processes or memory forbids it: nobody waits for it."""
+    horse = WorkHorse(None, run, stop, lambda: True, standby.stop, timeout=-1)
+    try:
+        horse.start()
+    except OSError:
+        return None
+    return horse

@@ -1,0 +1,113 @@
+"""The run of one job: a work-horse, its heartbeats, and what follows its death."""
+
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import structlog
+from redis import Redis
+from rq import Queue
+
+from training.errors import TimedOut
+from worker.broker.requeue import RqJobRef, read_lease, reclaim
+from worker.broker.rq_records import Execution, RqRecords, failed
+from worker.broker.shared_keys import RedisRetry
+from worker.config.settings import Settings
+from worker.jobs.control import Interrupted, StopSignal
+from worker.jobs.supervisor import Supervisor
+from worker.ops.standby import Standby
+from worker.queue.admission.admitted_job import AdmittedJob
+from worker.queue.refusal import publish_failure
+from worker.queue.work_horse import WorkHorse, describe_exit
+
+
+class JobRunner:
+    """Runs the jobs of one worker, one after the other."""
+
+    def __init__(
+        self, connection: Redis, queue: Queue, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
+        records: RqRecords, retry: RedisRetry, heartbeat: Callable[[Callable[[], None]], bool],
+    ) -> None:  # fmt: skip
+        """Run jobs of `queue` in the name of `worker`.
+
+        `heartbeat` sends that of the worker and calls what it is given; it returns whether Redis took both.
+        """
+        self._connection = connection
+        self._queue = queue
+        self._worker = worker
+        self._settings = settings
+        self._stop = stop
+        self._standby = standby
+        self._records = records
+        self._retry = retry
+        self._heartbeat = heartbeat
+        self._horse: WorkHorse | None = None
+        self._log = structlog.get_logger("preflight")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the work-horse, if one runs."""
+        if self._horse is not None:
+            self._horse.signal(number)
+
+    def run(self, job: AdmittedJob) -> None:
+        """Run the job in a work-horse, and requeue it when that dies."""
+        execution = Execution(secrets.token_hex(16), time.time())
+        self._retry(lambda: self._records.begin_execution(job.rq_job, execution), "record the execution")
+        ref = RqJobRef(self._queue, job.rq_job.id, execution.id)
+        status = "not begun" if self._stop() else self._run_work_horse(job, execution)
+        if status == "timeout":
+            self._fail_late(job, execution)
+        elif status == "not begun":
+            self._requeue(job, ref)
+        elif status != 0:
+            self._log.error(
+                "supervisor_died", job_id=job.job_id, message=f"the job's supervisor died: {describe_exit(status)}"
+            )
+            self._requeue(job, ref)
+
+    def _run_work_horse(self, job: AdmittedJob, execution: Execution) -> int | Literal["timeout", "not begun"]:
+        def supervise() -> None:
+            Supervisor(
+                self._connection, self._queue, self._worker, execution, job, self._settings, self._stop,
+                self._standby.server,
+            ).run()  # fmt: skip
+
+        self._standby.prepare()
+        self._horse = WorkHorse(
+            job.job_id, supervise, self._stop,
+            lambda: self._heartbeat(lambda: self._records.renew_execution(job.rq_job, execution)),
+            self._standby.stop, timeout=job.rq_job.timeout,
+        )  # fmt: skip
+        try:
+            return self._horse.run()
+        finally:
+            self._horse = None
+
+    def _fail_late(self, admitted: AdmittedJob, execution: Execution) -> None:
+        """Fail a job whose work-horse ignored its timeout and was killed."""
+        job = admitted.rq_job
+        late = TimedOut(f"the job ran longer than {job.timeout} s and did not stop; its supervisor was killed")
+        self._retry(
+            lambda: publish_failure(self._connection, self._settings, admitted.job_id, late, job.id),
+            "publish the failure",
+        )
+        end = failed(job, f"{late.reason}: {late.message}")
+        self._retry(lambda: self._records.end_job(job, admitted.job_id, end, execution, None), "record the failure")
+
+    def _requeue(self, job: AdmittedJob, ref: RqJobRef) -> None:
+        """Put a job that no longer runs at the front of its queue, unless another worker's attempt holds its lease."""
+        owner = f"{self._worker}/{ref.execution} "
+
+        def put_back() -> None:
+            lease = read_lease(self._connection, job.job_id)
+            if not lease or lease.startswith(owner):
+                reclaim(self._connection, job.job_id, ref, lease=lease)
+
+        try:
+            self._retry(put_back, "requeue the job")
+        except Interrupted:
+            self._log.warning(
+                "requeue_failed", job_id=job.job_id, message="the job is not requeued; the next worker reclaims it"
+            )

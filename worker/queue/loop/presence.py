@@ -1,0 +1,91 @@
+"""Presence: RQ's record of a worker, with its heartbeats and its state."""
+
+from typing import Literal
+
+import structlog
+from redis import Redis
+from rq import Worker
+
+from worker.broker import keys
+from worker.broker.rq_records import RqRecords
+from worker.broker.shared_keys import RedisRetry
+
+WorkerState = Literal["idle", "suspended", "busy"]
+
+
+class Presence:
+    """What RQ's tools see of one worker. Every method raises `redis.exceptions.RedisError`, and may be called again."""
+
+    def __init__(self, worker: Worker, connection: Redis, records: RqRecords, retry: RedisRetry) -> None:
+        """Keep the record of `worker`, which RQ's methods write."""
+        self._worker = worker
+        self._connection = connection
+        self._records = records
+        self._retry = retry
+        self._running: str | None = None
+        """RQ's id of the job that runs."""
+        self._is_idle = False
+        """Whether RQ's records say so."""
+        self._is_suspended = False
+        """As of the last check between two jobs."""
+        self._log = structlog.get_logger("preflight")
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether `rq suspend` kept this worker from taking jobs at the last check."""
+        return self._is_suspended
+
+    def register(self) -> None:
+        """Register the worker with RQ."""
+        self._connection.delete(self._worker.key)  # RQ refuses a name that is registered in part
+        Worker.register_birth(self._worker)
+
+    def deregister(self) -> None:
+        """Take the worker out of RQ's lists."""
+        Worker.teardown(self._worker)
+
+    def begin_job(self, rq_id: str) -> None:
+        """Note that a job runs; its execution is recorded elsewhere."""
+        self._running, self._is_idle = rq_id, False
+
+    def end_job(self) -> None:
+        """Note that it does not run any more."""
+        self._running = None
+
+    def heartbeat(self) -> None:
+        """Send RQ's heartbeat; register again where Redis has lost this worker."""
+        if not self._connection.exists(self._worker.key):
+            self._register_again()
+        self._worker.heartbeat()
+
+    def show_idle(self) -> None:
+        """Record that the worker is idle, once after each job."""
+        if not self._is_idle:
+            self._records.end_executions()
+            self._is_idle = True
+
+    def check_suspension(self, burst: bool) -> bool:
+        """Return whether `rq suspend` keeps this worker from taking jobs; log and record when that changes."""
+        suspended = bool(self._connection.exists(keys.RQ_SUSPENDED))
+        if suspended != self._is_suspended:
+            self._connection.hset(self._worker.key, "state", "suspended" if suspended else "idle")
+            self._is_suspended = suspended
+            self._log_suspension(burst)
+        return suspended
+
+    def _register_again(self) -> None:
+        self._log.warning("redis_data_loss_detected", message="Redis lost its data; jobs that waited there are lost")
+        self._retry.repair(self.register)
+        idle: WorkerState = "suspended" if self._is_suspended else "idle"
+        self._connection.hset(self._worker.key, "state", idle if self._running is None else "busy")
+        if self._running is not None:
+            self._connection.hset(self._worker.key, "current_job", self._running)
+
+    def _log_suspension(self, burst: bool) -> None:
+        worker = self._worker.name
+        if not self._is_suspended:
+            self._log.info("worker_resumed", worker=worker, message="the worker takes jobs again")
+        elif burst:
+            self._log.info("worker_suspended", worker=worker, message="workers are suspended; this one exits")
+        else:
+            self._log.info("worker_suspended", worker=worker, message="workers are suspended; `rq resume` ends it")
