@@ -43,7 +43,8 @@ SCALED: Final[Mapping[str, float]] = {
     "MONITOR_INTERVAL": 0.1, "BLMOVE_TIMEOUT": 0.05, "HARD_TIMEOUT": 1, "BASE_PAUSE_SECONDS": 0.005,
     "MAX_PAUSE_SECONDS": 0.1, "HEARTBEAT_INTERVAL": 0.05, "FLUSH_TIMEOUT": 0.05, "BUSY_PAUSE": 0.05,
     "REQUEUE_TIMEOUT": 0.1, "RETRY_INTERVAL": 0.05, "SCHEDULE_INTERVAL": 0.05, "LOCK_SECONDS": 0.5,
-    "RELEASE_INTERVAL": 0.25, "SUSPENSION_INTERVAL": 0.05,
+    "RELEASE_INTERVAL": 0.25, "SUSPENSION_INTERVAL": 0.05, "IDLE_HEARTBEAT_INTERVAL": 0.5, "PLACE_SECONDS": 1.25,
+    "RENEWAL_INTERVAL": 0.5, "CLAIM_INTERVAL": 3, "WATCH_INTERVAL": 0.5,
 }  # fmt: skip
 """Constants of `worker` and what they are here: a twentieth of themselves, so that a takeover takes half a second."""
 

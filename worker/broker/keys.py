@@ -23,6 +23,11 @@ def maintenance(queue: str) -> str:
     return f"preflight:maintenance:{queue}"
 
 
+def maintainer(queue: str, with_scheduler: bool, number: int) -> str:
+    """Name of one of the workers that look after the queue; see `worker.queue.loop.maintainer`."""
+    return f"preflight:maintainer:{queue}:{'all' if with_scheduler else 'unscheduled'}:{number}"
+
+
 def ended(queue: str) -> str:
     """Hash of jobs that have ended and whose dependents are to be released: RQ's id -> RQ's status."""
     return f"preflight:ended:{queue}"

@@ -20,11 +20,11 @@ def run_script(
     args: Sequence[str | bytes | float],
 ) -> T:  # fmt: skip
     """Run the script of this name, such as `fencing/claim`; raises `redis.exceptions.RedisError`."""
-    return answer.validate_python(connection.register_script(_source(name))(keys=list(keys), args=list(args)))
+    return answer.validate_python(connection.register_script(script_source(name))(keys=list(keys), args=list(args)))
 
 
 @cache
-def _source(name: str) -> str:
+def script_source(name: str) -> str:
     """Return a script behind the functions that all scripts share."""
     paths = (*sorted((SCRIPTS / "shared").glob("*.lua")), SCRIPTS / f"{name}.lua")
     return "".join(path.read_text() for path in paths)

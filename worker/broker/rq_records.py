@@ -113,6 +113,13 @@ class RqRecords:
         pipe.delete(keys.rq_worker_executions(self._worker_name))
         pipe.execute()
 
+    def renew_idle(self, ttl: int) -> None:
+        """Send RQ's heartbeat of an idle worker, whose record is kept for `ttl` seconds."""
+        pipe = self._connection.pipeline(transaction=False)
+        pipe.hset(keys.rq_worker(self._worker_name), "last_heartbeat", as_date(time.time()))
+        pipe.expire(keys.rq_worker(self._worker_name), ttl)
+        pipe.execute()
+
     def start_job(self, job: UntrustedJob, execution: Execution, fence: Fence) -> None:
         """Mark the job as started; where Redis lost its data, restore its hash first.
 

@@ -5,6 +5,7 @@ failed when Redis is away. Its data are used: queue, registries, job hash, resul
 """
 
 import os
+import random
 import secrets
 import signal
 import socket
@@ -20,6 +21,7 @@ from redis.exceptions import RedisError
 from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
+from worker.broker import keys
 from worker.broker.backoff import backoff
 from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, REDIS, describe_error
 from worker.broker.rq_records import RqRecords
@@ -34,6 +36,7 @@ from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
+from worker.queue.loop.glance import Glance
 from worker.queue.loop.job_run import JobRunner
 from worker.queue.loop.presence import Presence
 from worker.queue.work_horse import MONITOR_INTERVAL
@@ -41,8 +44,10 @@ from worker.queue.work_horse import MONITOR_INTERVAL
 WORKER_TTL: Final = 45
 """Seconds after which RQ's tools take a silent worker for dead."""
 BLMOVE_TIMEOUT: Final = 1
-"""Seconds for which a take waits at an empty queue, and a signal for its handling."""
-SUSPENSION_INTERVAL: Final = 0.5
+"""Seconds for which a maintainer that has work waits at an empty queue."""
+IDLE_STRETCH: Final = (1.1, 1.5)
+"""Others wait longer by a random factor, which spreads their commands; a signal waits as long for its handling."""
+SUSPENSION_INTERVAL: Final = 0.6
 """Seconds between two checks of a suspended worker, and for which a signal waits for its handling."""
 
 
@@ -128,7 +133,7 @@ class PreflightWorker(Worker):
 
     def _deregister(self) -> None:
         try:
-            self._chores.scheduler.stop()
+            self._chores.release()
             self._presence.deregister()
             self._commands.close()
         except RedisError as error:
@@ -163,24 +168,29 @@ class PreflightWorker(Worker):
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
         """Send a heartbeat, handle commands, do chores; return the id of the next job, if one comes in time."""
-        self._presence.heartbeat()
+        glance = Glance([self.key, keys.RQ_SUSPENDED], self._chores.maintainer.watched)
+        (registered, suspended), exist = glance.read(self.connection.exists(*glance.names))
+        self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
         self._commands.handle()
-        self._chores.step(suspended=self._presence.is_suspended)
+        has_work = self._chores.step(exist, suspended=self._presence.is_suspended)
         if self._chores.extras.holds_back(BLMOVE_TIMEOUT):
             return None
-        if self._presence.check_suspension(burst):
+        self._presence.note_suspension(suspended, burst)
+        if suspended:
             time.sleep(SUSPENSION_INTERVAL)
             return None
-        return self._next_id(burst)
+        return self._next_id(burst, BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH)))  # noqa: S311
 
-    def _next_id(self, burst: bool) -> bytes | None:
-        source, between = self._queue.key, self._queue.intermediate_queue_key
-        if burst:
-            raw_id = self.connection.lmove(source, between, "LEFT", "RIGHT")
-        else:
-            raw_id = self.connection.blmove(source, between, BLMOVE_TIMEOUT, "LEFT", "RIGHT")
-        return raw_id.encode() if isinstance(raw_id, str) else raw_id
+    def _next_id(self, burst: bool, timeout: float) -> bytes | None:
+        move = (self._queue.key, self._queue.intermediate_queue_key, "LEFT", "RIGHT")
+        # redis-py's own method is declared for whole seconds only.
+        raw_id: object = (
+            self.connection.execute_command("LMOVE", *move)
+            if burst
+            else self.connection.execute_command("BLMOVE", *move, timeout)
+        )
+        return raw_id.encode() if isinstance(raw_id, str) else raw_id if isinstance(raw_id, bytes) else None
 
     # --- running a job
 
@@ -207,8 +217,9 @@ class PreflightWorker(Worker):
             self._retry.repair(self._presence.heartbeat)
             self._commands.handle()
             self._retry.repair(renew)
-            if self._chores.scheduler.due():
-                self._retry.repair(self._chores.scheduler.step)
+            exist = self.connection.exists(*self._chores.maintainer.watched)
+            running = None if self._running is None else self._running.rq_job.id
+            self._chores.maintain(exist, running=running)
         except RedisError:
             return False  # the job continues, and its supervisor logs the outage
         return True

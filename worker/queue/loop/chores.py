@@ -18,6 +18,8 @@ from worker.ops.janitor import Janitor
 from worker.ops.standby import Standby
 from worker.queue.intake import Intake
 from worker.queue.loop.forks import fork_for_extras, fork_for_idle
+from worker.queue.loop.maintainer import Maintainer
+from worker.queue.loop.shared_watch import SharedKeysWatch
 from worker.queue.maintenance.dependents import Dependents
 from worker.queue.maintenance.extras import PendingExtrasChore
 from worker.queue.maintenance.idle_calibration import IdleCalibration
@@ -48,6 +50,8 @@ class Chores:
         self._settings = settings
         self._retry = retry
         self._standby = standby
+        self.maintainer = Maintainer(connection, queue, worker, with_scheduler=with_scheduler)
+        self.shared_keys = SharedKeysWatch(connection, retry)
         self.reaper = Reaper(connection, queue, intake.quarantine_poison)
         self.cleaner = RegistryCleaner(connection, queue, worker, ttl=settings.state_ttl)
         self.dependents = Dependents(connection, queue, settings)
@@ -60,14 +64,33 @@ class Chores:
         self._shown_calibration: str | None = None
         """In the worker's hash; a job that comes meanwhile does not wait for its removal."""
 
-    def step(self, *, suspended: bool) -> None:
-        """Do what is due; a bug in a chore must not keep jobs waiting. Raises `redis.exceptions.RedisError`."""
-        todo: tuple[tuple[Chore, Callable[[], None]], ...] = (
-            (self.reaper, self._reap), (self.scheduler, self.scheduler.step), (self.dependents, self.dependents.step),
+    def step(self, exist: int, *, suspended: bool) -> bool:
+        """Do what is due; returns whether there is something to maintain.
+
+        `exist` counts the maintainer's watched keys. Raises `redis.exceptions.RedisError`.
+        """
+        has_work = self.maintain(exist)
+        if self.maintainer.is_active:
+            self._do((self.shared_keys, self._watch_shared_keys))
+        self._do(
             (self.cleaner, self.cleaner.step), (self.janitor, self.janitor.step), (self.extras, self.extras.step),
             (self._standby, self._standby.step), (self.idle_calibration, partial(self._calibrate, suspended)),
         )  # fmt: skip
-        for chore, step in todo:
+        return has_work
+
+    def maintain(self, exist: int, *, running: str | None = None) -> bool:
+        """Do what is due for the queue, if this worker is a maintainer; which runs the job `running`; as `step`."""
+        has_work = self.maintainer.look(exist)
+        if has_work:
+            self._do(
+                (self.reaper, partial(self._reap, running)), (self.scheduler, self.scheduler.step),
+                (self.dependents, self.dependents.step),
+            )  # fmt: skip
+        return has_work
+
+    def _do(self, *chores: tuple[Chore, Callable[[], None]]) -> None:
+        """Do what is due; a bug in a chore must not keep jobs waiting."""
+        for chore, step in chores:
             try:
                 if chore.due():
                     self._retry.repair(step)
@@ -82,19 +105,29 @@ class Chores:
         """Whether a worker that ends with the queue has something to do yet; waits for extras, at most `seconds`."""
         return self.cleaner.due() or self.extras.remain(seconds)
 
+    def release(self) -> None:
+        """Let other workers do what this one did for the queue; raises `redis.exceptions.RedisError`."""
+        self.scheduler.stop()
+        self.maintainer.release()
+
     def stop(self) -> None:
         """End the processes of the chores."""
         self.idle_calibration.stop("the worker stops")
         self.extras.stop()
 
-    def _reap(self) -> None:
+    def _watch_shared_keys(self) -> None:
+        self.shared_keys.step()
+        if self.shared_keys.has_rate_limits:
+            self.scheduler.fill_rate_limits()
+
+    def _reap(self, running: str | None) -> None:
         self._retry.rename_wrong_types()  # producers need these keys, too
-        self.reaper.check()
+        self.reaper.check(own=running)
 
     def _calibrate(self, suspended: bool) -> None:
         """Go on with a calibration unless extras run, the worker is suspended, or a process beside it runs a job."""
         quiet = not (suspended or self.extras.remain(0))
-        if quiet and self._settings.processes > 1:  # they share caches and memory bandwidth
+        if quiet and self._settings.processes > 1 and self.idle_calibration.has_work():  # they share memory bandwidth
             quiet = self._connection.zcard(self._queue.started_job_registry.key) == 0
         self.idle_calibration.step(quiet)
         workload = self.idle_calibration.workload

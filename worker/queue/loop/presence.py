@@ -1,14 +1,18 @@
 """Presence: RQ's record of a worker, with its heartbeats and its state."""
 
-from typing import Literal
+import random
+import time
+from typing import Final, Literal
 
 import structlog
 from redis import Redis
 from rq import Worker
 
-from worker.broker import keys
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry
+
+IDLE_HEARTBEAT_INTERVAL: Final = 10.0
+"""Seconds between two heartbeats of an idle worker, 20 % more or less; a busy one sends more, with those of its job."""
 
 WorkerState = Literal["idle", "suspended", "busy"]
 
@@ -28,6 +32,7 @@ class Presence:
         """Whether RQ's records say so."""
         self._is_suspended = False
         """As of the last check between two jobs."""
+        self._next_heartbeat = 0.0
         self._log = structlog.get_logger("preflight")
 
     @property
@@ -58,20 +63,26 @@ class Presence:
             self._register_again()
         self._worker.heartbeat()
 
+    def heartbeat_idle(self, *, registered: bool) -> None:
+        """Send a heartbeat of an idle worker where it is due; register again where it is not registered any more."""
+        if not registered:
+            self._register_again()
+        if time.monotonic() >= self._next_heartbeat:
+            self._records.renew_idle(self._worker.worker_ttl + 60)  # as long as RQ's own heartbeat keeps it
+            self._next_heartbeat = time.monotonic() + random.uniform(0.8, 1.2) * IDLE_HEARTBEAT_INTERVAL  # noqa: S311
+
     def show_idle(self) -> None:
         """Record that the worker is idle, once after each job."""
         if not self._is_idle:
             self._records.end_executions()
             self._is_idle = True
 
-    def check_suspension(self, burst: bool) -> bool:
-        """Return whether `rq suspend` keeps this worker from taking jobs; log and record when that changes."""
-        suspended = bool(self._connection.exists(keys.RQ_SUSPENDED))
+    def note_suspension(self, suspended: bool, burst: bool) -> None:
+        """Log and record where it changes whether `rq suspend` keeps this worker from taking jobs."""
         if suspended != self._is_suspended:
             self._connection.hset(self._worker.key, "state", "suspended" if suspended else "idle")
             self._is_suspended = suspended
             self._log_suspension(burst)
-        return suspended
 
     def _register_again(self) -> None:
         self._log.warning("redis_data_loss_detected", message="Redis lost its data; jobs that waited there are lost")

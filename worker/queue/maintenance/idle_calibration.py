@@ -65,6 +65,10 @@ class IdleCalibration:
         """Whether there may be something to start or to end."""
         return self._settings.idle_calibration == "on" and time.monotonic() >= self._next_check
 
+    def has_work(self) -> bool:
+        """Whether a search goes on, or waits to."""
+        return self._horse is not None or bool(self._searches.waiting())
+
     def step(self, quiet: bool) -> None:
         """Start, watch or end a search; `quiet`: this worker has nothing else to do."""
         self._next_check = time.monotonic() + CHECK_INTERVAL

@@ -61,8 +61,10 @@ class Reaper:
         """Whether it is time for another check."""
         return time.monotonic() - self._checked >= CHECK_INTERVAL
 
-    def check(self, dead_workers: frozenset[str] = frozenset()) -> None:
+    def check(self, dead_workers: frozenset[str] = frozenset(), *, own: str | None = None) -> None:
         """Reclaim jobs whose lease has not changed for too long, and at once those of `dead_workers`.
+
+        `own` is the job that this worker runs, by RQ's id: others judge that.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer; earlier observations are dropped.
@@ -71,7 +73,8 @@ class Reaper:
             self._observed.clear()
         self._checked = time.monotonic()
         try:
-            self._observed = {key: self._observe(*key, dead_workers) for key in self._taken()}
+            taken = [key for key in self._taken() if own is None or key[0] != own.encode()]
+            self._observed = {key: self._observe(*key, dead_workers) for key in taken}
         except RedisError:
             self._observed.clear()
             raise

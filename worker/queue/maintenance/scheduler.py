@@ -64,16 +64,21 @@ class Scheduler:
         self._holds_lock = bool(held)
         for limit in dict.fromkeys(name for name in limits if isinstance(name, bytes)):
             fill_rate_limit(self._connection, limit)
-        if held and time.monotonic() >= self._next_rate_limits:
+        if held:
+            self.fill_rate_limits()
+        self._next_step = time.monotonic() + (0 if enqueued == PAGE else SCHEDULE_INTERVAL)
+
+    def fill_rate_limits(self) -> None:
+        """Fill all rate limits where that is due; raises `redis.exceptions.RedisError`, and may be repeated."""
+        if time.monotonic() >= self._next_rate_limits:
             for limit in rate_limits(self._connection):
                 fill_rate_limit(self._connection, limit)
             self._next_rate_limits = time.monotonic() + RATE_LIMIT_INTERVAL
-        self._next_step = time.monotonic() + (0 if enqueued == PAGE else SCHEDULE_INTERVAL)
 
     def stop(self) -> None:
         """Release the lock, so that another scheduler takes over at once; raises `redis.exceptions.RedisError`."""
         if self._holds_lock:
             run_script(
-                self._connection, "scheduling/release_lock", ANSWER, keys=[keys.rq_scheduler_lock(self._queue.name)],
+                self._connection, "maintenance/release", ANSWER, keys=[keys.rq_scheduler_lock(self._queue.name)],
                 args=[self._worker],
             )  # fmt: skip

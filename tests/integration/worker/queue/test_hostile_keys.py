@@ -202,8 +202,8 @@ def test_an_exception_of_a_chore_is_logged_and_the_next_job_is_taken(
     enqueue(queue, "j", job_id="j")
     worker = PreflightWorker(queue, raw, settings)
 
-    def look(dead_workers: frozenset[str] = frozenset()) -> None:
-        raise KeyError(dead_workers)
+    def look(*, own: str | None = None) -> None:
+        raise KeyError(own)
 
     monkeypatch.setattr(worker._chores.reaper, "check", look)
     monkeypatch.setattr(worker._chores.cleaner, "step", look)

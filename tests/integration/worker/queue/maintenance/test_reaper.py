@@ -82,12 +82,12 @@ class Watch:
         self.reaper = Reaper(raw, queue, lambda poison: quarantine_job(raw, queue, settings, poison))
         self.client = Client(settings.redis_url)
 
-    def passes(self, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def passes(self, seconds: float, meanwhile: Callable[[], object] = lambda: None, *, own: str | None = None) -> None:
         """Let time pass, with a check after each step."""
         for _ in range(round(seconds / STEP)):
             self._clock.now += STEP
             meanwhile()
-            self.reaper.check()
+            self.reaper.check(own=own)
 
     def observes(self, seconds: float) -> None:
         """Check the jobs now, and let time pass."""
@@ -417,3 +417,11 @@ def test_worker_names_are_unique(watch: Watch) -> None:
     names = {PreflightWorker(watch.queue, watch.raw, Settings()).name for _ in range(3)}
     assert len(names) == 3
     assert all(len(name.rpartition(".")[2]) == len(secrets.token_hex(4)) for name in names)
+
+
+def test_a_worker_does_not_judge_its_own_job(watch: Watch) -> None:
+    """Its supervisor may stall where no other worker is there to take the job."""
+    watch.running()
+    watch.running("other")
+    watch.passes(2 * LEASE_TIMEOUT, own="j")
+    assert watch.waiting == ["other"]
