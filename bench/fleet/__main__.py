@@ -1,0 +1,43 @@
+"""A fleet of a thousand idle workers on one Redis, real ones and simulated ones that send the same commands.
+
+    python -m bench.fleet [--real N] [--total N] [idle] [jobs] [latency] [restart]
+
+Each part starts a fleet of its own and takes less than five minutes; without a name all parts run.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from bench.fleet import idle, jobs, restart
+from bench.fleet.fleet import Fleet, fleet
+
+IDLE_SECONDS: Final = 30.0
+LATENCY_SECONDS: Final = 40.0
+PARTS: Final[Mapping[str, Callable[[Fleet, str], None]]] = {
+    "idle": lambda running, command: idle.measure(running, IDLE_SECONDS, command),
+    "jobs": lambda running, command: jobs.measure_jobs(running, command, jobs.JOBS),
+    "latency": lambda running, command: jobs.measure_latency(running, command, LATENCY_SECONDS),
+    "restart": restart.measure,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
+    parser.add_argument("--real", type=int, default=200)
+    parser.add_argument("--total", type=int, default=1000)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    chosen = parser.parse_args(arguments)
+    real: int = chosen.real
+    total: int = chosen.total
+    parts: list[str] = chosen.parts or list(PARTS)
+    for name in parts:
+        command = f"python -m bench.fleet --real {real} --total {total} {name}"
+        with fleet(real, total, IDLE_SECONDS if name == "idle" else 0) as running:
+            PARTS[name](running, command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
