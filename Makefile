@@ -18,7 +18,7 @@ CPU := build/cpu
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-page import-profile faults containers clean
+.PHONY: help demo unit test test-all check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-fleet bench-page import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -113,6 +113,10 @@ job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside 0.
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="matrix 0.5cpu" only these cells, an interrupted run continues.
 	$(BIN)/python -m bench.calibration $(CALIBRATION)
+
+FLEET ?=
+bench-fleet: $(VENV)/.dev  ## Measure a thousand workers on one Redis; FLEET="idle latency restart jobs" only these parts.
+	$(BIN)/python -m bench.fleet $(FLEET)
 
 PAGE ?=
 bench-page: $(VENV)/.dev  ## Measure the page in a browser; PAGE="lighthouse comparison first-visit" only these parts.

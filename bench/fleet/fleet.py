@@ -58,7 +58,7 @@ def fleet(real: int, total: int, seconds: float) -> Iterator[Fleet]:
         server.start()
         try:
             with real_workers(server.redis, server.url, real, directory) as parent:
-                time.sleep(SETTLE_SECONDS)
+                time.sleep(SETTLE_SECONDS if seconds else 0)
                 alone = observe(server, seconds)
                 with simulated_workers(server, total - real):
                     yield Fleet(server, parent, real, total - real, alone)

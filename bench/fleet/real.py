@@ -31,6 +31,7 @@ def real_workers(redis: Redis, url: str, count: int, directory: Path) -> Iterato
     settings = load(
         redis_url=url, state_dir=directory / "state", artifact_dir=directory / "artifacts",
         cache_dir=directory / "cache", data_dir=directory / "data", idle_calibration="off", standby="off",
+        report="off",
     )  # fmt: skip
     with (directory / "workers.log").open("ab") as log:
         process = subprocess.Popen(

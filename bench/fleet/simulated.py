@@ -91,7 +91,7 @@ class IdleWorker:
                 while True:
                     await self._turn(opened[0])
                     pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-            except (OSError, EOFError):
+            except (OSError, EOFError, ReplyError):  # also while it loads its data
                 for connection in opened:
                     connection.close()
                 await asyncio.sleep(next(pauses))
