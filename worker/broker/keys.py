@@ -33,6 +33,16 @@ def ended(queue: str) -> str:
     return f"preflight:ended:{queue}"
 
 
+def offers(queue: str) -> str:
+    """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.jobs.group.seats`."""
+    return f"preflight:offers:{queue}"
+
+
+def idle_workers(queue: str) -> str:
+    """Sorted set of the idle workers that may sit down in a group: name -> ms of Redis's clock."""
+    return f"preflight:idle:{queue}"
+
+
 def events(job_id: str) -> str:
     """Stream of all events of a job; capped."""
     return f"preflight:{{{job_id}}}:events"
@@ -81,6 +91,11 @@ def alias(rq_id: str) -> str:
 def plan(job_id: str) -> str:
     """Plan of a deterministic job for all its attempts, as JSON."""
     return f"preflight:{{{job_id}}}:plan"
+
+
+def group(job_id: str) -> str:
+    """Hash of the group that trains a job: its seats, their beats, and the leader's orders."""
+    return f"preflight:{{{job_id}}}:group"
 
 
 def rq_job(rq_id: str) -> str:

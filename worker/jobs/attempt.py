@@ -9,7 +9,7 @@ from typing import Final, Self
 from pydantic import JsonValue
 from redis import Redis
 
-from training.errors import ArtifactError
+from training.errors import ArtifactError, GroupShort
 from training.process.fork_server.client import ForkServer
 from worker.broker.fencing import Fence
 from worker.broker.retry import retry_until_available
@@ -20,18 +20,21 @@ from worker.events.spool import Spool
 from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.control import Interrupted, StopSignal
+from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
 from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder
 from worker.jobs.paths import JobPaths, open_paths
 from worker.jobs.pipeline import outcome_of, resume_pipeline
-from worker.jobs.plan_store import RedisPlanStore
 from worker.jobs.stages.extras import add_extras, inherited_extras
 from worker.jobs.stages.pending_extras import Extras, ExtrasFile, pending_attempts
+from worker.jobs.stages.plan_store import RedisPlanStore
 from worker.queue.admission.admitted_job import AdmittedJob
 
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""
+GROUP_TTL: Final = 120
+"""Seconds for which Redis keeps a group after its leader's last word."""
 REFUSED: Final = "refused_options"
 """Entry of RQ's `job.meta`: its options that this worker does not do."""
 
@@ -71,6 +74,7 @@ class Attempt:
                 sinks=(log, self.events, *drawn), control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server,
                 plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
+                seats=LeaderSeats(connection, settings.queue, fence, ttl=GROUP_TTL),
                 extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),
             )  # fmt: skip
             self._files = stack.pop_all()
@@ -81,6 +85,7 @@ class Attempt:
         Raises:
             Interrupted: the worker was asked to stop; the checkpoint is on disk.
             Superseded: a newer attempt has taken over.
+            GroupShort: the job demands more workers than are there.
         """
         context = self._context
         try:
@@ -108,7 +113,7 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._files:
-            if isinstance(error, Interrupted):
+            if isinstance(error, Interrupted | GroupShort):
                 self.events.flush(FLUSH_TIMEOUT)
 
     def _earlier_outcome(self) -> Outcome | None:

@@ -11,9 +11,10 @@ from training.system.digests import Digests
 from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink
 from worker.jobs.control import JobControl
+from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.paths import JobPaths
-from worker.jobs.plan_store import PlanStore
 from worker.jobs.stages.pending_extras import ExtrasStore
+from worker.jobs.stages.plan_store import PlanStore
 from worker.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, GroupEvent, TrainResult
 
 
@@ -34,6 +35,8 @@ class JobContext:
     """Emitted when the job begins."""
     control: JobControl = field(default_factory=JobControl)
     plans: PlanStore = field(default_factory=PlanStore)
+    seats: LeaderSeats | None = None
+    """For a group that this attempt leads; None: a job without Redis."""
     server: ForkServer | None = None
     """That forks the children of the job; None: they are fresh interpreters."""
     report_server: ForkServer | None = None
@@ -68,6 +71,6 @@ class JobContext:
         for sink in self.sinks:
             sink.emit(event, result)
 
-    def warn(self, message: str) -> None:
-        """Emit a warning."""
-        self.emit("warning", {"message": message})
+    def warn(self, message: str, rank: int | None = None) -> None:
+        """Emit a warning, of the member of a group that has `rank`."""
+        self.emit("warning", {"message": message, "rank": rank})

@@ -5,6 +5,10 @@ class Interrupted(Exception):
     """The worker was asked to stop: the job goes back into its queue."""
 
 
+class RestartTraining(Exception):
+    """The training process is to be started again, from a checkpoint that it saves first: the group has changed."""
+
+
 class StopSignal:
     """Counts the stop signals that this process received."""
 

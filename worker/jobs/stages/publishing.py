@@ -12,9 +12,9 @@ from training.config.plan import Plan
 from training.errors import ArtifactError, InvalidConfig
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Finished
-from worker.jobs.plan_store import PLAN
 from worker.jobs.stages.extras import inherited_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
+from worker.jobs.stages.plan_store import PLAN
 from worker.report.request import REPORT
 from worker.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 

@@ -1,0 +1,22 @@
+-- Take a seat in the group of a job, unless none is free, or the attempt that offers it is over.
+-- KEYS: fence, lease, offers of the queue, group, idle workers of the queue
+-- ARGV: job id, attempt, worker, what it says of itself, most bytes of the request
+-- Returns {taken, full, refused or over; the leader's request where it is taken}.
+local fence, lease, offers, group, idle = unpack(KEYS)
+local id, attempt, worker = ARGV[1], ARGV[2], ARGV[3]
+local current = redis.call('HGET', fence, 'attempt') == attempt and redis.call('EXISTS', lease) == 1
+if not current or redis.call('HGET', group, 'attempt') ~= attempt or redis.call('HEXISTS', group, 'over') == 1 then
+  redis.call('HDEL', offers, id) -- its leader died; one that lives offers again within a second
+  return {'over', ''}
+end
+if redis.call('HEXISTS', group, 'refused:' .. worker) == 1 then
+  return {'refused', ''}
+end
+local taken = seated(group)
+if #taken >= whole(redis.call('HGET', group, 'seats')) or redis.call('HSTRLEN', group, 'request') > tonumber(ARGV[5]) then
+  return {'full', ''}
+end
+redis.call('HDEL', group, 'order:' .. worker, 'gone:' .. worker)
+give_seat(group, worker, ARGV[4])
+redis.call('ZREM', idle, worker)
+return {'taken', redis.call('HGET', group, 'request') or ''}

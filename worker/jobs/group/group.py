@@ -1,0 +1,31 @@
+"""The group that trains a job, as the training stage knows it."""
+
+from training.distributed.seat import Seat
+from training.errors import PreflightError
+from training.process.journal import Record
+
+
+class Group:
+    """A group of workers. This one is the worker alone."""
+
+    @property
+    def workers(self) -> int | None:
+        """Workers that train the job now; None: it asks for no others."""
+        return None
+
+    def seat(self) -> Seat | None:
+        """Return the seat of the next training process; None: it trains alone."""
+        return None
+
+    def check(self) -> None:
+        """Look after the group; called while the training process runs. Raises `RestartTraining`, `Superseded`."""
+
+    def on_record(self, record: Record) -> None:
+        """Note a record of the training process; raises `RestartTraining`."""
+
+    def survives(self, error: PreflightError) -> bool:  # noqa: ARG002 - the interface
+        """Whether the training goes on without the group, which `error` ended; raises `GroupShort`."""
+        return False
+
+    def close(self) -> None:
+        """Let the members go."""

@@ -1,0 +1,151 @@
+"""Messages between the leader of a group and its members, through Redis; signed where a key is set."""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass as plain_dataclass
+from importlib.metadata import version
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.distributed.seat import Port, Ranks, Wire
+from worker.config.settings import Settings
+
+MAX_REQUEST_BYTES: Final = 16_384
+"""Of a request: a spec and a plan are some 2 KiB."""
+MAX_SAID_BYTES: Final = 4_096
+"""Of what a member says of itself, and of an order."""
+UNSIGNED: Final = "-"
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Address = Annotated[str, Field(min_length=1, max_length=64)]
+Text = Annotated[str, Field(max_length=1_000)]
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class GroupRequest:
+    """What a member has to know to train along; it stays the same for the attempt."""
+
+    leader: Name
+    spec: TrainSpec
+    plan: Plan
+    least: Ranks
+    most: Ranks
+    gather_seconds: Annotated[float, Field(gt=0, le=3600)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Versions:
+    """The versions of packages that all members must have alike."""
+
+    preflight: Annotated[str, Field(max_length=64)]
+    torch: Annotated[str, Field(max_length=64)]
+
+
+def own_versions() -> Versions:
+    """Return the versions that are installed here."""
+    return Versions(preflight=version("preflight-worker"), torch=version("torch"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Said:
+    """What a member says of itself with each beat."""
+
+    address: Address
+    versions: Versions
+    cores: Annotated[float, Field(gt=0, le=1e6)]
+    memory_mb: Annotated[int, Field(ge=0, le=2**40)]
+    state: Literal["preparing", "ready", "training", "lost", "failed"] = "preparing"
+    """`lost`: its training process has ended; `failed`: it cannot take part at all."""
+    call: Annotated[int, Field(ge=0)] = 0
+    """Number of the call that it follows, or followed when it was lost."""
+    data: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
+    """SHA-256 of its data set; empty: not prepared yet."""
+    why: Text = ""
+    """Why it failed, or was lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Call:
+    """The order to train along."""
+
+    kind: Literal["call"] = "call"
+    number: Annotated[int, Field(ge=1)]
+    """Of the leader's training process: each has another port."""
+    host: Address
+    port: Port
+    nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    measure: bool
+    wire: Wire | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Leave:
+    """The order to leave."""
+
+    kind: Literal["leave"] = "leave"
+    why: Text
+
+
+Order = Call | Leave
+
+REQUEST = TypeAdapter(GroupRequest)
+SAID = TypeAdapter(Said)
+ORDER: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator="kind")])
+Body = TypeVar("Body")
+
+
+class BadMessage(Exception):
+    """A message that is none, or is not signed with the key of this worker."""
+
+
+@plain_dataclass(frozen=True, slots=True)
+class Post:
+    """Seals and opens the messages of one attempt: who can write to Redis, but has no key, can send none."""
+
+    key: bytes | None
+    scope: str
+    """Job and attempt: a message of another one is none of this."""
+
+    @classmethod
+    def of(cls, settings: Settings, job_id: str, attempt: int) -> "Post":
+        """Return that of an attempt, with the signing key of the service."""
+        key = settings.signing_key
+        return cls(None if key is None else key.get_secret_value().encode(), f"{job_id} {attempt}")
+
+    def seal(self, kind: TypeAdapter[Body], message: Body, sender: str) -> str:
+        """Return a message as text, from a sender or, where it is an order, to one."""
+        body = kind.dump_json(message).decode()
+        return f"{self._signature(sender, body)} {body}"
+
+    def open(self, kind: TypeAdapter[Body], text: str, sender: str, most: int = MAX_SAID_BYTES) -> Body:
+        """Return the message in a text of at most `most` bytes; raises `BadMessage`."""
+        signature, _, body = text.partition(" ")
+        if len(text) > most:
+            raise BadMessage(f"a message of {len(text)} characters, at most {most} are read")
+        if not hmac.compare_digest(signature.encode(), self._signature(sender, body).encode()):
+            raise BadMessage("a message that is not signed with the key of this worker (PREFLIGHT_SIGNING_KEY)")
+        try:
+            return kind.validate_json(body)
+        except ValidationError as error:
+            raise BadMessage(f"a message in which {error.error_count()} fields are wrong") from error
+
+    def secret(self, nonce: str) -> str:
+        """Return the id of the rendezvous for the nonce of a call: with a key, it is in Redis nowhere."""
+        return nonce if self.key is None else self._digest(f"rendezvous {nonce}")
+
+    def _signature(self, sender: str, body: str) -> str:
+        return UNSIGNED if self.key is None else self._digest(f"{sender} {body}")
+
+    def _digest(self, text: str) -> str:
+        return hmac.new(self.key or b"", f"group {self.scope} {text}".encode(), hashlib.sha256).hexdigest()
+
+
+def new_nonce() -> str:
+    """Return a nonce that nobody can guess."""
+    return secrets.token_hex(32)
