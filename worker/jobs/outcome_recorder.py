@@ -106,12 +106,15 @@ class OutcomeRecorder:
             end = finished(job, outcome.result)
         self._end(end, None)
 
-    def requeue(self) -> None:
-        """Put an interrupted job to the front of its queue, without spending a retry; gives up after a second."""
+    def requeue(self, *, front: bool = True) -> None:
+        """Put a job that did not end to the front of its queue, or its end, without spending a retry.
+
+        Gives up after a second.
+        """
         deadline = time.monotonic() + REQUEUE_TIMEOUT
         while True:
             try:
-                self._records.requeue(self._job.rq_job, self._place, self._fence, front=True)
+                self._records.requeue(self._job.rq_job, self._place, self._fence, front=front)
                 return
             except Superseded:
                 return

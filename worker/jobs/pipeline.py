@@ -7,7 +7,7 @@ from typing import TypeVar
 from redis.exceptions import RedisError
 
 from training.artifacts.onnx_child import ONNX, OnnxRequest
-from training.errors import Cancelled, PreflightError
+from training.errors import Cancelled, GroupShort, PreflightError
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
 from worker.jobs.context import JobContext
@@ -15,6 +15,7 @@ from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.extras import select_extras
+from worker.jobs.stages.group import gather, require_group
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
@@ -32,6 +33,7 @@ def run_pipeline(context: JobContext, job: TrainJob) -> Outcome:
     Raises:
         Interrupted: the worker was asked to stop.
         Superseded: a newer attempt has taken over.
+        GroupShort: the job demands more workers than are there.
     """
     return outcome_of(context, lambda: _run_stages(context, job))
 
@@ -49,7 +51,7 @@ def outcome_of(context: JobContext, stages: Callable[[], T]) -> T | Outcome:
         context.emit("job_cancelled", {"message": error.message})
         result = TrainResult(job_id=context.job_id, attempt=context.attempt, status="cancelled")
         return Stopped(result, error.message)
-    except (Interrupted, Superseded, RedisError):
+    except (Interrupted, Superseded, RedisError, GroupShort):
         raise
     except Exception as error:
         failure = error if isinstance(error, PreflightError) else _internal_error(error)
@@ -82,11 +84,13 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
         context.warn(message)
     if job.onnx:
         require_onnx_packages()
+    require_group(context, job)
     resources = detect_resources(context)
     store = prepare_dataset(context, job)
     choice = select_plan(context, job, spec, resources, store)
+    group = gather(context, job, spec, choice, resources, store)
     return train_and_publish(
-        TrainingRun(context=context, job=job, spec=spec, choice=choice, resources=resources, store=store)
+        TrainingRun(context=context, job=job, spec=spec, choice=choice, resources=resources, store=store, group=group)
     )
 
 

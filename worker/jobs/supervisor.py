@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from training.errors import InvalidConfig, PreflightError
+from training.errors import GroupShort, InvalidConfig, PreflightError
 from training.process.fork_server.client import ForkServer
 from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim
@@ -122,6 +122,8 @@ class Supervisor:
             self._run_attempt()
         except Interrupted:
             self._recorder.requeue()
+        except GroupShort:
+            self._recorder.requeue(front=False)
         except Superseded:
             self._log.warning("superseded", attempt=self._fence.attempt, message="a newer attempt has taken over")
 

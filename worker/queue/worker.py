@@ -39,6 +39,7 @@ from worker.queue.loop.commands import Commands
 from worker.queue.loop.glance import Glance
 from worker.queue.loop.job_run import JobRunner
 from worker.queue.loop.presence import Presence
+from worker.queue.loop.seating import Seating
 from worker.queue.work_horse import MONITOR_INTERVAL
 
 WORKER_TTL: Final = 45
@@ -80,6 +81,7 @@ class PreflightWorker(Worker):
         self._runner = JobRunner(
             connection, queue, name, settings, self._stop, self._standby, records, self._retry, self._heartbeat_busy
         )
+        self._seating = Seating(connection, queue.name, name, settings, self._stop, self._standby, self._heartbeat_busy)
 
     # --- start and stop
 
@@ -116,6 +118,7 @@ class PreflightWorker(Worker):
         self._stop.times += 1
         forwarded = signal.SIGTERM if self._stop.times == 1 else signal.SIGKILL
         self._runner.signal(forwarded)
+        self._seating.signal(forwarded)
         self._chores.extras.signal(forwarded)
 
     def _on_retry(self) -> None:
@@ -168,8 +171,8 @@ class PreflightWorker(Worker):
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
         """Send a heartbeat, handle commands, do chores; return the id of the next job, if one comes in time."""
-        glance = Glance([self.key, keys.RQ_SUSPENDED], self._chores.maintainer.watched)
-        (registered, suspended), exist = glance.read(self.connection.exists(*glance.names))
+        glance = Glance([self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name)], self._chores.maintainer.watched)
+        (registered, suspended, offered), exist = glance.read(self.connection.exists(*glance.names))
         self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
         self._commands.handle()
@@ -180,7 +183,27 @@ class PreflightWorker(Worker):
         if suspended:
             time.sleep(SUSPENSION_INTERVAL)
             return None
-        return self._next_id(burst, BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH)))  # noqa: S311
+        timeout = BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH))  # noqa: S311
+        if burst:
+            return self._next_id(burst, timeout)
+        self._seating.look(offered=offered)
+        return self._next_id_or_seat(timeout)
+
+    def _next_id_or_seat(self, timeout: float) -> bytes | None:
+        """Return the id of the next job, if one comes in time; else sit down. A group that is short goes first."""
+        sits = self._seat(short=True)
+        raw_id = None if sits else self._next_id(False, timeout)
+        if raw_id is None and not sits:
+            self._seat(short=False)
+        return raw_id
+
+    def _seat(self, *, short: bool) -> bool:
+        """Sit down where there is an offer; returns once the worker has left that group."""
+        if not self._seating.has_offer(short=short):
+            return False
+        self._chores.idle_calibration.stop("the worker sits down in a group")
+        self._presence.begin_seat()
+        return self._seating.sit(short=short)
 
     def _next_id(self, burst: bool, timeout: float) -> bytes | None:
         move = (self._queue.key, self._queue.intermediate_queue_key, "LEFT", "RIGHT")

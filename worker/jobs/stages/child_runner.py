@@ -13,7 +13,7 @@ from training.process.fork_server.client import ForkServer
 from training.process.journal import Record
 from training.process.runner import TICK_SECONDS, read_to_end
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted
+from worker.jobs.control import Interrupted, RestartTraining
 
 STOP_TIMEOUT: Final = 20.0
 """Seconds that a child gets for its step and its checkpoint when it is asked to stop."""
@@ -22,19 +22,20 @@ STOP_TIMEOUT: Final = 20.0
 def run_job_child(
     context: JobContext, task: str, module: str, body: bytes, environment: Mapping[str, str] | None = None, *,
     on_record: Callable[[Record], None] | None = None, seconds: float = math.inf, fresh: bool = False,
-    server: ForkServer | None = None,
+    server: ForkServer | None = None, check: Callable[[], None] = lambda: None,
 ) -> dict[str, JsonValue]:  # fmt: skip
     """Run a child to its end, at most `seconds`; return the payload of its `done` record.
 
     `environment` is by default that of the job's children; `fresh`: start an interpreter, for a child that needs no
-    torch; `server` forks the child instead of that of the job. A child that has reported progress is asked to save a
-    checkpoint before it is stopped.
+    torch; `server` forks the child instead of that of the job; `check` is called while it runs. A child that has
+    reported progress is asked to save a checkpoint before it is stopped.
     """
     seconds *= context.control.patience
     deadline = time.monotonic() + seconds
 
-    def check() -> None:
+    def check_all() -> None:
         context.control.check()
+        check()
         if time.monotonic() > deadline:
             raise ChildFailed(f"the {task} process took longer than {seconds:g} s")
 
@@ -51,8 +52,8 @@ def run_job_child(
         shares=context.settings.processes, server=None if fresh else server or context.server,
     ) as child:  # fmt: skip
         try:
-            return read_to_end(child, check, handle)
-        except (Interrupted, Cancelled, KeyboardInterrupt):
+            return read_to_end(child, check_all, handle)
+        except (Interrupted, Cancelled, KeyboardInterrupt, RestartTraining):
             # Before its first window a child has little to save, and may import torch for seconds.
             if progressed:
                 _await_checkpoint(context, child, handle)

@@ -27,7 +27,8 @@ class RecordForwarder:
         payload, context = record.payload, self._context
         match record.kind:
             case "warning":
-                context.warn(str(payload["message"]))
+                rank = payload.get("rank")
+                context.warn(str(payload["message"]), rank if isinstance(rank, int) else None)
             case "resumed":
                 context.emit("job_resumed", {"epochs_done": payload["epoch"], "steps_done": payload["step"]})
             case "checkpoint":

@@ -1,6 +1,7 @@
 """Training stage: the training child, started again from its last checkpoint where it is killed."""
 
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
@@ -10,12 +11,16 @@ from calibration.choose import PlanChoice
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import ChildKilled, OutOfMemory
+from training.distributed import seat as seats
+from training.errors import ChildKilled, OutOfMemory, PreflightError
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
+from training.process.journal import Record
 from training.process.launch import environment_for
 from training.system.resources import Resources
 from worker.jobs.context import JobContext
+from worker.jobs.control import RestartTraining
+from worker.jobs.group.group import Group
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import resume_points
@@ -38,6 +43,7 @@ class TrainingRun:
     choice: PlanChoice
     resources: Resources
     store: DatasetInfo
+    group: Group = field(default_factory=Group)
     plan: Plan = field(init=False)
     """The plan chosen, with smaller batches once memory ran out."""
     seconds: float = field(default=0.0, init=False)
@@ -55,13 +61,24 @@ class TrainingRun:
         Raises:
             OutOfMemory: smaller micro-batches did not help.
             ChildKilled: the child was killed again and again.
+            GroupShort: fewer workers are left than the job demands.
             PreflightError: the failure that the child recorded.
         """
-        began, halvings, kills = time.monotonic(), 0, 0
+        began = time.monotonic()
+        with closing(self.group):
+            done = self._run_children()
+        self.seconds = time.monotonic() - began
+        return done if self.group.workers is None else {**done, "workers": self.group.workers}
+
+    def _run_children(self) -> dict[str, JsonValue]:
+        """Run one training child after the other until one is done; raises as `run`."""
+        halvings, kills = 0, 0
         while True:
             saved = self.records.checkpoints
             try:
-                done = self._run_child()
+                return self._run_child()
+            except RestartTraining:
+                kills = 0
             except OutOfMemory as error:
                 self._halve(error, halvings)
                 halvings += 1
@@ -75,9 +92,9 @@ class TrainingRun:
                     else "no checkpoint yet; starting again from the beginning"
                 )
                 self.context.warn(f"{error.message}; {how}")
-            else:
-                self.seconds = time.monotonic() - began
-                return done
+            except PreflightError as error:
+                if not self.group.survives(error):
+                    raise
 
     def _run_child(self) -> dict[str, JsonValue]:
         context, plan, spec = self.context, self.plan, self.spec
@@ -92,18 +109,24 @@ class TrainingRun:
         )
         resume = tuple(found.path for found in resume_points(context, spec, self.store))
         self._resumed = bool(resume)
+        seat = self.group.seat()
         request = TrainingRequest(
             spec=spec, plan=plan, store=self.store.path, facts=self._facts(), artifact=context.paths.staged,
             checkpoints=context.paths.attempt, checkpoint_seconds=context.settings.checkpoint_seconds,
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
             prediction=self.choice.prediction if plan == self.choice.plan else None,
-            profile=self.job.profile, trace=self.job.trace, share=self.resources.share,
+            profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         environment = environment_for(plan, context.environment)
         return run_job_child(
-            context, "training", training_child.MODULE, body, environment, on_record=self.records.forward
-        )
+            context, "training", training_child.MODULE if seat is None else seats.MODULE, body, environment,
+            on_record=self._on_record, check=self.group.check,
+        )  # fmt: skip
+
+    def _on_record(self, record: Record) -> None:
+        self.records.forward(record)
+        self.group.on_record(record)
 
     def _facts(self) -> dict[str, JsonValue]:
         choice, store = self.choice, self.store

@@ -53,6 +53,10 @@ class Presence:
         """Note that a job runs; its execution is recorded elsewhere."""
         self._running, self._is_idle = rq_id, False
 
+    def begin_seat(self) -> None:
+        """Note that the worker is about to sit down in a group: it is not idle until `show_idle`."""
+        self._is_idle = False
+
     def end_job(self) -> None:
         """Note that it does not run any more."""
         self._running = None

@@ -1,0 +1,212 @@
+"""Several real workers train one job: gathering, deaths, leaving and joining."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from group_jobs import (
+    assert_gone,
+    await_children,
+    group_job,
+    named,
+    start_group,
+    tree,
+    until,
+    until_formed,
+    work_horse,
+)
+from redis import Redis
+from services import StartWorker, digits_job, wait_for, wait_until
+from survival import assert_nothing_duplicated
+
+from worker.broker import keys
+from worker.client import Client
+from worker.wire import GroupChanged, GroupFormed, GroupShort, JobStarted, JobWarning
+
+EXACT: dict[str, object] = {"deterministic": True}
+"""Nothing is measured, and the weights are those of every run with so many workers."""
+
+
+def test_two_workers_train_one_job(client: Client, connection: Redis, start_worker: StartWorker) -> None:
+    workers = start_group(start_worker, 2)
+    client.enqueue(group_job("job", 2, epochs=6, **EXACT))
+    assert wait_for(client, "job").status == "finished"
+    result = client.result("job")
+    assert result is not None
+    assert result.workers == 2
+    events = assert_nothing_duplicated(client, "job")
+    (started,) = [event for event in events if isinstance(event, JobStarted)]
+    (formed,) = [event for event in events if isinstance(event, GroupFormed)]
+    assert len(set(formed.members)) == 2
+    assert formed.members[0] == started.worker
+    assert len(formed.cores) == len(formed.memory_mb) == 2
+    for worker in workers:
+        await_children(worker)
+    assert connection.hgetall(keys.offers("preflight")) == {}
+    member = named(workers, formed.members[1])
+    wait_until(lambda: connection.hget(f"rq:worker:{formed.members[1]}", "state") == "idle")
+    assert not connection.hexists(f"rq:worker:{formed.members[1]}", keys.GROUP)
+    client.enqueue(digits_job(job_id="next"))
+    client.enqueue(digits_job(job_id="after"))
+    assert {wait_for(client, name).status for name in ("next", "after")} == {"finished"}
+    member.stop()
+
+
+def test_a_killed_member_is_replaced(client: Client, start_worker: StartWorker) -> None:
+    """The third worker takes the seat of the second, and the weights are those of a quiet run."""
+    workers = start_group(start_worker, 3)
+    client.enqueue(group_job("quiet", 2, **EXACT))
+    quiet = wait_for(client, "quiet")
+    client.enqueue(group_job("job", 2, **EXACT))
+    members = until_formed(client, "job", 2)
+    victim = named(workers, members[1])
+    processes = tree(victim)
+    os.kill(victim.process.pid, signal.SIGKILL)
+    began = time.monotonic()
+    changed = until(client, "job", lambda event: isinstance(event, GroupChanged) and event.left != ())
+    print(f"went on after {time.monotonic() - began:.1f} s")
+    assert isinstance(changed, GroupChanged)
+    assert (changed.workers, changed.left, len(changed.joined)) == (2, (members[1],), 1)
+    assert wait_for(client, "job").model_sha256 == quiet.model_sha256
+    assert_gone(processes)
+    assert_nothing_duplicated(client, "job")
+
+
+def test_a_group_goes_on_without_a_killed_member(client: Client, start_worker: StartWorker) -> None:
+    workers = start_group(start_worker, 3)
+    client.enqueue(group_job("job", {"min": 2, "max": 3}, epochs=200))
+    members = until_formed(client, "job", 3)
+    victim = named(workers, members[2])
+    processes = tree(victim)
+    os.kill(work_horse(victim).pid, signal.SIGKILL)
+    os.kill(victim.process.pid, signal.SIGKILL)
+    changed = until(client, "job", lambda event: isinstance(event, GroupChanged) and event.left != ())
+    assert isinstance(changed, GroupChanged)
+    assert (changed.workers, changed.left, changed.joined) == (2, (members[2],), ())
+    state = wait_for(client, "job")
+    assert (state.status, state.workers) == ("finished", 2)
+    assert_gone(processes)
+    assert_nothing_duplicated(client, "job")
+
+
+@pytest.mark.parametrize("victim", ["work-horse", "worker"])
+def test_a_killed_leader_is_taken_over(client: Client, start_worker: StartWorker, victim: str) -> None:
+    """Another attempt forms a group anew; nobody of the first one is left."""
+    workers = start_group(start_worker, 3)
+    client.enqueue(group_job("job", 2, **EXACT))
+    members = until_formed(client, "job", 2)
+    leader = named(workers, members[0])
+    processes = tree(leader)[1:]
+    horse = work_horse(leader)
+    of_horse = [horse, *horse.children(recursive=True)]
+    os.kill(leader.process.pid if victim == "worker" else horse.pid, signal.SIGKILL)
+    state = wait_for(client, "job", seconds=120)
+    assert (state.status, state.attempt, state.workers) == ("finished", 2, 2)
+    assert_gone(processes if victim == "worker" else of_horse)
+    events = assert_nothing_duplicated(client, "job")
+    assert [event.attempt for event in events if event.type == "group_formed"] == [1, 2]
+
+
+def test_a_member_that_is_asked_to_stop_leaves_at_once(client: Client, start_worker: StartWorker) -> None:
+    workers = start_group(start_worker, 3)
+    client.enqueue(group_job("job", 2, **EXACT))
+    members = until_formed(client, "job", 2)
+    named(workers, members[1]).stop()
+    changed = until(client, "job", lambda event: isinstance(event, GroupChanged) and event.left != ())
+    assert isinstance(changed, GroupChanged)
+    assert changed.left == (members[1],)
+    assert wait_for(client, "job").status == "finished"
+
+
+def test_too_few_workers_send_the_job_back(client: Client, connection: Redis, start_worker: StartWorker) -> None:
+    """To the end of its queue, with all its retries; a second worker then finds it."""
+    (first,) = start_group(start_worker, 1, PREFLIGHT_GATHER_SECONDS="1")
+    client.enqueue(group_job("job", 2, epochs=6, **EXACT))
+    client.enqueue(digits_job(job_id="behind"))
+    short = until(client, "job", lambda event: isinstance(event, GroupShort))
+    assert isinstance(short, GroupShort)
+    assert (short.workers, short.wanted) == (1, 2)
+    assert wait_for(client, "behind").status == "finished"
+    assert connection.hget("rq:job:job", "retries_left") == "2"
+    start_group(start_worker, 1, PREFLIGHT_GATHER_SECONDS="20")
+    state = wait_for(client, "job")
+    assert (state.status, state.workers) == ("finished", 2)
+    assert connection.hget(keys.fence("job"), "deaths") == "0"
+    first.stop()
+
+
+def test_a_worker_without_groups_passes_the_job_on(client: Client, start_worker: StartWorker) -> None:
+    start_worker(environment={"PREFLIGHT_GATHER_SECONDS": "1"})
+    client.enqueue(group_job("job", 2, epochs=6, **EXACT))
+    until(client, "job", lambda event: isinstance(event, GroupShort) and "PREFLIGHT_GROUP" in event.message)
+    client.enqueue(group_job("alone", {"min": 1, "max": 2}, epochs=2))
+    until(client, "alone", lambda event: isinstance(event, JobWarning) and "PREFLIGHT_GROUP" in event.message)
+    assert wait_for(client, "alone").status == "finished"
+
+
+def test_two_jobs_that_demand_two_workers_do_not_wait_for_each_other(client: Client, start_worker: StartWorker) -> None:
+    start_group(start_worker, 2)
+    for name in ("one", "two"):
+        client.enqueue(group_job(name, 2, epochs=6, **EXACT))
+    for name in ("one", "two"):
+        state = wait_for(client, name)
+        assert (state.status, state.workers) == ("finished", 2)
+
+
+def test_a_member_leaves_for_a_job_that_waits(client: Client, start_worker: StartWorker) -> None:
+    """The group goes on with two; the third worker takes the job."""
+    workers = start_group(start_worker, 3)
+    client.enqueue(group_job("job", {"min": 2, "max": 3}, epochs=600))
+    members = until_formed(client, "job", 3)
+    client.enqueue(digits_job(job_id="waiting", epochs=1))
+    state = wait_for(client, "waiting")
+    assert state.status == "finished"
+    assert named(workers, str(state.worker)) is not named(workers, members[0])
+    assert client.status("job").status == "running"
+    changed = until(client, "job", lambda event: isinstance(event, GroupChanged) and event.left != ())
+    assert isinstance(changed, GroupChanged)
+    assert changed.workers == 2
+    client.cancel("job")
+    assert wait_for(client, "job").status == "cancelled"
+    for worker in workers:
+        await_children(worker)
+
+
+def test_a_worker_with_another_torch_is_named_and_let_go(
+    client: Client, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    (tmp_path / "site" / "torch-9.9.9.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "torch-9.9.9.dist-info" / "METADATA").write_text("Name: torch\nVersion: 9.9.9\n")
+    (leader,) = start_group(start_worker, 1, PREFLIGHT_GATHER_SECONDS="15")
+    client.enqueue(group_job("job", 2, epochs=6, **EXACT))
+    start_group(start_worker, 1, PYTHONPATH=str(tmp_path / "site"), PREFLIGHT_GATHER_SECONDS="15")
+    warning = until(client, "job", lambda event: isinstance(event, JobWarning))
+    assert isinstance(warning, JobWarning)
+    assert "torch 9.9.9 instead of" in warning.message
+    start_group(start_worker, 1)
+    assert wait_for(client, "job").status == "finished"
+    leader.stop()
+
+
+def test_a_frozen_member_is_left_behind(client: Client, start_worker: StartWorker) -> None:
+    """SIGSTOP of it and all its processes; awake again, it writes nothing and is free."""
+    workers = start_group(start_worker, 3)
+    client.enqueue(group_job("job", 2, **EXACT))
+    members = until_formed(client, "job", 2)
+    frozen = tree(named(workers, members[1]))
+    for process in frozen:
+        process.suspend()
+    changed = until(client, "job", lambda event: isinstance(event, GroupChanged) and event.left != ())
+    assert isinstance(changed, GroupChanged)
+    assert changed.left == (members[1],)
+    for process in frozen:
+        process.resume()
+    await_children(named(workers, members[1]))
+    assert wait_for(client, "job").status == "finished"
+    assert_nothing_duplicated(client, "job")
+    for worker in workers:
+        await_children(worker)
+    assert psutil.Process(workers[0].process.pid).is_running()

@@ -1,0 +1,258 @@
+"""The leader of a group: offers seats, calls members, and decides who stays."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pydantic import JsonValue
+from redis.exceptions import RedisError
+
+from training.distributed.seat import Seat, Wire
+from training.errors import ChildFailed, ChildKilled, GroupShort, PreflightError
+from training.process.journal import Record
+from training.system.resources import Resources
+from worker.broker.retry import REDIS
+from worker.jobs.context import JobContext
+from worker.jobs.control import RestartTraining
+from worker.jobs.group.group import Group
+from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Post, new_nonce
+from worker.jobs.group.roster import SILENT_SECONDS, Roster, Seated
+from worker.jobs.group.seats import Instruction, LeaderSeats, Led, Verdict
+from worker.jobs.group.tidings import Tidings
+
+LEAD_INTERVAL: Final = 1.0
+"""Seconds between two commands of a leader to Redis."""
+GATHER_INTERVAL: Final = 0.25
+"""The same while members are awaited."""
+MIN_REMAINING: Final = 15.0
+"""Seconds of training left below which nobody joins: connecting and measuring takes some five of them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Leader(Group):
+    """The group that this attempt leads."""
+
+    context: JobContext
+    seats: LeaderSeats
+    request: GroupRequest
+    address: str
+    resources: Resources
+    roster: Roster
+    post: Post
+    tidings: Tidings
+    ranks: tuple[str, ...] = field(init=False)
+    """Who trains now, by rank; the leader alone at first."""
+    led: Led = field(default_factory=lambda: Led(0, 0, False, ()))
+    """What was read last."""
+    _call: Call | None = None
+    """Of the process that runs; None: it does not listen yet, or trains alone."""
+    _number: int = 0
+    _nonce: str = ""
+    _seated: bool = False
+    """Whether the process that runs has a seat."""
+    _closed: bool = False
+    """Whether nobody else may join."""
+    _measured: bool = False
+    _wire: Wire | None = None
+    _remaining_s: float = float("inf")
+    _next: float = 0.0
+    _instructions: list[Instruction] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ranks = (self.request.leader,)
+
+    # --- what the training stage asks
+
+    @property
+    def workers(self) -> int | None:
+        """Workers that train the job now."""
+        return len(self.ranks)
+
+    def seat(self) -> Seat | None:
+        """Return the seat of the next training process; None: nobody else is there, or it does not pay."""
+        request, others = self.request, self.roster.available()
+        self._call, self._seated = None, False
+        for member in self.roster.members.values():
+            member.called_at = None
+        if self._closed or (not others and request.least == 1):
+            self._show((request.leader,))
+            return None
+        self._number += 1
+        self._nonce, self._seated = new_nonce(), True
+        return Seat(
+            name=request.leader, leader=True, address=self.address, secret=self.post.secret(self._nonce),
+            least=request.least, most=request.most, gather_seconds=request.gather_seconds, measure=self._measures,
+            wire=self._fixed_wire,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Lead, once a second; raises `Superseded`."""
+        if time.monotonic() >= self._next:
+            self.lead()
+
+    def on_record(self, record: Record) -> None:
+        """Note a record of the training process; raises `RestartTraining`."""
+        match record.kind, record.payload:
+            case "listening", {"port": int(port)}:
+                self._begin_call(port)
+            case "group", {"members": list(members)}:
+                self._show(tuple(map(str, members)))
+            case "group_measured", payload:
+                self._weigh(payload)
+            case "progress", {"eta_s": float(seconds)}:
+                self._remaining_s = seconds
+            case "checkpoint", _:
+                self._change()
+
+    def survives(self, error: PreflightError) -> bool:
+        """Go on alone after the group's process failed, where that is allowed; raises `GroupShort`."""
+        if isinstance(error, GroupShort):
+            self.give_up(f"{error.message}")
+        lost = isinstance(error, ChildFailed) and not isinstance(error, ChildKilled)
+        if not (self._seated and lost and self.request.least == 1):
+            return False
+        self.context.warn(f"the group has failed: {error.message}; this worker goes on alone")
+        self._dismiss_all("the group has failed")
+        return True
+
+    def close(self) -> None:
+        """Let the members go; where Redis is away they notice it by themselves."""
+        try:
+            self.seats.disband()
+        except RedisError as error:
+            REDIS.note_failure(error, "end the group")
+
+    def give_up(self, why: str) -> None:
+        """Have the job go back to its queue; raises `GroupShort`."""
+        there, wanted = len(self.roster.available()) + 1, self.request.least
+        message = f"{there} of {wanted} workers are there ({why}); the job is at the end of its queue"
+        self.context.emit("group_short", {"workers": there, "wanted": wanted, "message": message})
+        raise GroupShort(message)
+
+    # --- leading
+
+    def lead(self) -> None:
+        """Give orders, and read who sits; raises `Superseded`."""
+        awaits = any(member.called_at and member.name not in self.ranks for member in self.roster.members.values())
+        self._next = time.monotonic() + (LEAD_INTERVAL if self._number and not awaits else GATHER_INTERVAL)
+        instructions, self._instructions = self._instructions, []
+        sealed = self.post.seal(REQUEST, self.request, "leader")
+        try:
+            self.led = self.seats.lead(self.request.most - 1, sealed, self._offer, instructions)
+            REDIS.note_answer()
+        except RedisError as error:
+            self._instructions = instructions + self._instructions
+            REDIS.note_failure(error, "lead the group")
+            return
+        for name, why in self.roster.update(self.led.seats).items():
+            self._refuse(name, why)
+        for member in [*self.roster.members.values()]:
+            self._judge(member)
+        if self._call is not None and self._alive() < self.request.least:
+            self._call_newcomers()  # the ranks wait for them
+
+    @property
+    def _offer(self) -> Literal["open", "short", ""]:
+        if self._closed:
+            return ""
+        if len(self.roster.members) + 1 < self.request.least:
+            return "short"
+        return "" if self._number and self._remaining_s < MIN_REMAINING else "open"
+
+    def _judge(self, member: Seated) -> None:
+        where = f"{self.address} port {self._call.port}" if self._call else self.address
+        why = self.roster.objection(member, self._number, self.ranks, where)
+        if why is not None:
+            self._refuse(member.name, why)
+        elif member.age_s > SILENT_SECONDS:  # it is dead, or takes its seat again
+            self._dismiss(member.name, "it was silent", "forgotten")
+
+    def _refuse(self, name: str, why: str) -> None:
+        """Let a member go for the whole attempt, and say why."""
+        self.context.warn(f"worker {name} does not train along: {why}")
+        self.roster.refused.add(name)
+        self._dismiss(name, why, "refused")
+
+    def _dismiss(self, name: str, why: str, verdict: Verdict) -> None:
+        order = self.post.seal(ORDER, Leave(why=why[:1_000]), name)
+        self._instructions.append(Instruction(name, order, verdict))
+        self.roster.members.pop(name, None)
+        self._next = 0.0
+
+    def _dismiss_all(self, why: str) -> None:
+        self._closed = True
+        for name in [*self.roster.members]:
+            self._dismiss(name, why, "refused")
+        self.lead()
+
+    # --- calls
+
+    @property
+    def _measures(self) -> bool:
+        return not (self._measured or self.request.spec.deterministic)
+
+    @property
+    def _fixed_wire(self) -> Wire | None:
+        return "float32" if self.request.spec.deterministic else self._wire
+
+    def _begin_call(self, port: int) -> None:
+        self._call = Call(
+            number=self._number, host=self.address, port=port, nonce=self._nonce, measure=self._measures,
+            wire=self._fixed_wire,
+        )  # fmt: skip
+        for member in self.roster.available():
+            self._send_call(member)
+        self.lead()
+
+    def _send_call(self, member: Seated) -> None:
+        if self._call is not None:
+            order = self.post.seal(ORDER, self._call, member.name)
+            self._instructions.append(Instruction(member.name, order, "stays"))
+            member.called_at, self._next = time.monotonic(), 0.0
+
+    def _change(self) -> None:
+        """Let members leave for jobs that wait, or newcomers join: a checkpoint has just been saved."""
+        spare = len(self.ranks) - self.request.least
+        if self.led.waiting and spare > 0 and len(self.ranks) > 1:
+            for name in self.ranks[1:][::-1][: min(self.led.waiting, spare)]:
+                self._dismiss(name, "jobs wait in the queue", "leaves")
+            self.lead()
+            return
+        if self._closed or self._remaining_s < MIN_REMAINING or self.led.waiting:
+            return
+        if not self._seated and self._newcomers():
+            raise RestartTraining
+        self._call_newcomers()
+
+    def _newcomers(self) -> list[Seated]:
+        return [one for one in self.roster.available() if one.name not in self.ranks and one.called_at is None]
+
+    def _call_newcomers(self) -> None:
+        for member in self._newcomers():
+            self._send_call(member)
+
+    def _alive(self) -> int:
+        """Return how many of the ranks are heard, the leader among them."""
+        return 1 + sum(one.name in self.ranks and one.is_available for one in self.roster.members.values())
+
+    # --- who trains, and whether it pays
+
+    def _show(self, ranks: tuple[str, ...]) -> None:
+        before, self.ranks = self.ranks, ranks
+        self.tidings.show(before, ranks, {name: one.said for name, one in self.roster.members.items()})
+
+    def _weigh(self, payload: dict[str, JsonValue]) -> None:
+        """Decide on a measurement whether the group goes on, and with whom; raises `RestartTraining`."""
+        measured = self.tidings.read_measurement(payload)
+        self._measured, self._wire = True, measured.wire
+        staying = [name for name in self.ranks if name not in measured.slow]
+        drops = bool(measured.slow) and len(staying) >= max(2, self.request.least)
+        kept = drops or measured.pays or self.request.least > 1
+        self.tidings.show_measurement(self.ranks, measured, kept=kept, demanded=self.request.least)
+        if not kept:
+            self._dismiss_all("training together is not faster")
+            raise RestartTraining
+        if drops:
+            for name in measured.slow:
+                self._refuse(name, f"it is too slow for the others: {measured.speed_of(name)}")
+            self.lead()

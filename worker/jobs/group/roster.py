@@ -1,0 +1,99 @@
+"""The members of a group as its leader sees them."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from worker.jobs.group.messages import SAID, BadMessage, Post, Said, Versions
+from worker.jobs.group.seats import SeatTaken
+
+SILENT_SECONDS: Final = 5.0
+"""Seconds without a beat after which the seat of a member is free."""
+REACH_SECONDS: Final = 15.0
+"""Seconds after its call in which a member has to be in the group."""
+LOST_SECONDS: Final = 3.0
+"""Seconds for which a member whose process has ended may still turn out to be called anew."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Seated:
+    """One member."""
+
+    name: str
+    said: Said
+    age_s: float = 0.0
+    """Seconds since its beat."""
+    called_at: float | None = None
+    """Monotonic time of the call that it follows; None: it was not called."""
+    lost_since: float | None = None
+
+    @property
+    def is_available(self) -> bool:
+        """Whether it can train along."""
+        return self.said.state in ("ready", "training", "lost") and self.age_s < SILENT_SECONDS
+
+
+@dataclass(slots=True)
+class Roster:
+    """Everybody who has a seat, and who may not take one any more."""
+
+    post: Post
+    versions: Versions
+    """Of the leader."""
+    data: str
+    """SHA-256 of its data set."""
+    members: dict[str, Seated] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+    def update(self, seats: Iterable[SeatTaken]) -> dict[str, str]:
+        """Note who sits; returns those whose message is none, and why."""
+        bad: dict[str, str] = {}
+        found: dict[str, Seated] = {}
+        for seat in seats:
+            try:
+                said = self.post.open(SAID, seat.said, seat.worker)
+            except BadMessage as error:
+                bad[seat.worker] = f"it sent {error}"
+                continue
+            member = self.members.get(seat.worker) or Seated(name=seat.worker, said=said)
+            member.said, member.age_s = said, seat.age_s
+            found[seat.worker] = member
+        self.members = found
+        return bad
+
+    def available(self) -> Sequence[Seated]:
+        """Return the members that can train along, in the order of their names."""
+        return [self.members[name] for name in sorted(self.members) if self.members[name].is_available]
+
+    def are_settled(self) -> bool:
+        """Whether nobody prepares any more."""
+        return all(member.said.state != "preparing" for member in self.members.values())
+
+    def objection(self, member: Seated, call: int, ranks: Sequence[str], leader: str) -> str | None:
+        """Return why a member cannot take part; None where it can.
+
+        `call` is the number of the newest call, `ranks` who is in the group, `leader` the leader's address and port.
+        """
+        said, own = member.said, self.versions
+        if said.versions != own:
+            names = [name for name in ("preflight", "torch") if getattr(said.versions, name) != getattr(own, name)]
+            parts = [f"{name} {getattr(said.versions, name)} instead of {getattr(own, name)}" for name in names]
+            return f"it has {' and '.join(parts)}; deploy all workers of a queue alike"
+        if said.state == "failed":
+            return said.why
+        if said.data and said.data != self.data:
+            return "its data set has other content than the leader's; delete the one that is wrong"
+        if said.state == "lost" and said.call == call and call:
+            member.lost_since = member.lost_since or time.monotonic()
+            if time.monotonic() - member.lost_since > LOST_SECONDS:
+                return f"its training process has ended: {said.why}"
+        else:
+            member.lost_since = None
+        late = member.called_at is not None and time.monotonic() - member.called_at > REACH_SECONDS
+        if late and member.name not in ranks:
+            return (
+                f"it at {said.address} and the leader at {leader} have not connected within {REACH_SECONDS:g} s; "
+                "open all ports between workers, or set PREFLIGHT_ADVERTISE_HOST"
+            )
+        return None

@@ -1,0 +1,154 @@
+"""Seating: an idle worker sits down in the group of a job that another worker of its queue leads."""
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+from redis import Redis
+from redis.exceptions import RedisError
+
+from training.errors import InvalidConfig
+from training.system.resources import detect
+from worker.broker import keys
+from worker.config.settings import Settings
+from worker.jobs.control import StopSignal
+from worker.jobs.group.address import own_address
+from worker.jobs.group.member import Member
+from worker.jobs.group.messages import MAX_REQUEST_BYTES, REQUEST, SAID, BadMessage, Post, Said, own_versions
+from worker.jobs.group.seats import MemberSeat, Offer, read_offers
+from worker.ops.standby import Standby
+from worker.queue.work_horse import WorkHorse, describe_exit
+
+IDLE_INTERVAL: Final = 2.5
+"""Seconds between two looks where there was no offer: leaders read who is idle."""
+MAX_REMEMBERED: Final = 1_000
+"""Attempts that are remembered to have refused this worker."""
+
+
+class Seating:
+    """The seats that one worker takes, one after the other."""
+
+    def __init__(
+        self, connection: Redis, queue: str, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
+        heartbeat: Callable[[Callable[[], None]], bool],
+    ) -> None:  # fmt: skip
+        """Sit down at jobs of `queue`; `heartbeat` as for `JobRunner`."""
+        self._connection = connection
+        self._queue = queue
+        self._worker = worker
+        self._settings = settings
+        self._stop = stop
+        self._standby = standby
+        self._heartbeat = heartbeat
+        self._horse: WorkHorse | None = None
+        self._offers: list[Offer] = []
+        self._next_look = 0.0
+        self._refused: set[tuple[str, int]] = set()
+        self._warned = False
+        self._log = structlog.get_logger("preflight")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the member's process, if one runs."""
+        if self._horse is not None:
+            self._horse.signal(number)
+
+    def look(self, *, offered: bool) -> None:
+        """Read the offers, where there are any, and let leaders know now and then that this worker is idle.
+
+        Raises `redis.exceptions.RedisError`.
+        """
+        self._offers = []
+        if self._settings.group == "off" or not (offered or time.monotonic() >= self._next_look):
+            return
+        self._next_look = time.monotonic() + IDLE_INTERVAL
+        self._standby.prepare()  # a seat is taken sooner with torch imported
+        found = read_offers(self._connection, self._queue, self._worker)
+        self._offers = [offer for offer in found if (offer.job_id, offer.attempt) not in self._refused]
+
+    def has_offer(self, *, short: bool) -> bool:
+        """Whether `sit` may sit down."""
+        return any(offer.short or not short for offer in self._offers)
+
+    def sit(self, *, short: bool) -> bool:
+        """Sit down and train along until dismissed, where there is an offer; returns whether there was.
+
+        `short`: only where a job cannot be trained without more members. Raises `redis.exceptions.RedisError`.
+        """
+        return any((offer.short or not short) and self._sit(offer) for offer in self._offers)
+
+    def _sit(self, offer: Offer) -> bool:
+        address = self._address()
+        if address is None:
+            return False
+        resources = detect(shares=self._settings.processes)
+        said = Said(
+            address=address, versions=own_versions(), cores=resources.quota or float(resources.cores),
+            memory_mb=resources.memory_bytes >> 20,
+        )  # fmt: skip
+        post = Post.of(self._settings, offer.job_id, offer.attempt)
+        seat = MemberSeat(self._connection, self._queue, offer, self._worker)
+        sat, text = seat.sit(post.seal(SAID, said, self._worker))
+        self._offers = [other for other in self._offers if other != offer]
+        if sat == "refused":
+            self._refuse(offer)
+        if sat != "taken":
+            return False
+        try:
+            request = post.open(REQUEST, text, "leader", MAX_REQUEST_BYTES)
+        except BadMessage as error:
+            self._log.warning("seat_left", job_id=offer.job_id, message=f"the leader sent {error}")
+            self._refuse(offer)
+            seat.leave()
+            return False
+        with tempfile.TemporaryDirectory(prefix="preflight-group-", ignore_cleanup_errors=True) as directory:
+            member = Member(
+                seat=seat, settings=self._settings, worker=self._worker, request=request, post=post, said=said,
+                stop=self._stop, server=self._standby.server, directory=Path(directory),
+            )  # fmt: skip
+            self._run(member, offer)
+        return True
+
+    def _run(self, member: Member, offer: Offer) -> None:
+        """Run the member in a work-horse; RQ's tools see a busy worker meanwhile."""
+        structlog.contextvars.bind_contextvars(job_id=offer.job_id)
+        self._standby.prepare()
+        self._horse = WorkHorse(
+            offer.job_id, member.run, self._stop, lambda: self._heartbeat(lambda: None), self._standby.stop, timeout=-1
+        )
+        worker_key = keys.rq_worker(self._worker)
+        try:
+            self._connection.hset(worker_key, mapping={"state": "busy", keys.GROUP: offer.job_id})
+            status = self._horse.run()
+        finally:
+            self._horse = None
+            structlog.contextvars.unbind_contextvars("job_id")
+            self._standby.job_ended()
+            self._next_look = 0.0
+        if status != 0 and not self._stop():
+            self._refuse(offer)  # it would end again
+            detail = describe_exit(status) if isinstance(status, int) else status
+            self._log.error("member_died", job_id=offer.job_id, message=f"the process of a member ended: {detail}")
+        with suppress(RedisError):
+            self._connection.hdel(worker_key, keys.GROUP)
+
+    def _refuse(self, offer: Offer) -> None:
+        if len(self._refused) >= MAX_REMEMBERED:
+            self._refused.clear()
+        self._refused.add((offer.job_id, offer.attempt))
+
+    def _address(self) -> str | None:
+        """Return the address of this worker; None, with one warning, where it has none."""
+        try:
+            address = own_address(self._settings)
+        except InvalidConfig as error:
+            if not self._warned:
+                self._log.warning("group_unusable", message=f"this worker sits down nowhere: {error.message}")
+            self._warned = True
+            return None
+        self._warned = False
+        return address
