@@ -10,7 +10,7 @@ from faults.stock import StockScene
 from faults.strikes import checkpoints, processes, redis_server
 from faults.strikes.checkpoints import damage
 from faults.strikes.runs import Run, Strike, at
-from faults.trials import enqueueing, extras, hosts, messages, resources
+from faults.trials import enqueueing, extras, groups, hosts, messages, resources
 from faults.trials.runs import Trial, alone
 
 FINISHED: Final = "finished once, no double or missing event, weights as undisturbed, no orphan"
@@ -54,6 +54,8 @@ RUNNING: Final = tuple(moment for moment in Moment if moment not in (Moment.DEQU
 SAVING: Final = (Moment.MID_EPOCH, Moment.CHECKPOINT)
 NO_REPORT: Final = "has no report"
 NO_CHECKPOINTS: Final = "has no checkpoints"
+NO_GROUPS: Final = "has no groups"
+TOGETHER: Final = "finished once by all whom it demands, no double or missing event, weights as undisturbed, no orphan"
 
 CATALOGUE: Final = (
     struck("kill -9 of the training child", "SIGKILL of the child that calibrates or trains", processes.kill_training,
@@ -84,6 +86,12 @@ CATALOGUE: Final = (
           drawn=True),
     Fault("checkpoint a pickle bomb", "the same with a pickle in its place",
           f"{FINISHED}, nothing executed", at(damage(checkpoints.plant_bomb), *SAVING), NO_CHECKPOINTS, drawn=True),
+    Fault("kill -9 in a group", "up to three SIGKILLs of leader or members: worker, work-horse, training or all",
+          TOGETHER, alone(groups.struck(groups.kill)), NO_GROUPS, drawn=True),
+    Fault("SIGTERM in a group", "of up to three of two to four workers, which are started again",
+          TOGETHER, alone(groups.struck(groups.stop)), NO_GROUPS, drawn=True),
+    Fault("worker frozen in a group", "SIGSTOP of leader or member for 2 to 20 s, up to three times",
+          TOGETHER, alone(groups.struck(groups.freeze)), NO_GROUPS, drawn=True),
     tried("host dies", "SIGKILL of the whole tree, never started again; an idle worker elsewhere", hosts.host_dies,
           f"{WITHIN}; taken over within {hosts.TAKEOVER_S:.0f} s", times=3),
     tried("host frozen beyond its lease", "SIGSTOP of the whole tree, takeover by another, SIGCONT",

@@ -190,6 +190,10 @@ class PreflightScene(Scene):
         done = next(event.ts for event in events if isinstance(event, TrainingDone))
         return Pace(first_step_s=first - loading, train_s=done - first, whole_s=whole_s)
 
+    def group_weights(self, workers: int, run: Callable[[], str]) -> str:
+        """Return the sha256 of the weights that an undisturbed group of so many workers comes to, of one `run`."""
+        return self._service.group_weights.get(workers) or self._service.keep_group_weights(workers, run())
+
     # --- the promises
 
     def verdict(self, job: Job, struck: float) -> Verdict:
@@ -234,6 +238,8 @@ class PreflightScene(Scene):
         file = hashlib.sha256((artifact / MODEL).read_bytes()).hexdigest()
         if not result.model_sha256 == manifest == file:
             return ["result, manifest and model are of different trainings"]
+        if "workers" in job.fields:
+            return []  # a group comes to weights of its own
         if job.fields["deterministic"] and result.plan and file != self._service.weights(job.fields, result.plan):
             return ["other weights than undisturbed"]
         return []
@@ -258,6 +264,8 @@ class Preflight(Service[PreflightScene]):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._weights: dict[str, str] = {}
+        self.group_weights: dict[int, str] = {}
+        """Workers -> sha256 of the weights that a group of so many comes to."""
         self._lock = threading.Lock()
 
     def weights(self, fields: Fields, plan: Plan) -> str:
@@ -267,6 +275,12 @@ class Preflight(Service[PreflightScene]):
             if job not in self._weights:
                 self._weights[job] = self._train(job)
             return self._weights[job]
+
+    def keep_group_weights(self, workers: int, sha256: str) -> str:
+        """Keep the weights of an undisturbed group, and return them."""
+        with self._lock:
+            self.group_weights[workers] = sha256
+        return sha256
 
     def _train(self, job: str) -> str:
         own = {name: str(self.root / name) for name in ("data", "cache", "artifact", "state")}
