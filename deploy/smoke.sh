@@ -37,6 +37,8 @@ finish() {
     echo "smoke: failed; the worker's last lines:" >&2
     compose logs worker 2>&1 | tail -n 40 >&2 || true
   fi
+  # podman-compose's down knows one container a service.
+  "$docker" ps -aq --filter label=com.docker.compose.project=preflight-smoke | xargs -r "$docker" rm -f >/dev/null 2>&1 || true
   compose down -v >/dev/null 2>&1 || { echo "smoke: compose down failed" >&2; status=1; }
   exit "$status"
 }
