@@ -3,10 +3,11 @@
     python -m bench.speed roof
 
 In one process, in turns: 3x3 convolutions of ResNet-18's shapes, forward and backward; matrix products; and training
-steps of the models, whose operations torch's FlopCounterMode counts. The roof is the quickest of the convolutions
-forward. What ResNet-18 could reach at most is what these convolutions by themselves do, as often as it has them, with
-nothing between. And where the library's gradient of weights is slow, the same as a matrix product. All in bfloat16
-where the processor has instructions for it, else in float32; the bound is meant for the former.
+steps of the models. Operations are those of the library's convolutions, as torch's FlopCounterMode counts them: with
+products by the padding, which training/models/weight_gradients.py leaves out. The roof is the quickest of the library's
+convolutions forward. What ResNet-18 could reach by them is what they do by themselves, as often as it has them, with
+nothing between. And where the library is slow, the same as matrix products. All in bfloat16 where the processor has
+instructions for it, else in float32; the bound is meant for the former.
 """
 
 import json
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from bench.calibration.common import mnist
@@ -91,21 +91,6 @@ def _gradient(inputs: int, outputs: int, side: int, stride: int) -> str:
     return f"gradient of weights, {inputs} to {outputs} channels at {side}x{side}, stride {stride}"
 
 
-def _product(images: Tensor, results: Tensor, stride: int) -> Tensor:
-    """Return the gradient [outputs, 9 * inputs] of a 3x3 convolution's weights, given that of its `results`.
-
-    Both are channels_last. What each result was made of is laid out in a row of its own first.
-    """
-    batch, outputs, height, width = results.shape
-    padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
-    sample, line, pixel, channel = padded.stride()
-    windows = padded.as_strided(
-        (batch, height, width, 3, 3, images.shape[1]),
-        (sample, line * stride, pixel * stride, line, pixel, channel),
-    )
-    return results.permute(0, 2, 3, 1).reshape(-1, outputs).T @ windows.reshape(batch * height * width, -1)
-
-
 def measure() -> None:
     """Be the process: print the GFLOP/s of everything in every round."""
     from torch.utils.flop_counter import FlopCounterMode
@@ -114,6 +99,7 @@ def measure() -> None:
     from calibration.measure.candidate import Candidate
     from training.data.dataset_store import open_dataset
     from training.loop.train_step import DTYPES, prepare_process
+    from training.models.weight_gradients import MAX_INSIDE, Geometry, convolve, weight_gradient
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)
@@ -138,18 +124,20 @@ def measure() -> None:
             torch.ops.aten.convolution_backward, results, images, weight, None,
             [stride, stride], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False],
         )  # fmt: skip
-        work[f"{name}, as a matrix product"] = operations, partial(_product, images, results, stride)
+        geometry = Geometry(3, stride, 1)
+        work[f"{name}, as matrix products"] = operations, partial(weight_gradient, images, results, geometry)
+        forward = f"forward, {inputs} to {outputs} channels at {side}x{side}, stride {stride}, as matrix products"
+        if geometry.inside(side) ** 2 <= MAX_INSIDE:
+            work[forward] = operations, partial(convolve, images, weight.permute(2, 3, 1, 0), geometry)
     left, right = (torch.randn(MATRIX, MATRIX).to(dtype) for _ in range(2))
     work[f"matrix product, {MATRIX}"] = 2 * MATRIX**3, partial(torch.mm, left, right)
     store = open_dataset(Path(asked["store"]))
     for model, batch, gradients in TRAININGS:
-        candidate = Candidate(
-            replace(spec, model=model, batch_size=batch),
-            replace(plan, micro_batch=batch, weight_gradients=gradients),
-            store,
-        )
+        asked_spec, library = replace(spec, model=model, batch_size=batch), replace(plan, micro_batch=batch)
         with FlopCounterMode(display=False) as counter:
-            candidate.step.gradients(*candidate.next_batch())
+            counted = Candidate(asked_spec, library, store)
+            counted.step.gradients(*counted.next_batch())
+        candidate = Candidate(asked_spec, replace(library, weight_gradients=gradients), store)
         name = f"training {model}, batch {batch}, gradients of weights by {gradients}"
         work[name] = counter.get_total_flops(), partial(candidate.run, 1)
     found: dict[str, float] = {}

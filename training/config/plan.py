@@ -44,7 +44,8 @@ class Plan:
     affinity: Affinity = "free"
     """`pinned` keeps the process on as many processors as it has threads."""
     weight_gradients: WeightGradients = "library"
-    """`products` computes those of convolutions with many channels as matrix products (training/models)."""
+    """`products` computes those of convolutions with many channels as matrix products, and on images of a few pixels
+    these convolutions themselves, too (training/models)."""
     compile: bool = False
     """Whether the model goes through torch.compile."""
     device: Device = "cpu"

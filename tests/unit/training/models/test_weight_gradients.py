@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from training.config.plan import Plan, Precision
 from training.config.spec import TrainSpec
@@ -13,8 +14,11 @@ from training.loop.train_step import TrainStep
 from training.models.factory import build
 from training.models.resnet import resnet18
 from training.models.weight_gradients import (
+    Geometry,
     ProductConvolution,
+    convolve,
     has_slow_weight_gradients,
+    image_gradient,
     use_matrix_products,
     weight_gradient,
 )
@@ -34,16 +38,27 @@ def products_of(model: nn.Module) -> list[str]:
     return [name for name, layer in model.named_modules() if isinstance(layer, ProductConvolution)]
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1), (1, 2, 0), (5, 3, 0), (2, 1, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "side"),
+    [(3, 1, 1, 9), (3, 1, 1, 4), (3, 1, 1, 1), (3, 2, 1, 7), (3, 2, 1, 8), (3, 2, 1, 1), (3, 1, 0, 5), (1, 2, 0, 7),
+     (1, 1, 0, 4), (5, 3, 0, 9), (2, 1, 1, 8), (3, 1, 2, 3), (3, 1, 4, 2)],
+)  # fmt: skip
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_product_is_the_gradient(kernel: int, stride: int, padding: int, layout: torch.memory_format) -> None:
-    """For any square convolution, in either layout, to the last digits of float64."""
-    images = torch.randn(3, 5, 9, 8, dtype=torch.float64).to(memory_format=layout)
-    weight = torch.randn(7, 5, kernel, kernel, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("small", [False, True])
+def test_products_are_the_convolution_and_its_gradients(
+    kernel: int, stride: int, padding: int, side: int, layout: torch.memory_format, *, small: bool
+) -> None:
+    """For any square convolution, padding wider than its kernel included, to the last digits of float64."""
+    geometry = Geometry(kernel, stride, padding)
+    images = torch.randn(3, 5, side, side + 1, dtype=torch.float64).to(memory_format=layout).requires_grad_()
+    weight = torch.randn(7, 5, kernel, kernel, dtype=torch.float64).to(memory_format=layout).requires_grad_()
     results = F.conv2d(images, weight, stride=stride, padding=padding)
     gradient = torch.randn_like(results)
-    (expected,) = torch.autograd.grad(results, weight, gradient)
-    torch.testing.assert_close(weight_gradient(images, gradient, kernel, stride, padding), expected)
+    of_images, of_weight = torch.autograd.grad(results, (images, weight), gradient)
+    seen, weights = images.detach(), weight.detach()
+    torch.testing.assert_close(convolve(seen, weights.permute(2, 3, 1, 0), geometry), results.detach())
+    torch.testing.assert_close(image_gradient(seen, gradient, weights, geometry, small=small), of_images)
+    torch.testing.assert_close(weight_gradient(seen, gradient, geometry), of_weight)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -79,15 +94,46 @@ def test_weights_and_answers_stay_as_they_are() -> None:
 
 
 def test_only_wide_convolutions_change() -> None:
-    """Strided ones from 128 channels on, others from 512; a subclass, groups, a bias or a small network are left."""
+    """Those from 128 channels on; a subclass, groups, a bias or a small network are left."""
     model = resnet18(SHAPE, CLASSES)
     assert has_slow_weight_gradients(model)
     use_matrix_products(model)
     assert products_of(model) == [
-        "5.first.0", "5.shortcut.0", "7.first.0", "7.second.0", "7.shortcut.0", "8.first.0", "8.second.0"
+        "3.second.0", "4.first.0", "4.second.0", "5.first.0", "5.second.0", "5.shortcut.0", "6.first.0", "6.second.0",
+        "7.first.0", "7.second.0", "7.shortcut.0", "8.first.0", "8.second.0",
     ]  # fmt: skip
     assert not has_slow_weight_gradients(model)
     assert not has_slow_weight_gradients(build("cnn", (1, 28, 28), CLASSES))
+    assert has_slow_weight_gradients(build("cnn-committee", (1, 28, 28), CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel", "stride", "padding", "products"),
+    [(14, 3, 1, 1, False), (7, 3, 1, 1, False), (4, 3, 1, 1, True), (5, 3, 1, 0, True), (6, 3, 1, 1, False),
+     (7, 3, 2, 1, True), (14, 3, 2, 1, True), (14, 1, 2, 0, True)],
+)  # fmt: skip
+def test_images_decide(side: int, kernel: int, stride: int, padding: int, *, products: bool) -> None:
+    """Few results or a stride: products. Else the layer is the library's, and so is a model that only answers."""
+    layer = ProductConvolution(nn.Conv2d(128, 8, kernel, stride, padding, bias=False))
+    images = torch.randn(2, 128, side, side)
+    made = layer(images).grad_fn
+    assert made is not None
+    assert made.name() == ("_ConvolutionBackward" if products else "ConvolutionBackward0")
+    with torch.no_grad():
+        assert torch.equal(layer(images), F.conv2d(images, layer.weight, stride=stride, padding=padding))
+
+
+def test_padding_is_not_multiplied() -> None:
+    """On 4x4 pixels 100 of 144 taps are on the image: forward, for the images' gradient and for the weights'."""
+    layer = nn.Conv2d(128, 8, 3, padding=1, bias=False)
+    images = torch.randn(2, 128, 4, 4, requires_grad=True)
+    counts = []
+    for each in (layer, ProductConvolution(layer)):
+        with FlopCounterMode(display=False) as counter:
+            each(images).sum().backward()
+        counts.append(counter.get_total_flops())
+    library, products = counts
+    assert products * 144 == library * 100
 
 
 class Own(nn.Conv2d):
@@ -100,7 +146,7 @@ class Own(nn.Conv2d):
         Own(512, 512, 3, bias=False), nn.Conv2d(512, 512, 3), nn.Conv2d(512, 512, 3, groups=2, bias=False),
         nn.Conv2d(512, 512, 3, dilation=2, bias=False), nn.Conv2d(512, 512, (1, 3), bias=False),
         nn.Conv2d(512, 512, 3, padding="same", bias=False), nn.Conv2d(512, 512, 3, padding=(0, 1), bias=False),
-        nn.Conv2d(512, 512, 3, padding_mode="reflect", padding=1, bias=False), nn.Conv2d(511, 512, 3, bias=False),
+        nn.Conv2d(512, 512, 3, padding_mode="reflect", padding=1, bias=False), nn.Conv2d(127, 512, 3, bias=False),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_left(layer: nn.Module) -> None:
