@@ -1,6 +1,6 @@
-"""Markers by what a test needs: `torch`, `redis`, `process`, `browser`, from imports and fixtures.
+"""Markers by what a test needs: `torch`, `redis`, `process`, `browser`, from imports, fixtures and called functions.
 
-`-m "not torch"` also leaves such modules out of the collection, which would import torch.
+`-m "not torch and not process"` also leaves such modules out of the collection, which would import them.
 """
 
 import ast
@@ -16,46 +16,65 @@ TESTS: Final = Path(__file__).parent
 ROOTS: Final = (TESTS, TESTS.parent)
 PACKAGES: Final = {"torch": {"torch", "torchvision", "sklearn"}, "browser": {"selenium"}}
 """Marker -> packages; a module that imports one of them, or a module of ours that does, has the marker."""
-FIXTURES: Final = {
-    "redis": {"redis_url"}, "torch": {"digits_store"}, "process": {"start_worker", "start_program", "start_terminal"},
+NAMES: Final = {
+    "redis": {"redis_url", "server", "redis_server"}, "torch": {"digits_store"},
+    "process": {"start_worker", "start_program", "start_terminal", "add_extras"},
 }  # fmt: skip
-"""Marker -> fixtures."""
+"""Marker -> fixtures, and functions that a test calls."""
 PROCESSES: Final = {"subprocess", "multiprocessing", "training.process.child", "calibration.measure.process_pool"}
 """Modules with which a test itself starts processes."""
+started: list[str] = []
+"""Programs that were started, where tests that start some are deselected."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Register the markers; note each process that is started where tests that need one are deselected."""
     for name in ("torch", "redis", "process", "browser"):
         config.addinivalue_line("markers", f"{name}: needs it; set by tests/markers.py")
+    if is_deselected(config, "process"):
+        sys.addaudithook(lambda event, args: started.append(str(args[0])) if event == "subprocess.Popen" else None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out modules that import torch where they are deselected anyway."""
-    expression = str(config.getoption("markexpr", ""))
-    deselected = [name for name in PACKAGES if f"not {name}" in expression]
-    if collection_path.suffix == ".py" and any(needs(collection_path, name) for name in deselected):
+    """Leave out modules that are deselected as a whole."""
+    if collection_path.suffix != ".py":
+        return None
+    if is_deselected(config, "process") and starts_processes(collection_path):
         return True
-    return None
+    return any(is_deselected(config, name) and needs(collection_path, name) for name in PACKAGES) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test."""
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
+        names = set(getattr(item, "fixturenames", ()))
+        if isinstance(item, pytest.Function):
+            names |= set(item.function.__code__.co_names)
         wanted = {name for name in PACKAGES if needs(item.path, name)}
-        wanted |= {name for name, those in FIXTURES.items() if fixtures & those}
-        if PROCESSES & set(imports(item.path, inside=True)):
+        wanted |= {name for name, those in NAMES.items() if names & those}
+        if starts_processes(item.path):
             wanted.add("process")
         for name in sorted(wanted):
             item.add_marker(name)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def without_torch(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Hold that tests without the marker `torch` do not import it."""
+def without_what_is_deselected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hold that tests without the marker `torch` do not import it, and those without `process` start none of ours."""
     yield
-    assert "not torch" not in str(request.config.getoption("markexpr", "")) or "torch" not in sys.modules
+    assert not is_deselected(request.config, "torch") or "torch" not in sys.modules
+    assert not [path for path in started if Path(path).name == "redis-server" or path == sys.executable]
+
+
+def is_deselected(config: pytest.Config, marker: str) -> bool:
+    """Return whether `-m` leaves out tests with the marker."""
+    return f"not {marker}" in str(config.getoption("markexpr", ""))
+
+
+@functools.cache
+def starts_processes(path: Path) -> bool:
+    """Return whether a test module itself starts processes."""
+    return bool(PROCESSES & set(imports(path, inside=True)))
 
 
 @functools.cache

@@ -63,29 +63,29 @@ def test_a_job_that_kills_its_workers_is_quarantined_once(world: World) -> None:
     assert world.drain() == []
 
 
-@pytest.mark.parametrize("commands", range(5))
-def test_a_suspended_worker_quarantines_no_job_that_another_has_quarantined(world: World, commands: int) -> None:
-    """The job's failure was published by both."""
-    world.enqueue("die", ensure=False)
-    world.connection.hset("preflight:{j0}:fence", "deaths", 3)
+def suspend_beside_another(world: World, commands: int) -> None:
+    """Suspend a supervisor before one of its commands, let another worker take the job, and wake it up."""
     world.start_worker("supervisor", Fault.STOP_BEFORE, commands)
     wait_until(lambda: world.workers[0].traps.came("supervisor") > 0)
     world.start_worker()
     wait_until(lambda: world.client.status("j0").status == "failed" or commands > 0, seconds=3)
     world.sleep(0.5)
     assert world.drain() == []
+
+
+@pytest.mark.parametrize("commands", range(5))
+def test_a_suspended_worker_quarantines_no_job_that_another_has_quarantined(world: World, commands: int) -> None:
+    """The job's failure was published by both."""
+    world.enqueue("die", ensure=False)
+    world.connection.hset("preflight:{j0}:fence", "deaths", 3)
+    suspend_beside_another(world, commands)
 
 
 @pytest.mark.parametrize("commands", range(6))
 def test_a_suspended_worker_runs_no_job_that_has_failed_meanwhile(world: World, commands: int) -> None:
     """It was suspended before its claim."""
     world.enqueue("fail", ensure=False)
-    world.start_worker("supervisor", Fault.STOP_BEFORE, commands)
-    wait_until(lambda: world.workers[0].traps.came("supervisor") > 0)
-    world.start_worker()
-    wait_until(lambda: world.client.status("j0").status == "failed" or commands > 0, seconds=3)
-    world.sleep(0.5)
-    assert world.drain() == []
+    suspend_beside_another(world, commands)
     assert len(world.runs()) == 2  # the plain job's is one
 
 

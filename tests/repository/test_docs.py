@@ -74,6 +74,13 @@ def test_the_readme_leads_to_every_page() -> None:
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme] == []
 
 
+def test_the_pages_that_grow_stay_short() -> None:
+    """A new decision takes the place of one that no longer decides anything."""
+    lengths = {page: len((ROOT / page).read_text().splitlines()) for page in ("README.md", "docs/decisions.md")}
+    assert lengths["README.md"] <= 160
+    assert lengths["docs/decisions.md"] <= 200
+
+
 def test_the_tables_are_those_of_the_results() -> None:
     """`make figures` writes them from bench/results/; it was forgotten where this fails."""
     command = [sys.executable, "-m", "bench.figures", "--check"]

@@ -13,7 +13,7 @@ from calibration.choose import PlanChoice
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS
 from training.data.dataset_info import DatasetInfo
-from training.errors import ChildKilled
+from training.errors import ChildKilled, OutOfMemory, PreflightError
 from training.process.journal import Record
 from training.system.resources import detect
 from worker.cli.formatting.events import format_event
@@ -23,7 +23,7 @@ from worker.events.state import state_update
 from worker.jobs.stages import training as training_stage
 from worker.jobs.stages.payloads import advice_payload, calibration_payload, probe_payload, trial_payload
 from worker.jobs.stages.record_forwarder import RecordForwarder
-from worker.jobs.stages.training import TrainingRun
+from worker.jobs.stages.training import MAX_KILLS, TrainingRun
 from worker.wire import (
     JOB_TYPE,
     AnyEvent,
@@ -42,6 +42,13 @@ COMPARED: dict[str, JsonValue] = {
     "cause": "noisy", "seen": "others were busy",
 }  # fmt: skip
 ADAPTED: dict[str, JsonValue] = {"field": "threads", "before": 2, "after": 1, "reason": "too slow"}
+
+
+def events_of(training: TrainingRun) -> list[AnyEvent]:
+    """Return what a training has told."""
+    (sink,) = training.context.sinks
+    assert isinstance(sink, ListSink)
+    return sink.events
 
 
 def event_for(tmp_path: Path, kind: str, payload: dict[str, JsonValue]) -> AnyEvent:
@@ -123,29 +130,73 @@ def test_advice_without_a_gain_has_no_figures_of_another_batch(tmp_path: Path) -
     assert sentence(event).startswith("A larger batch would not be faster (256, 512 were measured; 1,024: predicted ")
 
 
+@pytest.fixture
+def training(tmp_path: Path, digits_store: DatasetInfo) -> TrainingRun:
+    """A training whose events are in its only sink."""
+    job = parse_job({"type": JOB_TYPE, "dataset": "digits"})
+    return TrainingRun(
+        context=context_of(tmp_path, ListSink()), job=job, spec=job.spec(), resources=detect(), store=digits_store,
+        choice=PlanChoice(plan=Plan(threads=1, micro_batch=32, eval_batch=8), source="own", why="calibration is off"),
+    )  # fmt: skip
+
+
+def end_with(
+    monkeypatch: pytest.MonkeyPatch, training: TrainingRun, errors: list[PreflightError], checkpoints: int = 0
+) -> list[tuple[int, int]]:
+    """Let each training process end with the next error, in the end with a result; return the batches of each."""
+    batches: list[tuple[int, int]] = []
+
+    def run_job_child(*_: object, **__: object) -> dict[str, JsonValue]:
+        batches.append((training.plan.micro_batch, training.plan.eval_batch))
+        training.records.checkpoints += checkpoints
+        if errors:
+            raise errors.pop(0)
+        return {"test_accuracy": 1.0}
+
+    monkeypatch.setattr(training_stage, "run_job_child", run_job_child)
+    return batches
+
+
 @pytest.mark.parametrize(
     ("checkpoints", "how"),
     [(0, "no checkpoint yet; starting again from the beginning"), (1, "resuming from the last checkpoint")],
 )
 def test_a_killed_training_is_started_again(
-    checkpoints: int, how: str, tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch
+    checkpoints: int, how: str, training: TrainingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink, job = ListSink(), parse_job({"type": JOB_TYPE, "dataset": "digits"})
-    training = TrainingRun(
-        context=context_of(tmp_path, sink), job=job, spec=job.spec(), resources=detect(), store=digits_store,
-        choice=PlanChoice(plan=Plan(threads=1, micro_batch=32), source="own", why="calibration is off"),
-    )  # fmt: skip
-    errors = [ChildKilled("the training process was killed")]
-
-    def run_job_child(*_: object, **__: object) -> dict[str, JsonValue]:
-        training.records.checkpoints += checkpoints
-        if errors:
-            raise errors.pop()
-        return {"test_accuracy": 1.0}
-
-    monkeypatch.setattr(training_stage, "run_job_child", run_job_child)
+    end_with(monkeypatch, training, [ChildKilled("the training process was killed")], checkpoints)
     assert training.run() == {"test_accuracy": 1.0}
-    assert sink.warnings == [f"the training process was killed; {how}"]
+    assert [event.message for event in events_of(training) if event.type == "warning"] == [
+        f"the training process was killed; {how}"
+    ]
+
+
+def test_kills_in_a_row_without_a_checkpoint_are_limited(
+    training: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = end_with(monkeypatch, training, [ChildKilled("the training process was killed")] * 9)
+    with pytest.raises(ChildKilled):
+        training.run()
+    assert len(batches) == MAX_KILLS
+
+
+def test_the_micro_batch_is_halved_where_memory_runs_out(
+    training: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the evaluation, too, and each halving is an event that names both."""
+    batches = end_with(monkeypatch, training, [OutOfMemory("512 MiB of 512 are used")] * 2)
+    assert training.run() == {"test_accuracy": 1.0}
+    assert batches == [(32, 8), (16, 4), (8, 2)]
+    told = [event for event in events_of(training) if event.type == "out_of_memory"]
+    assert [(event.micro_batch, event.eval_batch) for event in told] == [(16, 4), (8, 2)]
+    assert told[0].message == "512 MiB of 512 are used; continuing with micro_batch 16"
+
+
+def test_the_micro_batch_is_halved_three_times_at_most(training: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = end_with(monkeypatch, training, [OutOfMemory("512 MiB of 512 are used")] * 9)
+    with pytest.raises(OutOfMemory, match="micro_batch is 4, 3 times smaller micro-batches did not help"):
+        training.run()
+    assert len(batches) == 4
 
 
 def test_an_event_has_the_digits_that_are_known(tmp_path: Path) -> None:

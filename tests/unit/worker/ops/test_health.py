@@ -37,7 +37,7 @@ def web(request: pytest.FixtureRequest) -> Iterator[int]:
             """Silence the log."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port
         server.shutdown()
 
