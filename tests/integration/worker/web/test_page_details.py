@@ -158,6 +158,15 @@ def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -
     assert browser.complaints() == []
 
 
+def test_a_report_of_50_mb_is_opened(tab: Browser, service: Service, model: Path) -> None:
+    """It is sent in pieces, and shown like a small one."""
+    (model / REPORT).write_bytes(b"<!doctype html><h1>99 % on the test set</h1><!--" + b"x" * (50 << 20) + b"-->")
+    tab.open(f"{service.url}/#/jobs/done")
+    tab.see("50.0\u202fMiB", ".files")
+    assert open_report(tab) == "99 % on the test set"
+    assert tab.complaints() == []
+
+
 def test_markup_in_a_file_stays_text(browser: Browser, service: Service, model: Path, connection: Redis) -> None:
     """An evaluation that is none, one with markup in it, and a place with markup in its name."""
     script = "<script>document.title = 'owned'</script>"
