@@ -122,7 +122,8 @@ def test_plans_and_predictions_stand_side_by_side(browser: Browser, service: Ser
         publisher.start()
         publisher.calibrate()
     doubtful.say("calibration_winner", **PLAN, source="measured", why="probably faster", ratio=9.16, ratio_low=2,
-                 ratio_high=6, confidence="low", doubt="the machine was busy", predicted_epoch_s=5)  # fmt: skip
+                 ratio_high=6, confidence="low", doubt="the machine was busy", predicted_epoch_s=5,
+                 calibration_seconds=8, import_seconds=2, trials=4)  # fmt: skip
     sure.train(1, 2)
     browser.open(f"{service.url}/#/compare?job=sure&job=doubtful")
     plans = "[aria-label='Plans and predictions']"

@@ -162,7 +162,7 @@ def test_a_report_of_50_mb_is_opened(tab: Browser, service: Service, model: Path
     """It is sent in pieces, and shown like a small one."""
     (model / REPORT).write_bytes(b"<!doctype html><h1>99 % on the test set</h1><!--" + b"x" * (50 << 20) + b"-->")
     tab.open(f"{service.url}/#/jobs/done")
-    tab.see("50.0\u202fMiB", ".files")
+    tab.see("50.0 MiB", ".files")
     assert open_report(tab) == "99 % on the test set"
     assert tab.complaints() == []
 
