@@ -39,8 +39,12 @@ BatchSize = Annotated[int, Field(ge=1, le=65_536, description="samples per optim
 LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum of sgd and muon (Nesterov)")]
 WeightDecay = Annotated[float, Field(ge=0, le=10, description="weight decay")]
-Optimizer = Literal["adamw", "sgd", "muon"]
-Schedule = Literal["one-cycle", "cosine", "step", "constant"]
+Optimizer = Annotated[
+    Literal["adamw", "sgd", "muon"], Field(description="update rule; muon takes hidden weights, AdamW the others")
+]
+Schedule = Annotated[
+    Literal["one-cycle", "cosine", "step", "constant"], Field(description="course of the learning rate over the steps")
+]
 Warmup = Annotated[float, Field(ge=0, lt=1, description="share of the steps spent warming up (one-cycle)")]
 StepEpochs = Annotated[int, Field(ge=1, le=10_000, description="epochs between two drops (step)")]
 StepFactor = Annotated[float, Field(gt=0, le=1, description="factor of each drop (step)")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from training.artifacts.evaluation import EVALUATION, evaluation_json
 from training.artifacts.loading import INPUT, ModelInput
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
@@ -205,7 +206,10 @@ def _save(
         },
     }
     kept = fitted.probabilities
-    beside = {} if kept is None else {PREDICTIONS: serialize(kept, store.test_labels)}
+    beside = {} if kept is None else {
+        PREDICTIONS: serialize(kept, store.test_labels),
+        EVALUATION: evaluation_json(kept.numpy(), store.test_labels.numpy(), store.test_images.numpy()),
+    }  # fmt: skip
     return save(request.artifact, to_safetensors(step.best), facts, beside)
 
 

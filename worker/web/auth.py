@@ -24,10 +24,18 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110, 9.2.1."""
 TOKEN_PARAMETERS: Final = frozenset({"token", "access_token", "api_token", "api_key", "key"})
 """Query parameters that are refused: logs and histories would keep the token."""
+
+
+def page_policy(styles: str) -> str:
+    """Return the content security policy of the page, with the source of its `styles`."""
+    return (
+        f"default-src 'none'; script-src 'self'; style-src {styles}; img-src 'self' data:; connect-src 'self'; "
+        "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
 SECURITY_HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
-    (b"content-security-policy",
-     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-     b"manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"content-security-policy", page_policy("'self'").encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),

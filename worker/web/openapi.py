@@ -6,7 +6,8 @@ from fastapi import FastAPI
 from pydantic import JsonValue, TypeAdapter
 
 from worker.web.models import CancelJobs
-from worker.wire import EVENT, TrainJob
+from worker.wire import EVENT
+from worker.wire.json_schema import job_schema
 
 REFERENCE: Final = "#/components/schemas/{model}"
 OBJECT: Final = TypeAdapter(dict[str, JsonValue])
@@ -40,7 +41,7 @@ class DocumentedApp(FastAPI):
         if self.openapi_schema is None:
             found = super().openapi()
             schemas = {
-                **_definitions("TrainJob", TrainJob.model_json_schema(ref_template=REFERENCE)),
+                **_definitions("TrainJob", job_schema(REFERENCE)),
                 **_definitions("CancelJobs", CancelJobs.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("Event", EVENT.json_schema(mode="serialization", ref_template=REFERENCE)),
             }

@@ -119,9 +119,11 @@ class TrainJob(Wire):
     job_id: Annotated[JobId | None, Field(json_schema_extra={"not": {"enum": list(DIRECTORIES)}})] = None
     """Idempotency key; null: RQ's job id."""
     dataset: spec.Name
+    """mnist, fashion-mnist, kmnist, emnist, qmnist, digits, or one that a package of yours registers."""
     recipe: RecipeName | None = None
     """Named set of values; the fields that it fixes are left out, or equal to it."""
     model: spec.Name = DEFAULTS.model
+    """cnn, resnet18, or one that a package of yours registers."""
     epochs: spec.Epochs = DEFAULTS.epochs
     epoch_samples: spec.EpochSamples | None = DEFAULTS.epoch_samples
     train_samples: spec.TrainSamples | None = DEFAULTS.train_samples

@@ -1,12 +1,20 @@
 """JSON Schemas, OpenAPI and AsyncAPI; `python -m worker.wire.json_schema` writes them to `docs/schemas/`."""
 
+import ast
+import inspect
 import json
 import sys
+import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
+from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
+from training.config.plan import Plan
+from training.config.spec import Augmentation
 from worker.wire import EVENT, JobState, TrainJob, TrainResult
 from worker.wire.asyncapi import asyncapi
 
@@ -21,13 +29,43 @@ CHOICES: Final = TypeAdapter(list[Schema])
 def schemas() -> dict[str, str]:
     """Return file name -> schema as JSON text."""
     contents = {
-        "train.v1.json": TrainJob.model_json_schema(),
+        "train.v1.json": job_schema(),
         "event.v1.json": EVENT.json_schema(mode="serialization"),
         "record.v1.json": record_schema(),
         "result.v1.json": TrainResult.model_json_schema(mode="serialization"),
         "state.v1.json": JobState.model_json_schema(mode="serialization"),
     }
     return {name: _text({"$schema": DIALECT, **schema}) for name, schema in contents.items()}
+
+
+def job_schema(ref_template: str = DEFAULT_REF_TEMPLATE) -> Schema:
+    """Return the schema of a job, in which the docstring of a field is its description.
+
+    pydantic's `use_attribute_docstrings` would parse the sources at each import.
+    """
+    schema = OBJECT.validate_python(TrainJob.model_json_schema(ref_template=ref_template))
+    parts = OBJECTS.validate_python(schema["$defs"])
+    _describe(schema, TrainJob)
+    _describe(parts["Augmentation"], Augmentation)
+    _describe(parts["OwnPlan"], Plan)
+    return {**schema, "$defs": dict(parts)}
+
+
+def _describe(schema: Schema, model: type[TrainJob] | type[Augmentation] | type[Plan]) -> None:
+    fields = OBJECTS.validate_python(schema["properties"])
+    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    docs = dict(_docstrings(parsed)) if isinstance(parsed, ast.ClassDef) else {}
+    for name in fields.keys() & docs.keys():
+        fields[name]["description"] = docs[name].replace("\n", " ").partition(". ")[0].rstrip(".")
+    schema["properties"] = dict(fields)
+
+
+def _docstrings(parsed: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield name and docstring of each attribute that has one."""
+    for attribute, following in pairwise(parsed.body):
+        match attribute, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, inspect.cleandoc(text)
 
 
 def descriptions() -> dict[str, str]:

@@ -1,19 +1,13 @@
 """Fields of a job with type, bounds and default, from the models of the wire format."""
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from pydantic import JsonValue
 
-from training.config.plan import Plan
-from training.config.spec import Augmentation
 from worker.cli.formatting.text import columns
-from worker.wire import TrainJob
+from worker.wire.json_schema import job_schema
 
 REQUIRED: Final = "required"
 Schema = Mapping[str, JsonValue]
@@ -39,19 +33,16 @@ class JobField:
 
 def job_fields() -> dict[str, JobField]:
     """Return every field of a job by its name; those of `plan` and `augmentation` as `plan.threads`."""
-    schema = TrainJob.model_json_schema()
-    parts, docs = _object(schema["$defs"]), _docs(TrainJob)
+    schema = job_schema()
+    parts = _object(schema["$defs"])
     found: dict[str, JobField] = {}
     for name, value in _object(schema["properties"]).items():
         reference = _object(value).get("$ref")
         if isinstance(reference, str):
             inner = _object(_object(parts[reference.rpartition("/")[2]])["properties"])
-            inner_docs = _docs(Plan if name == "plan" else Augmentation)
-            rows = {f"{name}.{part}": _field(f"{name}.{part}", _object(one), inner_docs.get(part, ""))
-                    for part, one in inner.items()}  # fmt: skip
-            found |= rows
+            found |= {f"{name}.{part}": _field(f"{name}.{part}", _object(one)) for part, one in inner.items()}
         elif name != "type":
-            found[name] = _field(name, _with_choices(_object(value), parts), docs.get(name, ""))
+            found[name] = _field(name, _with_choices(_object(value), parts))
     return found
 
 
@@ -66,14 +57,19 @@ def _with_choices(schema: Schema, parts: Schema) -> Schema:
     match schema:
         case {"oneOf": [dict(number), {"$ref": str(reference)}]}:
             names = _object(_object(parts[reference.rpartition("/")[2]])["properties"])
-            return {**number, "default": schema["default"], "type": f"{number['type']} or {{{', '.join(names)}}}"}
+            kind = f"{number['type']} or {{{', '.join(names)}}}"
+            return {
+                **number,
+                **{name: schema[name] for name in ("default", "description") if name in schema},
+                "type": kind,
+            }
     return schema
 
 
-def _field(name: str, schema: Schema, doc: str) -> JobField:
+def _field(name: str, schema: Schema) -> JobField:
     options = schema.get("anyOf")
     own = _object(options[0]) if isinstance(options, list) else schema
-    what = (doc or str(own.get("description") or "")).replace("\n", " ").partition(". ")[0].rstrip(".")
+    what = str(schema.get("description") or own.get("description") or "")
     if isinstance(items := own.get("items"), dict):
         what += f": {_kind(items)}"
     return JobField(name, _kind(own), _bounds(own), _default(schema), what)
@@ -113,20 +109,12 @@ def _bounds(schema: Schema) -> str:
 
 
 def _number(value: JsonValue) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _docs(model: type[TrainJob] | type[Augmentation] | type[Plan]) -> dict[str, str]:
-    """Return the docstrings of the attributes of a class."""
-    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    return dict(_pairs(parsed)) if isinstance(parsed, ast.ClassDef) else {}
-
-
-def _pairs(parsed: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for attribute, following in pairwise(parsed.body):
-        match attribute, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, inspect.cleandoc(text)
+    match value:
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if value.is_integer() else f"{value:g}"
+    return str(value)
 
 
 def _object(value: JsonValue) -> dict[str, JsonValue]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
+from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.predictions import PREDICTIONS
@@ -21,7 +22,8 @@ from worker.report.request import REPORT
 
 FILES: Final[Mapping[str, str]] = {
     MODEL: "application/octet-stream", ONNX: "application/octet-stream", PREDICTIONS: "application/octet-stream",
-    MANIFEST: "application/json", REPORT: "text/html; charset=utf-8", TRACE: "application/gzip",
+    EVALUATION: "application/json", MANIFEST: "application/json",
+    REPORT: "text/html; charset=utf-8", TRACE: "application/gzip",
 }  # fmt: skip
 """Name of each file that is served -> its media type; no other name leads to a file."""
 READ_SIZE: Final = 1 << 20

@@ -3,11 +3,15 @@
 import gzip
 import hashlib
 import mimetypes
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from fastapi import Request
 from fastapi.responses import Response
+
+from worker.web.auth import page_policy
+from worker.web.files.bundle import INDEX, SCRIPT, bundle, inline_styles
 
 PAGE: Final = Path(__file__).parents[1] / "page"
 
@@ -15,15 +19,16 @@ PAGE: Final = Path(__file__).parents[1] / "page"
 class StaticFile:
     """A file that does not change while the service runs."""
 
-    def __init__(self, path: Path) -> None:
-        self._content = path.read_bytes()
-        self._compressed = gzip.compress(self._content, mtime=0)
-        kind = "text/javascript" if path.suffix == ".js" else mimetypes.guess_type(path.name)[0] or "text/plain"
+    def __init__(self, name: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self._content = content
+        self._compressed = gzip.compress(content, mtime=0)
+        kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
         self._headers = {
             "content-type": kind if kind == "image/svg+xml" else f"{kind}; charset=utf-8",
             "etag": f'W/"{hashlib.sha256(self._content).hexdigest()[:16]}"',
             "cache-control": "no-cache",  # revalidated with each request: an update is seen at once
             "vary": "accept-encoding",
+            **(headers or {}),
         }
 
     def response(self, request: Request) -> Response:
@@ -36,5 +41,12 @@ class StaticFile:
 
 
 def page_files() -> dict[str, StaticFile]:
-    """Return the files of the page by their path in its folder."""
-    return {path.relative_to(PAGE).as_posix(): StaticFile(path) for path in PAGE.rglob("*") if path.is_file()}
+    """Return the files of the page by their path: index.html with its styles, the bundle, and the sources."""
+    contents = {path.relative_to(PAGE).as_posix(): path.read_bytes() for path in PAGE.rglob("*") if path.is_file()}
+    sources = {name: content.decode() for name, content in contents.items()}
+    index = inline_styles(sources[INDEX], sources)
+    return {
+        **{name: StaticFile(name, content) for name, content in contents.items()},
+        SCRIPT: StaticFile(SCRIPT, bundle(sources).encode()),
+        INDEX: StaticFile(INDEX, index.html.encode(), {"content-security-policy": page_policy(index.style_hash)}),
+    }

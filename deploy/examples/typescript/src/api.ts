@@ -373,62 +373,74 @@ export interface components {
         Augmentation: {
             /**
              * Blur Sigma
+             * @description Largest standard deviation of a Gaussian blur, pixels; each image draws its own
              * @default 0
              */
             blur_sigma?: number;
             /**
              * Dilate Probability
+             * @description Share of images whose strokes become thicker; an image is never both eroded and dilated
              * @default 0
              */
             dilate_probability?: number;
             /**
              * Dots Count
+             * @description Dots on such an image
              * @default 3
              */
             dots_count?: number;
             /**
              * Dots Probability
+             * @description Share of images that get white dots
              * @default 0
              */
             dots_probability?: number;
             /**
              * Dots Size
+             * @description Side of a dot, pixels
              * @default 2
              */
             dots_size?: number;
             /**
              * Erode Probability
+             * @description Share of images whose strokes become thinner
              * @default 0
              */
             erode_probability?: number;
             /**
              * Morphology Kernel
+             * @description Side of the square that erosion and dilation look at, pixels
              * @default 3
              * @enum {integer}
              */
             morphology_kernel?: 3 | 5 | 7;
             /**
              * Noise Probability
+             * @description Share of pixels that become salt or pepper
              * @default 0
              */
             noise_probability?: number;
             /**
              * Rotate Degrees
+             * @description Largest rotation either way, degrees
              * @default 0
              */
             rotate_degrees?: number;
             /**
              * Salt Vs Pepper
+             * @description Share of the noisy pixels that become white; the others become black
              * @default 0.5
              */
             salt_vs_pepper?: number;
             /**
              * Scale
+             * @description Largest change of size either way, as a share: 0.1 for 0.9 to 1.1 times as large
              * @default 0
              */
             scale?: number;
             /**
              * Translate
+             * @description Largest shift either way along each axis, as a fraction of the image's side
              * @default 0
              */
             translate?: number;
@@ -1890,66 +1902,79 @@ export interface components {
         OwnPlan: {
             /**
              * Affinity
+             * @description `pinned` keeps the process on as many processors as it has threads
              * @default null
              */
             affinity?: ("free" | "pinned") | null;
             /**
              * Allocator
+             * @description `tuned` has glibc keep large tensors in the heap instead of mapping and faulting them at each step; `tcmalloc` is another library's, loaded before the process starts
              * @default null
              */
             allocator?: ("default" | "tuned" | "tcmalloc") | null;
             /**
              * Compile
+             * @description Whether the model goes through torch.compile
              * @default null
              */
             compile?: boolean | null;
             /**
              * Device
+             * @description Where the model is; `cuda` has not been tried on hardware yet
              * @default null
              */
             device?: ("cpu" | "cuda") | null;
             /**
              * Eval Batch
+             * @description Samples per forward pass of an evaluation
              * @default null
              */
             eval_batch?: number | null;
             /**
              * Interop
+             * @description Inter-operation threads; can be set only once in a process
              * @default null
              */
             interop?: number | null;
             /**
              * Loader Workers
+             * @description Processes that gather batches; 0 gathers them in the training process from memory-mapped data
              * @default null
              */
             loader_workers?: number | null;
             /**
              * Memory Format
+             * @description Layout of images and convolution weights
              * @default null
              */
             memory_format?: ("contiguous" | "channels_last") | null;
             /**
              * Micro Batch
+             * @description Samples per forward and backward; an effective batch is made of as many as it takes
              * @default null
              */
             micro_batch?: number | null;
             /**
              * Precision
+             * @description Precision of forward and backward; weights and optimizer state stay float32
              * @default null
              */
             precision?: ("float32" | "bfloat16") | null;
             /**
              * Prefetch Factor
+             * @description Batches that each loader worker keeps ready; only with loader workers
              * @default null
              */
             prefetch_factor?: number | null;
             /**
              * Threads
+             * @description Intra-operation threads of torch
              * @default null
              */
             threads?: number | null;
             /**
              * Weight Gradients
+             * @description `products` computes those of convolutions with many channels as matrix products (training/models)
              * @default null
              */
             weight_gradients?: ("library" | "products") | null;
@@ -2399,31 +2424,36 @@ export interface components {
             batch_size?: number;
             /**
              * Calibrate
+             * @description Search for a faster plan than the user's own
              * @default true
              */
             calibrate?: boolean;
             /**
              * Calibration Knobs
+             * @description Knobs that calibration may change; null: all
              * @default null
              */
             calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
             /**
              * Calibration Samples
+             * @description Steps measured of each plan; null: chosen by memory
              * @default null
              */
             calibration_samples?: number | null;
             /**
              * Calibration Seconds
+             * @description Time budget of the calibration, seconds; null: the worker's setting
              * @default null
              */
             calibration_seconds?: number | null;
             /**
              * Dataset
-             * @description a registered name
+             * @description mnist, fashion-mnist, kmnist, emnist, qmnist, digits, or one that a package of yours registers
              */
             dataset: string;
             /**
              * Deterministic
+             * @description Fix the plan for the whole job: runs with the same plan give bit-identical weights
              * @default false
              */
             deterministic?: boolean;
@@ -2440,6 +2470,7 @@ export interface components {
             epochs?: number;
             /**
              * Force Calibration
+             * @description Measure even where a plan is cached
              * @default false
              */
             force_calibration?: boolean;
@@ -2451,6 +2482,7 @@ export interface components {
             gradient_clip?: number;
             /**
              * Job Id
+             * @description Idempotency key; null: RQ's job id
              * @default null
              */
             job_id?: string | null;
@@ -2473,7 +2505,7 @@ export interface components {
             max_steps?: number | null;
             /**
              * Model
-             * @description a registered name
+             * @description cnn, resnet18, or one that a package of yours registers
              * @default cnn
              */
             model?: string;
@@ -2485,11 +2517,13 @@ export interface components {
             momentum?: number;
             /**
              * Onnx
+             * @description Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set
              * @default false
              */
             onnx?: boolean;
             /**
              * Optimizer
+             * @description update rule; muon takes hidden weights, AdamW the others
              * @default adamw
              * @enum {string}
              */
@@ -2519,16 +2553,19 @@ export interface components {
             plan?: components["schemas"]["OwnPlan"];
             /**
              * Profile
+             * @description Measure the phases of a step
              * @default false
              */
             profile?: boolean;
             /**
              * Recipe
+             * @description Named set of values; the fields that it fixes are left out, or equal to it
              * @default null
              */
             recipe?: ("fast" | "balanced" | "best") | null;
             /**
              * Schedule
+             * @description course of the learning rate over the steps
              * @default one-cycle
              * @enum {string}
              */
@@ -2553,6 +2590,7 @@ export interface components {
             step_factor?: number;
             /**
              * Trace
+             * @description Save a trace of a few steps beside the model, for Perfetto or Chrome
              * @default false
              */
             trace?: boolean;

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from safetensors.numpy import load_file
 from services import StartWorker, digits_job, wait_until
 
+from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST
 from training.artifacts.predictions import PREDICTIONS, read
 from training.data.dataset_info import DatasetInfo
@@ -93,7 +94,7 @@ def test_a_training_leaves_a_report(trained: ModelArtifact) -> None:
     assert all(phase in page.text for phase in ("forward", "backward", "optimizer", "the rest"))
     assert np.allclose(probabilities.sum(1), 1, atol=1e-5)
     manifest = json.loads((trained.artifact / MANIFEST).read_text())
-    assert set(manifest["sha256"]) == {"model.safetensors", PREDICTIONS}
+    assert set(manifest["sha256"]) == {"model.safetensors", PREDICTIONS, EVALUATION}
     assert manifest["input"]["shape"] == [1, 28, 28]
 
 

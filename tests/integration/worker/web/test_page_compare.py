@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from browser import Browser
+from event_publisher import PLAN, EventPublisher
 from long_runs import EPOCHS, add_run
 from redis import Redis
 from services import digits_job
@@ -111,6 +112,28 @@ def test_five_runs_are_ticked_and_compared(
     assert len(json.loads((tmp_path / "comparison.json").read_text())["jobs"]) == 5
     browser.open(address)
     browser.see("learning_rate", "table")
+    assert browser.complaints() == []
+
+
+def test_plans_and_predictions_stand_side_by_side(browser: Browser, service: Service, connection: Redis) -> None:
+    """A doubtful gain has no single figure here either."""
+    sure, doubtful = EventPublisher(connection, "sure"), EventPublisher(connection, "doubtful")
+    for publisher in (sure, doubtful):
+        publisher.start()
+        publisher.calibrate()
+    doubtful.say("calibration_winner", **PLAN, source="measured", why="probably faster", ratio=9.16, ratio_low=2,
+                 ratio_high=6, confidence="low", doubt="the machine was busy", predicted_epoch_s=5,
+                 calibration_seconds=8, import_seconds=2, trials=4)  # fmt: skip
+    sure.train(1, 2)
+    browser.open(f"{service.url}/#/compare?job=sure&job=doubtful")
+    plans = "[aria-label='Plans and predictions']"
+    browser.see("probably faster (2\u00d7 to 6\u00d7; the machine was busy)", plans)
+    shown = browser.text(plans).replace("\u202f", " ")
+    assert "1.18\u00d7" in shown
+    assert "9.16" not in shown
+    assert "Predicted epoch time\t4.40 s\t5.00 s" in shown
+    assert "Trains with 2 threads" in shown
+    browser.picture("compare-plans")
     assert browser.complaints() == []
 
 

@@ -3,10 +3,9 @@
 import base64
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from browser import Browser
 from pages import Page
@@ -17,13 +16,25 @@ from selenium.webdriver.common.keys import Keys
 from services import RunWorker, digits_job, wait_for, wait_until
 from web import TOKEN, Service, serving
 
-from training.artifacts.metrics import evaluation_metrics
+from training.artifacts.evaluation import EVALUATION, MAX_ERRORS
+from training.artifacts.metrics import Mistake, evaluation_metrics
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predictions import PREDICTIONS, read
+from training.data.dataset_store import read_test_images
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.jobs.local.predict import ImagePrediction, predict_local
 from worker.report.request import REPORT
+
+PIXELS = """
+return [...document.querySelectorAll(".errors img")].map((image) => {
+  const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  return [...context.getImageData(0, 0, canvas.width, canvas.height).data].filter((_, index) => index % 4 === 0);
+});
+"""
+"""Returns the red of each pixel of the pictured errors."""
 
 
 @pytest.fixture
@@ -69,7 +80,15 @@ def open_report(browser: Browser) -> str:
     return browser.text()
 
 
-def test_a_finished_job_is_taken_home(tab: Browser, service: Service, model: Path, downloads: Path) -> None:
+def pixels_of(mistakes: Sequence[Mistake], settings: Settings) -> list[list[int]]:
+    """Return the grey values of the data set's images."""
+    store = settings.cache_dir / "datasets" / "digits.safetensors"
+    return [image.flatten().tolist() for image in read_test_images(store, [one.sample for one in mistakes])]
+
+
+def test_a_finished_job_is_taken_home(
+    tab: Browser, service: Service, model: Path, downloads: Path, settings: Settings
+) -> None:
     """The report is opened, files are downloaded as they are; matrix and errors are those of the predictions."""
     tab.open(f"{service.url}/#/jobs/done")
     tab.see(MODEL, ".files")
@@ -90,7 +109,8 @@ def test_a_finished_job_is_taken_home(tab: Browser, service: Service, model: Pat
     )
     assert rows == [list(row) for row in found.confusion]
     errors = tab.text(".errors strong").splitlines()
-    assert errors == [f"{one.truth} taken for {one.predicted}" for one in found.mistakes[:12]]
+    assert errors == [f"{one.truth} taken for {one.predicted}" for one in found.mistakes[:MAX_ERRORS]]
+    assert tab.ask(PIXELS) == pixels_of(found.mistakes[:MAX_ERRORS], settings)
     report = open_report(tab)
     assert report.index("Configuration") < report.index("Learning")
     assert Page((model / REPORT).read_text()).text
@@ -138,37 +158,32 @@ def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -
     assert browser.complaints() == []
 
 
+def test_a_report_of_50_mb_is_opened(tab: Browser, service: Service, model: Path) -> None:
+    """It is sent in pieces, and shown like a small one."""
+    (model / REPORT).write_bytes(b"<!doctype html><h1>99 % on the test set</h1><!--" + b"x" * (50 << 20) + b"-->")
+    tab.open(f"{service.url}/#/jobs/done")
+    tab.see("50.0 MiB", ".files")
+    assert open_report(tab) == "99 % on the test set"
+    assert tab.complaints() == []
+
+
 def test_markup_in_a_file_stays_text(browser: Browser, service: Service, model: Path, connection: Redis) -> None:
-    """Predictions that are none, and a place with markup in its name."""
+    """An evaluation that is none, one with markup in it, and a place with markup in its name."""
     script = "<script>document.title = 'owned'</script>"
-    (model / PREDICTIONS).write_bytes(json.dumps({"a": script}).encode())
-    browser.open(f"{service.url}/#/jobs/done")
-    browser.see("The predictions cannot be read.", ".details")
+    for content in (json.dumps({"a": script}), script):
+        (model / EVALUATION).write_text(content)
+        browser.open(f"{service.url}/#/jobs/done")
+        browser.see("The evaluation cannot be read.", ".details")
+    named = {"truth": script, "predicted": script, "sample": 1, "confidence": 1, "truth_confidence": 0, "png": '"><p>'}
+    (model / EVALUATION).write_text(json.dumps({"samples": 1, "right": 0, "confusion": [[script]], "errors": [named]}))
+    browser.click(".details [role=alert] + button")
+    browser.see(f"{script} taken for {script}", ".errors")
     connection.hset("preflight:{done}:state", "artifact", script)
     shutil.rmtree(model)
     browser.open(f"{service.url}/#/jobs/done")
     browser.see(script, ".details")
     assert browser.ask("return document.querySelectorAll('main script').length") == 0
-    assert browser.complaints() == []
-
-
-def test_the_page_reads_predictions_as_the_service_does(browser: Browser, service: Service) -> None:
-    """The same matrix and errors for random predictions, ties included."""
-    from safetensors.numpy import save
-
-    random = np.random.default_rng(20)
-    probabilities = random.choice([0.0, 0.25, 0.5], (500, 7)).astype(np.float32)
-    labels = random.integers(0, 7, 500).astype(np.uint8)
-    browser.open(service.url)
-    script = """
-    const [bytes, done] = arguments;
-    import("/page/lib/predictions.js").then(({ evaluate }) => done(evaluate(new Uint8Array(bytes).buffer)));
-    """
-    shown = browser.driver.execute_async_script(script, [*save({"probabilities": probabilities, "labels": labels})])
-    found = evaluation_metrics(probabilities, labels)
-    assert shown["confusion"] == [list(row) for row in found.confusion]
-    assert (shown["samples"], shown["right"]) == (500, found.right)
-    assert [one["sample"] for one in shown["errors"]] == [one.sample for one in found.mistakes[:12]]
+    assert browser.complaints(besides=("network",)) == []  # the picture is none
 
 
 def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Service, client: Client) -> None:
@@ -210,7 +225,7 @@ def test_a_digit_is_drawn_and_recognized(browser: Browser, service: Service, mod
     hostile.write_text("<script>alert(1)</script>")
     chooser.send_keys(str(hostile))
     browser.see(f"{hostile.name} is no picture", ".try [role=alert]")
-    assert browser.ask("return document.querySelectorAll('main img').length") == 0
+    assert browser.ask("return document.querySelectorAll('.try img').length") == 0
     assert browser.complaints() == []
 
     shutil.rmtree(model)

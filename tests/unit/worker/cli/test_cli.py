@@ -1,6 +1,7 @@
 """The command line without a service: output, streams and exit codes."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -161,7 +162,10 @@ def test_an_absent_redis_exits_with_1(arguments: list[str]) -> None:
     assert "hunter2" not in assert_one_sentence(run(*arguments), 1)
 
 
-COMMANDS_OF_REDIS = [["jobs"], ["enqueue"], ["watch", "j"], ["cancel", "j"], ["quarantine", "list"]]
+COMMANDS_OF_REDIS = [
+    ["jobs"], ["enqueue"], ["watch", "j"], ["cancel", "j"], ["retry", "j"], ["quarantine", "list"],
+    ["quarantine", "drop", "j"],
+]  # fmt: skip
 
 
 def test_redis_away_is_the_same_sentence_in_every_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -190,6 +194,10 @@ def test_help_has_types_bounds_and_defaults() -> None:
     assert {"augmentation.rotate_degrees", "augmentation.morphology_kernel"} <= {*rows}
     assert "0 to below 1" in rows["momentum"]
     assert "adamw, sgd, muon" in rows["optimizer"]
+    assert "0 to 1,000,000 " in rows["gradient_clip"]
+    assert all(len(re.split("  +", line)) >= 4 for line in rows.values())  # name, type, default, and what it is
+    for command in ("enqueue", "calibrate", "profile"):
+        assert run(command, "--fields").stdout == result.stdout
 
 
 def test_debug_raises_the_exception() -> None:

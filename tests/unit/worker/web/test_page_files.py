@@ -1,5 +1,6 @@
 """The files of the page: what is vendored is what was released, and nothing from outside becomes markup."""
 
+import base64
 import gzip
 import hashlib
 import re
@@ -9,11 +10,12 @@ from typing import get_args
 import pytest
 from fastapi import Request
 
-from worker.web.files.static import StaticFile
+from worker.web.files.bundle import EXPORT, IMPORT, bundle
+from worker.web.files.static import StaticFile, page_files
 from worker.wire import STATUS_BY_EVENT, Status
 
 PAGE = Path(__file__).parents[4] / "worker" / "web" / "page"
-MAX_BYTES = 170_000
+MAX_BYTES = 80_000
 VENDOR = PAGE / "vendor"
 SUMS = [line.split() for line in (VENDOR / "uPlot.sha256").read_text().splitlines()]
 VENDORED = {name: digest for digest, name in SUMS}
@@ -37,15 +39,59 @@ def test_nothing_becomes_markup_and_nothing_is_styled_inline(path: Path) -> None
     assert not re.findall(r"https?://(?!www\.w3\.org)", path.read_text())
 
 
-def test_the_page_is_small_and_names_its_parts() -> None:
-    """What index.html asks for at once, as it is sent, is below the bound; other folders come when they are shown."""
-    index, router = (PAGE / "index.html").read_text(), (PAGE / "views" / "app.js").read_text()
-    later = [PAGE / "views" / Path(path).parent for path in re.findall(r'import\("\./([\w./]+)"\)', router)]
-    at_once = [path for path in FILES if path.parent not in later]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in at_once) <= MAX_BYTES
-    assert set(re.findall(r'"/page/([\w./]+)"', index)) == {
-        path.relative_to(PAGE).as_posix() for path in at_once if path.suffix in {".js", ".css", ".svg"}
+def test_the_page_is_small() -> None:
+    """What index.html asks for, as it is sent, is below the bound; its styles are within it, under their hash."""
+    files = page_files()
+    index = files["index.html"].response(asked())
+    html = bytes(index.body).decode()
+    named = re.findall(r'"/page/([\w./]+)"', html)
+    assert set(named) == {"app.js", "icon.svg", "vendor/uPlot.iife.min.js"}
+    sent = [files[name].response(asked(accept_encoding="gzip")) for name in ("index.html", *named)]
+    assert sum(len(response.body) for response in sent) <= MAX_BYTES
+    (style,) = re.findall("<style>(.*)</style>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}';" in index.headers["content-security-policy"]
+    assert ".uplot" in style
+    assert "--paper" in style
+
+
+def test_the_bundle_has_every_module_and_nothing_else() -> None:
+    """Each once, after those that it imports; no import, export or comment line is left over."""
+    script = bytes(page_files()["app.js"].response(asked()).body).decode()
+    modules = [path for path in OWN if path.suffix == ".js"]
+    assert len(re.findall(r"^const \$module\d+ = ", script, re.MULTILINE)) == len(modules)
+    assert not re.findall(r"^\s*(?:import\b|export\b|//|/\*).*", script, re.MULTILINE)
+    for path in modules:
+        for _, name in EXPORT.findall(path.read_text()):
+            assert re.search(rf"\b(?:function|class|const) {name}\b", script)
+    defined: set[str] = set()
+    for line in script.splitlines():
+        if used := re.match(r"const \{.*\} = (\$module\d+);", line):
+            assert used[1] in defined
+        if ended := re.match(r"const (\$module\d+) = ", line):
+            current = ended[1]
+        if line == "})();":
+            defined.add(current)
+
+
+@pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".js"], ids=lambda path: path.name)
+def test_a_module_can_be_bundled(path: Path) -> None:
+    """No template literal has more than one line, in which comments and indentation would count."""
+    source = path.read_text()
+    assert all(line.count("`") % 2 == 0 for line in source.splitlines())
+    assert len(re.findall(r"^import\b", source, re.MULTILINE)) == len(IMPORT.findall(source))
+    assert len(re.findall(r"^export\b", source, re.MULTILINE)) == len(EXPORT.findall(source))
+    assert "import(" not in source
+
+
+def test_modules_that_import_each_other_are_refused() -> None:
+    """The message names the way round."""
+    sources = {
+        "a.js": 'import { b } from "./b/b.js";\nexport const a = b;\n',
+        "b/b.js": 'import { a } from "../a.js";\nexport const b = a;\n',
     }
+    with pytest.raises(ValueError, match=r"a\.js imports b/b\.js imports a\.js"):
+        bundle(sources, "a.js")
 
 
 def test_the_page_has_the_statuses_of_the_service() -> None:
@@ -60,7 +106,7 @@ def test_the_page_has_the_statuses_of_the_service() -> None:
 def test_a_file_is_sent_compressed_and_only_once() -> None:
     """As the browser can take it; with the version that it has, nothing but the word that this is the newest."""
     path = PAGE / "views" / "app.js"
-    file = StaticFile(path)
+    file = StaticFile(path.name, path.read_bytes())
     plain, packed = file.response(asked()), file.response(asked(accept_encoding="gzip, br"))
     assert plain.body == path.read_bytes() == gzip.decompress(bytes(packed.body))
     assert packed.headers["content-encoding"] == "gzip"

@@ -34,11 +34,11 @@ export async function request(path, { body, signal } = {}) {
   }
 }
 
-/** Return the content of a file as an ArrayBuffer; raises Problem. */
+/** Return the text of a file; raises Problem. */
 export async function download(path, { signal } = {}) {
   const response = await authorizedFetch(path, { signal });
   try {
-    return await response.arrayBuffer();
+    return await response.text();
   } catch (error) {
     throw asProblem(error, signal);
   }

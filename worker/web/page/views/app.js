@@ -4,6 +4,8 @@ import { Problem } from "../lib/api.js";
 import { errorMessage } from "../lib/components.js";
 import { Connection } from "../lib/connection.js";
 import { fill, h } from "../lib/dom.js";
+import { showComparison } from "./compare/compare.js";
+import { showForm } from "./form/form.js";
 import { showJob, showJobError } from "./job/job.js";
 import { showJobs } from "./list/jobs.js";
 
@@ -32,11 +34,11 @@ async function route(moveFocus) {
   }
 }
 
-/** Show the view of an address; those that are seldom opened are loaded then. */
-async function show(path, id, given, context) {
+/** Show the view of an address. */
+function show(path, id, given, context) {
   if (id !== null) return showJob(main, id, context);
-  if (path === "/new") return (await import("./form/form.js")).showForm(main, given.get("from"), context);
-  if (path === "/compare") return (await import("./compare/compare.js")).showComparison(main, given.getAll("job"), context);
+  if (path === "/new") return showForm(main, given.get("from"), context);
+  if (path === "/compare") return showComparison(main, given.getAll("job"), context);
   return showJobs(main, given, context);
 }
 

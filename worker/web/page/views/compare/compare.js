@@ -58,7 +58,8 @@ class ComparisonView {
   show(found) {
     this.#found = found;
     fill(this.#results, table("Results", found, METRICS));
-    fill(this.#plans, table("Plans and predictions", found, PLAN));
+    const hasPlan = found.jobs.some(({ plan }) => plan);
+    fill(this.#plans, hasPlan ? table("Plans and predictions", found, PLAN) : h("p.note", "No run has chosen a plan yet."));
     this.#showSettings();
     this.#overlay.draw(found.jobs);
   }

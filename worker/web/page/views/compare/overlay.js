@@ -2,16 +2,22 @@
 
 import { fill, h, svg } from "../../lib/dom.js";
 import { number, percent, speed } from "../../lib/format.js";
+import { accuracyRange, logRange, logTick, percentTick, plainTick, rangeFromZero, ticks } from "../charts/scales.js";
 
 const HEIGHT = 220;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 2]];
 const KINDS = [
-  { title: "Loss", curve: "loss", format: (value) => number(value) },
-  { title: "Accuracy", curve: "accuracy", format: (value) => percent(value) },
-  { title: "Validation loss", curve: "val_loss", format: (value) => number(value) },
-  { title: "Validation accuracy", curve: "val_acc", format: (value) => percent(value) },
-  { title: "Samples/s", curve: "speed", format: speed },
+  { title: "Loss", curve: "loss", format: (value) => number(value), isLog: true, range: logRange },
+  { title: "Accuracy", curve: "accuracy", format: (value) => percent(value), tick: percentTick, range: accuracyRange },
+  { title: "Validation loss", curve: "val_loss", format: (value) => number(value), isLog: true, range: logRange },
+  { title: "Validation accuracy", curve: "val_acc", format: (value) => percent(value), tick: percentTick, range: accuracyRange },
+  { title: "Samples/s", curve: "speed", format: speed, tick: plainTick, range: ({ points }) => rangeFromZero(bounds(points)) },
 ];
+
+function bounds(points) {
+  const values = points.map(([, y]) => y);
+  return { low: Math.min(...values), high: Math.max(...values) };
+}
 
 /** Return the sign of a run, as its line is drawn. */
 export function swatch(index) {
@@ -59,14 +65,17 @@ export class Overlay {
     kinds.forEach((kind, index) => this.#plots.push(this.#plot(kind, places[index])));
   }
 
-  #plot({ curve, format }, place) {
+  #plot({ curve, isLog = false, tick, range }, place) {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name);
     const font = `11px ${getComputedStyle(document.body).fontFamily}`;
     const grid = { stroke: colour("--hair"), width: 1 };
     const axis = { stroke: colour("--soft"), font, grid, ticks: { show: false }, gap: 6 };
     const lines = this.#jobs.map((job) => job.curves[curve] ?? { epochs: [], values: [] });
-    const data = uPlot.join(lines.map(({ epochs, values }) => [epochs, values]));
+    const points = lines.flatMap(({ epochs, values }) => epochs.map((epoch, index) => [epoch, values[index]]));
+    points.sort(([one], [other]) => one - other);
+    const drawn = (value) => (isLog && value <= 0 ? null : value); // no logarithm
+    const data = uPlot.join(lines.map(({ epochs, values }) => [epochs, values.map(drawn)]));
     const series = lines.map(({ values }, index) => ({
       stroke: colour(`--run-${index + 1}`),
       dash: DASHES[index],
@@ -80,10 +89,10 @@ export class Overlay {
       legend: { show: false },
       padding: [12, 12, 0, 0],
       cursor: { show: false },
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, y: { distr: isLog ? 3 : 1, range: () => range({ points }) } },
       axes: [
-        { ...axis, size: 24, grid: { show: false } },
-        { ...axis, size: 56, values: (_plot, values) => values.map((value) => format(value)) },
+        { ...axis, size: 24, space: 40, grid: { show: false }, values: ticks(plainTick) },
+        { ...axis, size: 46, space: 32, values: isLog ? (_plot, values) => values.map(logTick) : ticks(tick) },
       ],
       series: [{}, ...series],
     };

@@ -2,7 +2,7 @@
 
 import { jobAddress, statusBadge } from "../../lib/components.js";
 import { h } from "../../lib/dom.js";
-import { NONE, duration, number, percent, seconds, speed, times, words } from "../../lib/format.js";
+import { NONE, duration, number, percent, seconds, speed, speedup, times, words } from "../../lib/format.js";
 import { planOf, planSentence } from "../../lib/plan_text.js";
 import { swatch } from "./overlay.js";
 
@@ -27,11 +27,18 @@ export const METRICS = [
 export const PLAN = [
   { name: "Plan", value: (job) => job.plan && planSentence(planOf(job.plan)), text: (value) => value },
   { name: "Source", value: (job) => job.plan?.source, text: (value) => value },
-  { name: "Speed of the job's own plan", value: (job) => job.plan?.ratio, text: (value) => times(value) },
+  { name: "Beside the job's own plan", value: gain, text: (value) => (typeof value === "number" ? times(value) : value) },
   { name: "Predicted epoch time", value: (job) => predicted(job), text: (value) => seconds(value) },
   { name: "Measured epoch time", value: (job) => found(job).measured_epoch_s, text: (value) => seconds(value), best: Math.min },
   { name: "Confidence", value: (job) => job.plan?.confidence, text: (value) => value },
 ];
+
+/** The speed of the plan beside the job's own; of a doubtful one the interval in words. */
+function gain({ plan }) {
+  if (plan?.confidence !== "low") return plan?.ratio;
+  const { ratio, ratio_low: low, ratio_high: high, doubt } = plan;
+  return ratio === undefined ? undefined : speedup({ ratio, low, high }, doubt || "confidence low");
+}
 
 function predicted(job) {
   return job.plan?.predicted_epoch_s ?? found(job).predicted_epoch_s;

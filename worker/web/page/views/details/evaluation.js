@@ -1,43 +1,35 @@
-// The model on the test set: confusion matrix and most confident errors.
+// The model on the test set: confusion matrix and most confident errors with their pictures.
 
 import { download } from "../../lib/api.js";
 import { fill, h } from "../../lib/dom.js";
-import { number, percent, pluralize } from "../../lib/format.js";
-import { evaluate } from "../../lib/predictions.js";
+import { number, percent } from "../../lib/format.js";
 
-const PREDICTIONS = "predictions.safetensors";
-/** Larger files are looked at on request only. */
-const MAX_BYTES = 2 ** 22;
-/** A larger matrix is in the report. */
-const MAX_CLASSES = 30;
+const EVALUATION = "evaluation.json";
+/** A larger file is none that a worker wrote. */
+const MAX_BYTES = 2 ** 21;
 
-/** Show in `place` what the predictions say, where `files` has them. */
+/** Show in `place` what the evaluation says, where `files` has it. */
 export async function showEvaluation(place, path, files, signal) {
-  const file = files.find(({ name }) => name === PREDICTIONS);
+  const file = files.find(({ name, bytes }) => name === EVALUATION && bytes <= MAX_BYTES);
   place.hidden = !file;
   if (!file) return;
   const heading = h("h2", "Test set");
-  const show = async () => {
-    fill(place, heading, h("p.note", { role: "status" }, "Loading predictions…"));
-    try {
-      fill(place, heading, parts(evaluate(await download(`${path}/files/${PREDICTIONS}`, { signal }))));
-    } catch (problem) {
-      if (signal.aborted) return;
-      const again = h("button", { type: "button", click: show }, "Read again");
-      const message = problem.reason ? problem.message : "The predictions cannot be read.";
-      fill(place, heading, h("p.bad", { role: "alert" }, message), again);
-    }
-  };
-  const size = pluralize(Math.round(file.bytes / 2 ** 20), "MiB").replace("MiBs", "MiB");
-  if (file.bytes <= MAX_BYTES) await show();
-  else fill(place, heading, h("button", { type: "button", click: show }, `Read the predictions, ${size}`));
+  fill(place, heading, h("p.note", { role: "status" }, "Loading the evaluation…"));
+  try {
+    fill(place, heading, parts(JSON.parse(await download(`${path}/files/${EVALUATION}`, { signal }))));
+  } catch (problem) {
+    if (signal.aborted) return;
+    const again = h("button", { type: "button", click: () => showEvaluation(place, path, files, signal) }, "Read again");
+    const message = problem.reason ? problem.message : "The evaluation cannot be read.";
+    fill(place, heading, h("p.bad", { role: "alert" }, message), again);
+  }
 }
 
 function parts({ samples, right, confusion, errors }) {
   const words = `${number(right, 0)} of ${number(samples, 0)} samples are correct, ${percent(right / samples)}.`;
   return [
     h("p", words),
-    confusion.length <= MAX_CLASSES ? matrix(confusion) : h("p.note", "The report has the confusion matrix."),
+    confusion ? matrix(confusion) : h("p.note", "The report has the confusion matrix."),
     errors.length > 0 && h("h3", "Most confident errors"),
     errors.length > 0 && h("ol.errors", errors.map(errorItem)),
   ];
@@ -66,10 +58,14 @@ function cellName(count, isRight, most) {
   return count ? `td.n.wrong.w${Math.ceil((3 * count) / most)}` : "td.n.none";
 }
 
-function errorItem({ sample, truth, predicted, confidence, rest }) {
+function errorItem({ sample, truth, predicted, confidence, truth_confidence: rest, png }) {
   return h(
     "li",
-    h("strong", `${truth} taken for ${predicted}`),
-    h("small", `sample ${number(sample, 0)}, confidence ${percent(confidence)}; ${percent(rest)} for ${truth}`),
+    h("img", { src: `data:image/png;base64,${png}`, alt: `Test sample ${number(sample, 0)}`, width: "56", height: "56" }),
+    h(
+      "div",
+      h("strong", `${truth} taken for ${predicted}`),
+      h("small", `sample ${number(sample, 0)}, confidence ${percent(confidence)}; ${percent(rest)} for ${truth}`),
+    ),
   );
 }

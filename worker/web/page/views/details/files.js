@@ -12,6 +12,7 @@ const KINDS = {
   "model.safetensors": "Weights, for PyTorch and other readers of safetensors",
   "model.onnx": "The model as ONNX",
   "predictions.safetensors": "Probabilities and labels of the test set",
+  "evaluation.json": "Confusion matrix and most confident errors",
   "manifest.json": "Specification, metrics and checksums",
   "trace.json.gz": "Trace of a few steps, for Perfetto",
 };

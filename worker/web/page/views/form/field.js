@@ -1,7 +1,6 @@
 // One field of the form: its control, bounds and default in words, and its value. Empty: the default.
 
 import { h, setText } from "../../lib/dom.js";
-import { number } from "../../lib/format.js";
 import { parseJson, toJson } from "../../lib/json.js";
 
 /** Return the control of a field; `path` names it as the service does: plan.threads. */
@@ -182,8 +181,7 @@ function boundsOf({ minimum, maximum, exclusiveMinimum: above, exclusiveMaximum:
 }
 
 function plain(value) {
-  if (typeof value === "bigint") return value.toLocaleString("en");
-  return number(value, Number.isInteger(value) ? 0 : undefined);
+  return typeof value === "bigint" || Number.isInteger(value) ? value.toLocaleString("en") : String(value);
 }
 
 function hintOf(schema) {
@@ -192,7 +190,13 @@ function hintOf(schema) {
     range: "a number, or a range such as 1-4",
     json: "as JSON",
   }[schema.kind];
-  return [schema.description, boundsOf(schema), kind].filter(Boolean).join("; ");
+  return [inWords(schema.description ?? ""), boundsOf(schema), kind].filter(Boolean).join("; ");
+}
+
+/** A description as the other hints are: in lower case, and a field without a value is an empty one. */
+function inWords(text) {
+  const plainText = text.replaceAll("\u0060", "").replaceAll("null: ", "empty: ");
+  return plainText.replace(/^[A-Z](?=[a-z ])/, (letter) => letter.toLowerCase());
 }
 
 function shown(value, { kind }) {
