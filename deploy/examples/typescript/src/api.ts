@@ -1974,7 +1974,7 @@ export interface components {
             threads?: number | null;
             /**
              * Weight Gradients
-             * @description `products` computes those of convolutions with many channels as matrix products (training/models)
+             * @description `products` computes those of convolutions with many channels as matrix products, and on images of a few pixels these convolutions themselves, too (training/models)
              * @default null
              */
             weight_gradients?: ("library" | "products") | null;
@@ -2623,6 +2623,7 @@ export interface components {
             weight_decay?: number;
             /**
              * Workers
+             * @description Workers that train the job together: exactly so many, or from `min` to `max` of them
              * @default 1
              */
             workers?: number | components["schemas"]["GroupSize"];
