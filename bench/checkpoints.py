@@ -103,7 +103,7 @@ def measure(model: str, store_path: Path) -> Measured:
     spec = replace(DEFAULTS, model=model, epochs=1 + len(turns) * BLOCKS[model] // 429)
     plan = Plan(
         threads=len(os.sched_getaffinity(0)), micro_batch=spec.batch_size,
-        precision="bfloat16", memory_format="channels_last", allocator="tuned",
+        precision="bfloat16", memory_format="channels_last",
     )  # fmt: skip
     prepare_process(plan)
     store = open_dataset(store_path)

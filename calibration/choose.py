@@ -39,7 +39,7 @@ class PlanChoice:
     predicted_epoch_s: float | None = None
     """None where nothing was measured."""
     calibration_seconds: float = 0.0
-    """Wall time of the calibration, the start of processes and their import of torch included."""
+    """Wall time of the calibration: waiting for another one, and the start of processes and their imports included."""
     import_seconds: float = 0.0
     """The part of it that processes took to start and to import torch."""
     trials: int = 0
@@ -84,14 +84,15 @@ def choose_plan(
     known = _cached((key, *others), parts, context, options, emit)
     if known is not None:
         return known
-    # Another calibration may have measured the same meanwhile.
+    began = time.monotonic()
     with calibration_lock(context.cache.directory, tick, options.seconds + LOCK_TIMEOUT) as alone:
-        known = _cached((key, *others), parts, context, options, emit)
-        if known is not None:
-            return known
+        waited_s = time.monotonic() - began
         if not alone:
             _warn(emit, "the plan cache is locked by another calibration, which may disturb this one")
-        return _search(spec, own, context, options, key, emit, tick)
+        # Another calibration may have measured the same meanwhile.
+        choice = _cached((key, *others), parts, context, options, emit)
+        choice = choice or _search(spec, own, context, options, key, emit, tick)
+        return replace(choice, calibration_seconds=choice.calibration_seconds + waited_s)
 
 
 def search_further(
@@ -101,7 +102,7 @@ def search_further(
 
     `key` is its signature here and now. Emits and raises as `choose_plan`. The caller holds the lock of idle time.
     """
-    options = Options(thorough=True, samples=search.samples, seconds=search.seconds, knobs=search.knobs)
+    options = Options(thorough=True, idle=True, samples=search.samples, seconds=search.seconds, knobs=search.knobs)
     return _search(search.spec, search.own, context, options, key, emit, tick)
 
 
@@ -204,8 +205,7 @@ def _search(
                 calibration_seconds=time.monotonic() - began, import_seconds=pool.import_seconds,
             )  # fmt: skip
     finding = replace(finding, calibration_seconds=time.monotonic() - began)  # its processes have ended, too
-    if options.thorough:
-        finding = replace(finding, idle=True)
+    finding = replace(finding, idle=options.idle)
     _warn(emit, _keep(finding, spec, own, context, options, key))
     parts = split(spec, context.store)
     return PlanChoice(
@@ -225,12 +225,12 @@ def _keep(
     key: Signature,
 ) -> str | None:  # fmt: skip
     """Keep a finding for later jobs, and note a search that may go on in idle time; returns a warning."""
-    if options.thorough:
+    if options.idle:
         known, _ = context.cache.get(key)
         if known is not None and not _is_as_good(finding, known.finding):
             return None
     warning = context.cache.put(key, finding)
-    if context.unfinished is not None and not options.thorough and warning is None and is_cut_short(finding):
+    if context.unfinished is not None and not options.idle and warning is None and is_cut_short(finding):
         context.unfinished.add(
             unfinished(
                 key, spec, own, context.store.path, finding, samples=options.samples, seconds=options.seconds,
@@ -241,12 +241,12 @@ def _keep(
 
 
 def _is_as_good(finding: CalibrationResult, known: CalibrationResult) -> bool:
-    """Whether a finding of idle time may replace one: as sure, and made in as much memory."""
+    """Whether a finding of idle time may replace one: as sure, and made in memory enough for the plan of that one."""
     if finding.confidence == "low" and known.confidence == "high":
         return False
     if finding.memory is None or known.memory is None:
         return finding.memory is not None or known.memory is None
-    return finding.memory.max_feasible >= known.memory.max_feasible
+    return finding.memory.max_feasible >= known.plan.micro_batch
 
 
 def _warn(emit: Emit, warning: str | None) -> None:

@@ -116,7 +116,7 @@ class MemoryFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Confirmation:
-    """The winner in a fresh process against the user's own plan, in turns."""
+    """The winner against the user's own plan: in turns in a fresh process, or by the races that led to it."""
 
     ratio: Ratio
     low: Ratio
@@ -124,6 +124,10 @@ class Confirmation:
     pairs: Annotated[int, Field(ge=1)]
     proven: bool
     """Whether the lower bound is above the least gain that counts."""
+    fresh_process: bool = True
+    """False: the product of races, as the confirmation would have cost more than it can save."""
+    at_least: bool = False
+    """Whether the user's own plan was stopped before two whole steps, so that `ratio` is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -85,6 +85,8 @@ class Options:
     """Knobs that may change; None: all."""
     thorough: bool = False
     """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
+    idle: bool = False
+    """Whether it is made while no job waits, and so replaces no finding that is surer."""
     advise: bool = False
     """Measure larger batches however short the training is."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from calibration.result import BatchAdvice, BatchTrial, Trial, Verdict
+from calibration.result import BatchAdvice, BatchTrial, Confirmation, Trial, Verdict
 
 FINE: Final = 1.15
 """Ratio below which one decimal would hide most of the gain."""
@@ -52,6 +52,18 @@ def speedup(ratio: float, low: float | None, high: float | None, doubt: str = ""
         return f"{ratio:.2f}x{f' as fast as {other}' if other else ''} ({low:.2f}x to {high:.2f}x)"
     side = "probably faster" if low > 1 else "probably slower" if high < 1 else "faster or slower"
     return f"{side}{f' than {other}' if other else ''} ({rough_interval(low, high)}; {doubt})"
+
+
+def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> str:
+    """Return how fast the winner is beside the `other` plan, as `speedup`; "at least 57x" by a lower bound."""
+    if found.at_least:
+        return f"at least {found.low:.2g}x{f' as fast as {other}' if other else ''}"
+    return speedup(found.ratio, found.low, found.high, doubt, other)
+
+
+def proof_words(found: Confirmation) -> str:
+    """Return how the gain of the winner was proven, as an adverbial."""
+    return "in a fresh process" if found.fresh_process else "by the races alone"
 
 
 def rough_interval(low: float, high: float, unit: str = "x") -> str:

@@ -56,23 +56,23 @@ class EventPublisher:
     def calibrate(self, note: str = "") -> None:
         self.say("calibration_trial", **PLAN, knob="own", steps=64, won=False, verdict="own", samples_per_s=6540,
                  peak_bytes=412 << 20, note=note, left_s=40)  # fmt: skip
-        tuned: dict[str, JsonValue] = {**PLAN, "allocator": "tuned"}
-        self.say("calibration_trial", **tuned, knob="allocator", steps=64, won=True, verdict="won", ratio=1.18,
+        other: dict[str, JsonValue] = {**PLAN, "allocator": "tcmalloc"}
+        self.say("calibration_trial", **other, knob="allocator", steps=64, won=True, verdict="won", ratio=1.18,
                  low=1.14, high=1.22, samples_per_s=7710, note="")  # fmt: skip
-        narrow: dict[str, JsonValue] = {**tuned, "threads": 1}
+        narrow: dict[str, JsonValue] = {**other, "threads": 1}
         self.say("calibration_trial", **narrow, knob="threads", steps=24, won=False, verdict="dropped", ratio=0.61,
                  low=0.58, high=0.65, samples_per_s=4700, note="")  # fmt: skip
-        self.say("calibration_trial", **tuned, knob="compile", compile=True, steps=0, won=False, verdict="skipped",
+        self.say("calibration_trial", **other, knob="compile", compile=True, steps=0, won=False, verdict="skipped",
                  note="no C++ compiler was found, which torch.compile needs")  # fmt: skip
-        self.say("calibration_trial", **{**tuned, "interop": 2}, knob="interop", steps=0, won=False, verdict="skipped",
+        self.say("calibration_trial", **{**other, "interop": 2}, knob="interop", steps=0, won=False, verdict="skipped",
                  reached=False, note="time budget used up")  # fmt: skip
-        self.say("calibration_winner", **tuned, source="measured", why="1.18 times as fast as the job's own plan",
+        self.say("calibration_winner", **other, source="measured", why="1.18 times as fast as the job's own plan",
                  predicted_epoch_s=4.4, predicted_low_s=4.2, predicted_high_s=4.7, confidence="high",
                  ratio=1.18, ratio_low=1.13, ratio_high=1.23,
                  calibration_seconds=8.2, import_seconds=2.1, trials=3, skipped=2,
-                 reasons="tuned malloc: 1.18x (1.14x to 1.22x); "
+                 reasons="tcmalloc: 1.18x (1.14x to 1.22x); "
                          "together, in a fresh process: 1.18x (1.13x to 1.23x)")  # fmt: skip
-        self.say("training_config", **tuned, batch_size=128)
+        self.say("training_config", **other, batch_size=128)
 
     def fail(self, **fields: JsonValue) -> None:
         """Publish a failure, and record it in RQ's keys."""

@@ -18,13 +18,13 @@ from training.loop.prediction import Prediction
 
 MIB: Final = 1 << 20
 OWN: Final = Plan(threads=2, micro_batch=128)
-TUNED: Final = replace(OWN, allocator="tuned")
-FASTEST: Final = replace(TUNED, precision="bfloat16", memory_format="channels_last")
+TCMALLOC: Final = replace(OWN, allocator="tcmalloc")
+FASTEST: Final = replace(TCMALLOC, precision="bfloat16", memory_format="channels_last")
 
 TRIALS: Final = (
     Trial(knob="own", plan=OWN, verdict="own", note="", at=0.0, seconds=2.0, steps=16, step_s=0.02,
           predicted_epoch_s=8.6, fetch_share=0.04, peak_bytes=400 * MIB),
-    Trial(knob="allocator", plan=TUNED, verdict="won", note="", at=2.0, seconds=2.5, steps=16, step_s=0.0125,
+    Trial(knob="allocator", plan=TCMALLOC, verdict="won", note="", at=2.0, seconds=2.5, steps=16, step_s=0.0125,
           predicted_epoch_s=5.375, ratio=1.6, low=1.55, high=1.66, fetch_share=0.05, peak_bytes=420 * MIB),
     Trial(knob="precision", plan=FASTEST, verdict="won", note="", at=4.5, seconds=2.0, steps=16, step_s=0.01,
           predicted_epoch_s=4.3, ratio=1.25, low=1.2, high=1.3, peak_bytes=380 * MIB),
@@ -64,7 +64,7 @@ FINDING: Final = CalibrationResult(
     prediction=Prediction(epoch_s=4.3, low_s=4.1, high_s=4.5, step_s=0.01, validation_s=0.1, warm_s=0.4),
     trials=TRIALS, memory=MEMORY,
     confirmation=Confirmation(ratio=2.02, low=1.93, high=2.11, pairs=8, proven=True),
-    confidence="high", why="bfloat16 with channels_last and the tuned allocator is 2.02 times as fast",
+    confidence="high", why="bfloat16 with channels_last and tcmalloc is 2.02 times as fast",
     samples=16, batch_size=128, steps_per_epoch=430, budget_s=45.0, calibration_seconds=18.2, import_seconds=1.3,
     advice=ADVICE,
 )  # fmt: skip

@@ -8,8 +8,8 @@ from training.loop.prediction import Prediction
 
 MIB = 2**20
 OWN = Plan(threads=4, micro_batch=512)
-TUNED = replace(OWN, allocator="tuned")
-TWO_THREADS = replace(TUNED, threads=2)
+OTHER = replace(OWN, allocator="tcmalloc")
+TWO_THREADS = replace(OTHER, threads=2)
 SMALLER = replace(TWO_THREADS, micro_batch=128)
 
 
@@ -26,7 +26,7 @@ def trials() -> tuple[Trial, ...]:
     return (
         own_trial(),
         Trial(
-            knob="allocator", plan=TUNED, verdict="won", note="", at=3.4, seconds=5.2, steps=16, step_s=0.0462,
+            knob="allocator", plan=OTHER, verdict="won", note="", at=3.4, seconds=5.2, steps=16, step_s=0.0462,
             predicted_epoch_s=5.6, ratio=1.543, low=1.511, high=1.572, fetch_share=0.03, peak_bytes=981 * MIB,
         ),
         Trial(
@@ -34,11 +34,11 @@ def trials() -> tuple[Trial, ...]:
             note="libtcmalloc is not installed", at=8.6, seconds=0.0,
         ),
         Trial(
-            knob="precision", plan=replace(TUNED, precision="bfloat16", memory_format="channels_last"),
+            knob="precision", plan=replace(OTHER, precision="bfloat16", memory_format="channels_last"),
             verdict="rejected", note="gradients differ: cosine 0.982, least 0.99", at=8.6, seconds=1.9,
         ),
         Trial(
-            knob="precision", plan=replace(TUNED, memory_format="channels_last"), verdict="dropped", note="", at=10.5,
+            knob="precision", plan=replace(OTHER, memory_format="channels_last"), verdict="dropped", note="", at=10.5,
             seconds=1.6, steps=6, step_s=0.0694, predicted_epoch_s=8.4, ratio=0.668, low=0.651, high=0.702,
             fetch_share=0.02, peak_bytes=1010 * MIB,
         ),
@@ -48,7 +48,7 @@ def trials() -> tuple[Trial, ...]:
             disturbed=True,
         ),
         Trial(
-            knob="threads", plan=replace(TUNED, threads=3), verdict="lost", note="more threads than the quota pays for",
+            knob="threads", plan=replace(OTHER, threads=3), verdict="lost", note="more threads than the quota pays for",
             at=16.5, seconds=4.9, steps=16, step_s=0.0421, predicted_epoch_s=5.1, ratio=0.884, low=0.853, high=0.912,
             fetch_share=0.03, peak_bytes=978 * MIB,
         ),
@@ -114,7 +114,7 @@ def finding() -> CalibrationResult:
 def nothing_beaten() -> CalibrationResult:
     """Return a calibration in which the user's own plan stays."""
     level = Trial(
-        knob="allocator", plan=TUNED, verdict="level", note="", at=3.4, seconds=5.2, steps=16, step_s=0.0712,
+        knob="allocator", plan=OTHER, verdict="level", note="", at=3.4, seconds=5.2, steps=16, step_s=0.0712,
         predicted_epoch_s=8.6, ratio=1.002, low=0.981, high=1.021,
     )  # fmt: skip
     return replace(
@@ -133,7 +133,7 @@ def _level(index: int) -> Trial:
     knobs: tuple[Knob, ...] = ("threads", "micro_batch", "affinity", "interop")
     high = 0.9 + (index * 37 % 29) / 100
     return Trial(
-        knob=knobs[index % 4], plan=replace(TUNED, threads=1 + index % 8, eval_batch=100 + index), verdict="level",
+        knob=knobs[index % 4], plan=replace(OTHER, threads=1 + index % 8, eval_batch=100 + index), verdict="level",
         note=f"candidate {index}", at=3.4 + 0.6 * index, seconds=0.6, steps=16, step_s=0.05,
         predicted_epoch_s=6 + index % 7 / 5, ratio=high - 0.05, low=high - 0.1, high=high,
     )  # fmt: skip

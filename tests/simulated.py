@@ -29,7 +29,7 @@ Speeds = Callable[[Plan], float]
 
 def usual(plan: Plan) -> float:
     """Return the seconds of a step on a machine like those that were measured."""
-    seconds = 0.020 / {"default": 1.0, "tuned": 1.15, "tcmalloc": 1.2}[plan.allocator]
+    seconds = 0.020 / {"default": 1.0, "tcmalloc": 1.2}[plan.allocator]
     seconds /= 1.8 if plan.precision == "bfloat16" else 1.0
     seconds /= 1.2 if plan.memory_format == "channels_last" else 1.0
     seconds *= 1.0 if plan.threads == 2 else 1.7

@@ -23,7 +23,7 @@ from training.data.dataset_info import read_info
 from training.system.atomic_files import write_atomically
 from training.system.resources import detect
 
-KNOBS: Final[tuple[Knob, ...]] = ("allocator", "precision", "micro_batch")
+KNOBS: Final[tuple[Knob, ...]] = ("affinity", "precision", "micro_batch")
 """Two settings, so that two processes measure; and few plans, so that it is short."""
 
 

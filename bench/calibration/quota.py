@@ -97,7 +97,7 @@ def child() -> None:
     from training.data.dataset_store import open_dataset
     from training.loop.train_step import prepare_process
 
-    plan = Plan(threads=int(sys.argv[2]), micro_batch=128, allocator="tuned")
+    plan = Plan(threads=int(sys.argv[2]), micro_batch=128)
     prepare_process(plan)
     candidate = Candidate(TrainSpec(dataset="mnist", model="cnn"), plan, open_dataset(mnist().path))
     candidate.run(5)

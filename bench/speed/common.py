@@ -40,7 +40,7 @@ def own_plan(spec: TrainSpec) -> Plan:
 
 def fast_plan(spec: TrainSpec) -> Plan:
     """Return the plan that wins on most processors of this kind, for what is measured without a calibration."""
-    return replace(own_plan(spec), precision=fast_precision(), memory_format="channels_last", allocator="tuned")
+    return replace(own_plan(spec), precision=fast_precision(), memory_format="channels_last")
 
 
 def fast_precision() -> Precision:

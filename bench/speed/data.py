@@ -83,7 +83,7 @@ class PerSample:
 def main(asked: BenchOptions) -> None:  # noqa: ARG001 - every part is called alike
     """Measure and print."""
     record = start("data", "python -m bench.speed data", "training steps")
-    plan = replace(own_plan(DEFAULTS), memory_format="channels_last", allocator="tuned")
+    plan = replace(own_plan(DEFAULTS), memory_format="channels_last")
     prepare_process(plan)
     store = open_dataset(mnist().path)
     workers = plan.threads

@@ -2,7 +2,7 @@
 
     python -m bench.speed options
 
-All variants of `cnn` on MNIST (batch 128, bfloat16, channels_last, tuned allocator) take turns in one process; the
+All variants of `cnn` on MNIST (batch 128, bfloat16, channels_last) take turns in one process; the
 ratio is the variant's speed against that of the plain step of the same round. What is on by default, or left to
 calibration, is decided by this table.
 """

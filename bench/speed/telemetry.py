@@ -60,7 +60,7 @@ def main(asked: BenchOptions) -> None:  # noqa: ARG001 - every part is called al
 
 def _job(seed: int) -> tuple[TrainResult, float, int]:
     """Run a job; return its result, the share of the processors that others took beside it, and its progress events."""
-    plan = OwnPlan(precision=fast_precision(), memory_format="channels_last", allocator="tuned")
+    plan = OwnPlan(precision=fast_precision(), memory_format="channels_last")
     job = TrainJob(
         type=JOB_TYPE, dataset="mnist", epochs=EPOCHS, seed=seed, calibrate=False, profile=True, plan=plan
     )  # fmt: skip

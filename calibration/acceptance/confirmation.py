@@ -63,13 +63,16 @@ def confirm(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
         run.unconfirmed = f"the winner could not be confirmed: {error}"
         run.evidence[best] = crashed_before
         return None, reference
-    confirmation = as_confirmation(comparison)
+    confirmation = as_confirmation(run, comparison, fresh_process=True)
     return confirmation, best if confirmation.proven else reference
 
 
-def as_confirmation(found: Comparison) -> Confirmation:
+def as_confirmation(run: SearchRun, found: Comparison, *, fresh_process: bool) -> Confirmation:
     """Return a comparison with the user's own plan, proven where its low end is above the least gain."""
-    return Confirmation(ratio=found.ratio, low=found.low, high=found.high, pairs=found.pairs, proven=found.low > GAIN)
+    return Confirmation(
+        ratio=found.ratio, low=found.low, high=found.high, pairs=found.pairs, proven=found.low > GAIN,
+        fresh_process=fresh_process, at_least=not run.evidence[run.own].blocks,
+    )  # fmt: skip
 
 
 def _steady_seconds(run: SearchRun, known: PlanStats) -> float:

@@ -22,7 +22,7 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     raced = run.against_own.get(best)
     proof = raced if raced is not None and raced.low > GAIN else None
     if best == run.reference and proof is not None:  # the container's default, which is surely faster
-        return as_confirmation(proof), best
+        return as_confirmation(run, proof, fresh_process=False), best
     if proof is not None and not needs_fresh_process(run, best):
         return _accept_races(run, best, proof)
     cost_s = confirmation_seconds(run, best)
@@ -39,7 +39,7 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     before = run.against_own.get(run.default)
     if stays == run.default or confirmation is None or before is None:
         return _fallback(run)
-    return as_confirmation(before.times(_comparison(confirmation))), stays
+    return as_confirmation(run, before.times(_comparison(confirmation)), fresh_process=True), stays
 
 
 def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confirmation, Plan]:
@@ -50,13 +50,13 @@ def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confir
         time_reference(run, best)
         if known.sample_s is None:
             validate(run, best)
-    return as_confirmation(proof), best
+    return as_confirmation(run, proof, fresh_process=False), best
 
 
 def _fallback(run: SearchRun) -> tuple[Confirmation | None, Plan]:
     """Return what is left where no winner is proven: the container's default where that is, else the user's own."""
     known = run.against_own.get(run.reference)
-    return (None if known is None else as_confirmation(known)), run.reference
+    return (None if known is None else as_confirmation(run, known, fresh_process=False)), run.reference
 
 
 def _comparison(confirmed: Confirmation) -> Comparison:

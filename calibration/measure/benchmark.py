@@ -19,6 +19,7 @@ from training.config.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
 from training.loop.evaluate import evaluate
 from training.loop.train_step import TrainStep
+from training.system.allocator import trim_allocator
 from training.system.resources import binding_quota
 from training.system.system_counters import SystemCounters
 from training.system.timing.reference_workload import time_reference_workload
@@ -132,12 +133,14 @@ class Benchmarker:
         return Gauged(seconds=time_reference_workload(plan.threads))
 
     def clear(self) -> None:
-        """Delete every candidate; their loader workers end."""
+        """Delete every candidate; their loader workers end, and their memory is no part of the next peak."""
         self._candidates.clear()
+        trim_allocator()
 
     def _begin(self, plan: Plan, samples: int) -> Candidate:
         while len(self._candidates) >= AT_ONCE:
             del self._candidates[next(iter(self._candidates))]
+        trim_allocator()
         spec = replace(self._spec, batch_size=samples)
         return Candidate(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)), self._store)
 

@@ -12,7 +12,7 @@ from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, r
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
-from calibration.statistics import Comparison, slowest
+from calibration.statistics import Comparison
 from training.config.plan import Plan
 
 GAIN: Final = 1.03
@@ -20,8 +20,7 @@ GAIN: Final = 1.03
 LIKELY: Final = 1.01
 """Least gain of a knob that affects speed alone; a false one does not survive the confirmation."""
 LEVEL: Final = 0.98
-"""A smaller micro-batch with this ratio wins, as it saves memory. So does the tuned allocator, and even below this
-where it is no slower (95 %): glibc's default takes seconds of training to become as fast (docs/decisions.md)."""
+"""A smaller micro-batch with this ratio wins, as it saves memory."""
 PATIENCE: Final = 3.0
 """How many times as long as expected a race may take, beside `OVERDUE`, before its process is taken for hung."""
 COSINE: Final = 0.99
@@ -57,10 +56,6 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
     return end_trial(run, knob, plan, verdict, note, began, best, comparison)
 
 
-STEADIER: Final = 0.90
-"""Slowest steps below this share of the best plan's decide between plans that are level: p95, or the maximum of few."""
-
-
 def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
     """Return the verdict on a plan and a note."""
     ratio = comparison.ratio
@@ -75,39 +70,13 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         if paid >= LEVEL:
             run.paid = paid
             return _adopted(comparison), "as fast in less memory"
-    if knob == "allocator" and plan.allocator == "tuned" and best != run.reference and ratio < LIKELY:
-        if ratio >= LEVEL:
-            return _adopted(comparison), "as fast, and so from its first steps on"
-        if ratio >= DROP_BELOW and comparison.high >= 1:
-            return _adopted(comparison), "no slower, and fast from its first steps on"
     if comparison.high < DROP_BELOW and MIN_PAIRS <= comparison.pairs < PAIRS:
         return "dropped", f"slower (95 %) after {comparison.pairs} pairs"
     if ratio >= GAIN and comparison.low > 1:
         return "won", ""
     if ratio >= LIKELY and knob in MAIN and plan.precision == best.precision:
         return "won", "likely, not proven"
-    if ratio <= 1 and comparison.high <= 1:
-        return "lost", ""
-    return _break_tie(run, best, plan, comparison)
-
-
-def _break_tie(run: SearchRun, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
-    """Decide between plans that are level by their slowest steps, where nothing but speed is at stake.
-
-    The user's own plan gives way to no tie, and a single block of each shows no tail.
-    """
-    known, other = run.evidence[best].blocks, run.evidence[plan].blocks
-    same_result = plan.precision == best.precision and plan.micro_batch == best.micro_batch
-    if best == run.own or not same_result or comparison.ratio < LEVEL or comparison.pairs < MIN_PAIRS:
-        return "level", ""
-    kind, other_s = slowest([step for block in other for step in block])
-    _, best_s = slowest([step for block in known for step in block][-sum(map(len, other)) :])
-    if other_s >= STEADIER * best_s:
-        return "level", ""
-    return (
-        "kept",
-        f"as fast and steadier: slowest steps ({kind}) of {1e3 * other_s:.3g} ms instead of {1e3 * best_s:.3g}",
-    )
+    return ("lost" if ratio <= 1 and comparison.high <= 1 else "level"), ""
 
 
 def _adopted(comparison: Comparison) -> Verdict:

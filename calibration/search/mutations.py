@@ -26,12 +26,11 @@ PREFETCHES: Final = (PREFETCH, 4, 8)
 
 
 def allocators(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001 - one signature for all knobs
-    """Try glibc tuned, and tcmalloc where it is installed."""
-    tuned = replace(best, allocator="tuned")
+    """Try tcmalloc where it is installed."""
+    if best.allocator == "tcmalloc":
+        return []
     other = replace(best, allocator="tcmalloc")
-    if best.allocator == "default":
-        return [tuned, other if space.tcmalloc else Skipped(other, "tcmalloc is not installed here")]
-    return [other] if best.allocator == "tuned" and space.tcmalloc else []
+    return [other if space.tcmalloc else Skipped(other, "tcmalloc is not installed here")]
 
 
 def precisions(best: Plan, space: Space, known: SearchState) -> Turned:

@@ -5,7 +5,7 @@ from typing import Final
 
 from calibration.search.budget import PAIRS, SLICES, SURE, steps_of_race
 from calibration.search.run import SearchRun
-from calibration.search.timing import EVAL_SECONDS, epoch_seconds, measure, split_steps, validate
+from calibration.search.timing import epoch_seconds, measure, split_steps, validate
 from calibration.statistics import Comparison, compare
 from training.config.plan import Plan
 
@@ -22,17 +22,8 @@ Pair = tuple[Sequence[float], Sequence[float]]
 
 
 def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
-    """Compare both pair by pair; in whole epochs where the allocator differs.
-
-    glibc's default may return and fault in again the memory of a validation, which then takes several times as long.
-    """
-    steps = compare(measure_pairs(run, best, plan, PAIRS, 1 / SLICES))
-    if plan.allocator == best.allocator or steps.high < DROP_BELOW:
-        return steps
-    for one in (best, plan):
-        if run.evidence[one].sample_s is None:
-            validate(run, one, EVAL_SECONDS / 3)
-    return in_epochs(run, best, plan, steps)
+    """Compare both pair by pair."""
+    return compare(measure_pairs(run, best, plan, PAIRS, 1 / SLICES))
 
 
 def race_validation(run: SearchRun, best: Plan, plan: Plan) -> Comparison:

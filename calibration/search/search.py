@@ -21,7 +21,7 @@ from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import sweep
 from calibration.statistics import step_interval, widened
 from calibration.task import Task
-from calibration.verdicts import speedup
+from calibration.verdicts import confirmed_speed
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -95,7 +95,7 @@ def _explain(run: SearchRun, confirmation: Confirmation | None, doubt: str) -> s
         late = f"; plans not reached in time: {unreached}" if unreached and not run.complete else ""
         return ("no other plan was faster" if measured > 1 else "no other plan was measured") + late
     own = "your own plan" if confirmation.proven else ""
-    speed = speedup(confirmation.ratio, confirmation.low, confirmation.high, doubt, own)
+    speed = confirmed_speed(confirmation, doubt, own)
     if not confirmation.proven:
         return f"no other plan was proven faster; the best of {measured} measured is {speed}"
     return speed if doubt else f"{speed}, the fastest of {measured} measured"

@@ -14,7 +14,7 @@ NEIGHBOURING: Final = 1.5
 """Gain assumed of threads for cores, where the user's plan has more or fewer: twice as many cores are 1.7x here."""
 
 Change = Literal[
-    "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "float32", "tuned", "tcmalloc",
+    "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "float32", "tcmalloc",
     "quota_threads", "cores_threads", "fewer_threads", "whole_batch", "smaller_micro_batch", "no_loader",
     "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
 ]  # fmt: skip
@@ -44,8 +44,6 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "channels_last": Prior(0.7, 1.2),  # 1.17x to 1.36x (FORMAT_GAIN in calibration/search/mutations.py)
     "bfloat16_alone": Prior(0.2, 1.3),
     "float32": Prior(0.5, 1.5),
-    # In trainings of cnn 1.19x in float32, 1.52x in bfloat16 with channels_last (docs/decisions.md, "The allocator").
-    "tuned": Prior(0.75, 1.35),
     "tcmalloc": Prior(0.3, 1.06),
     # Of a quota with a fraction one more thread used up what is left in half of the containers (issue 23).
     "quota_threads": Prior(0.5, 1.15),
@@ -66,11 +64,6 @@ PRIORS: Final[Mapping[Change, Prior]] = {
 """From figures measured on two vCPUs (Zen 5, avx512_bf16) where a source is named; else cautious."""
 
 
-UNSEEN: Final[frozenset[Change]] = frozenset({"tuned"})
-"""Changes whose gain a race does not show, so that earlier races do not correct it: the heap of a process that has
-measured for a while keeps what a new training's gives back at each step."""
-
-
 def change_of(knob: Knob, plan: Plan, cores: int) -> Change | None:
     """Return the kind of change that a trial makes in a container with `cores` whole cores; None: the user's plan."""
     match knob:
@@ -81,7 +74,7 @@ def change_of(knob: Knob, plan: Plan, cores: int) -> Change | None:
         case "precision":
             return "channels_last" if plan.memory_format == "channels_last" else "float32"
         case "allocator":
-            return "tcmalloc" if plan.allocator == "tcmalloc" else "tuned"
+            return "tcmalloc"
         case "threads" if plan.threads == cores:
             return "cores_threads"
         case "threads":
@@ -103,8 +96,6 @@ def informed(change: Change, earlier: Sequence[CalibrationResult], cores: int) -
     geometric mean for the gain.
     """
     prior = PRIORS[change]
-    if change in UNSEEN:
-        return prior
     tried = [trial for finding in earlier for trial in finding.trials if _decided(trial, change, cores)]
     gains = [math.log(trial.ratio) for trial in tried if trial.verdict in ADOPTED and trial.ratio and trial.ratio > 1]
     probability = (PRIOR_WEIGHT * prior.probability + len(gains)) / (PRIOR_WEIGHT + len(tried))

@@ -2,17 +2,27 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
 from training.config.spec import STRICT, BatchSize
+
+
+def _current_allocator(name: object) -> object:
+    """Read the `tuned` of jobs, events and checkpoints until 0.18, which every process is since."""
+    return "default" if name == "tuned" else name
+
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
 LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
 PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
 Precision = Literal["float32", "bfloat16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
-Allocator = Literal["default", "tuned", "tcmalloc"]
+Allocator = Annotated[
+    Literal["default", "tcmalloc"],
+    BeforeValidator(_current_allocator),
+    WithJsonSchema({"enum": ["default", "tuned", "tcmalloc"], "type": "string"}),
+]
 Affinity = Literal["free", "pinned"]
 WeightGradients = Literal["library", "products"]
 Device = Literal["cpu", "cuda"]
@@ -39,8 +49,8 @@ class Plan:
     memory_format: MemoryFormat = "contiguous"
     """Layout of images and convolution weights."""
     allocator: Allocator = "default"
-    """`tuned` has glibc keep large tensors in the heap instead of mapping and faulting them at each step; `tcmalloc`
-    is another library's, loaded before the process starts."""
+    """`default` is the C library's, where glibc is tuned to keep large tensors in the heap; `tcmalloc` is another
+    library's, loaded before the process starts."""
     affinity: Affinity = "free"
     """`pinned` keeps the process on as many processors as it has threads."""
     weight_gradients: WeightGradients = "library"

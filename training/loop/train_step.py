@@ -38,8 +38,7 @@ def _make_deterministic(wanted: bool, *, compiled: bool) -> None:
 def prepare_process(plan: Plan) -> None:
     """Apply what a plan sets for the whole process; call once, before the first parallel work."""
     pin(plan)
-    if plan.allocator == "tuned":
-        tune_allocator()
+    tune_allocator()
     torch.set_num_threads(plan.threads)
     torch.set_num_interop_threads(plan.interop)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from training.config.plan import Allocator, Plan
+from training.config.plan import Plan
 
 TCMALLOC: Final = "libtcmalloc_minimal.so.4"
 """gperftools 2.x: Debian's libtcmalloc-minimal4 (libtcmalloc-minimal4t64 since trixie)."""
@@ -22,7 +22,7 @@ CUBLAS, CUBLAS_REPEATABLE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 class ProcessConfig:
     """Fields that two plans must share to run in one process."""
 
-    allocator: Allocator
+    tcmalloc: bool
     interop: int
     processors: int | None
     """Number that a pinned process runs on; None: all that it may use."""
@@ -30,7 +30,9 @@ class ProcessConfig:
 
 def process_config(plan: Plan) -> ProcessConfig:
     """Return the process configuration of `plan`."""
-    return ProcessConfig(plan.allocator, plan.interop, plan.threads if plan.affinity == "pinned" else None)
+    return ProcessConfig(
+        plan.allocator == "tcmalloc", plan.interop, plan.threads if plan.affinity == "pinned" else None
+    )
 
 
 def find_tcmalloc(libraries: Sequence[Path] = LIBRARIES) -> Path | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from calibration.result import ADOPTED, CalibrationResult
-from calibration.verdicts import DISTURBED, speedup
+from calibration.verdicts import DISTURBED, confirmed_speed, proof_words, speedup
 from training.config.plan import Plan
 from worker.report.numbers import plural
 from worker.wire import PlanFields
@@ -71,5 +71,5 @@ def _reasons(result: CalibrationResult) -> Iterator[str]:
         if trial.verdict in ("own", *ADOPTED):
             best = trial.plan
     if (found := result.confirmation) is not None:
-        speed = speedup(found.ratio, found.low, found.high, result.doubt)
-        yield f"together, in a fresh process, {plural(found.pairs, 'pair')} with your own plan: {speed}"
+        pairs = f"{plural(found.pairs, 'pair')} with your own plan"
+        yield f"together, {proof_words(found)}, {pairs}: {confirmed_speed(found, result.doubt)}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from calibration.result import ADOPTED, BatchTrial, CalibrationResult, MemoryFit
+from calibration.result import ADOPTED, BatchTrial, CalibrationResult, Confirmation, MemoryFit
 from calibration.search.evaluation import GAIN
 from calibration.verdicts import OUTCOMES, PHASES, VERDICTS, batch_sentence
 from worker.report import numbers
@@ -73,7 +73,11 @@ def winner(result: CalibrationResult) -> str:
     if result.doubt:
         between = numbers.rough_ratios(confirmed.low, confirmed.high)
         return f"Probably faster than your own plan ({between}; {result.doubt})"
-    return f"{numbers.ratio(confirmed.ratio)} as fast as your own plan"
+    return f"{_ratio(confirmed)} as fast as your own plan"
+
+
+def _ratio(found: Confirmation) -> str:
+    return f"{'at least ' if found.at_least else ''}{numbers.ratio(found.ratio)}"
 
 
 def _own_epoch_s(result: CalibrationResult) -> float | None:
@@ -86,13 +90,10 @@ def _confirmation(result: CalibrationResult) -> str:
         if any(trial.verdict in ADOPTED for trial in result.trials):
             return f"Not confirmed in a fresh process: {result.why}."
         return "Nothing was to be confirmed in a fresh process: no other plan had won."
-    speed = (
-        f"only the interval is known, as {result.doubt}"
-        if result.doubt
-        else f"{numbers.ratio(confirmed.ratio)} as fast"
-    )
+    speed = f"only the interval is known, as {result.doubt}" if result.doubt else f"{_ratio(confirmed)} as fast"
+    how = "In a fresh process, in turns with" if confirmed.fresh_process else "By the races alone, against"
     return (
-        f"In a fresh process, in turns with your own plan: {speed}, 95 % interval "
+        f"{how} your own plan: {speed}, 95 % interval "
         f"{numbers.ratio_between(confirmed.low, confirmed.high)}, from {numbers.plural(confirmed.pairs, 'pair')}. "
         f"The lower bound is {'above' if confirmed.proven else 'not above'} {numbers.ratio(GAIN)}, the least gain that "
         "counts."

@@ -64,7 +64,8 @@ def speed_of_trials(trials: Sequence[Trial], confirmation: Confirmation | None =
         return Markup("")
     won = ", ".join(f"trial {row.label.split()[0]} {row.speed}" for row in rows if row.won)
     if (known := confirmation) is not None:
-        rows.append(Bar("confirmed", known.ratio, known.low, known.high, known.proven, sure))
+        name = "confirmed" if known.fresh_process else "together"
+        rows.append(Bar(name, known.ratio, known.low, known.high, known.proven, sure))
     return draw_svg(
         "trials", 50 + 16 * len(rows), "Speed of each trial", f"Won: {won or 'none'}", partial(_draw_bars, rows)
     )

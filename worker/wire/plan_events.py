@@ -98,12 +98,16 @@ class CalibrationWinner(PlanFields):
     doubt: Text = ""
     """Why the confidence is low, a clause; empty where it is high."""
     ratio: Ratio | None = None
-    """Speed of the winner relative to the user's own plan, confirmed in a fresh process."""
+    """Speed of the winner relative to the user's own plan."""
     ratio_low: Ratio | None = None
     ratio_high: Ratio | None = None
     """95 % confidence interval of `ratio`. Where the confidence is low, only this is known."""
     proven: bool | None = None
     """Whether `ratio_low` is above the least gain that counts; else the user's own plan stays."""
+    fresh_process: bool = True
+    """Whether `ratio` was confirmed in a fresh process; false: the races that led to the winner are the proof."""
+    at_least: bool = False
+    """Whether `ratio` is a lower bound: the user's own plan was stopped before two whole steps."""
     max_feasible: Count | None = None
     """Largest micro-batch known to fit into memory; 0: none."""
     cache: Literal["hit", "miss", "off"] | None = None

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from python_path import with_module
 
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS
 from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges
-from calibration.cache.lock import calibration_lock
+from calibration.cache.lock import LOOK_EVERY, calibration_lock
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
 from calibration.cache.trial_log import TrialLog
@@ -51,7 +51,7 @@ ONE_CORE = Resources(
 AMPLE = 600.0
 """Seconds that no calibration here needs."""
 SAMPLES = 4
-FEW = Options(samples=1, seconds=AMPLE, knobs=("allocator",))
+FEW = Options(samples=1, seconds=AMPLE, knobs=("precision",))
 """A search that is over soon."""
 PROCESSES = range(1, RESTARTS + 2)
 """Numbers of the processes that are started where each is lost."""
@@ -194,7 +194,7 @@ def test_the_users_plan_is_measured_first(measured: Found) -> None:
     assert (first.plan, first.knob, first.verdict) == (OWN, "own", "own")
     assert OWN not in [trial.plan for trial in others]
     turned: set[Knob] = {trial.knob for trial in others}
-    assert {"allocator", "precision", "micro_batch", "loader"} <= turned  # one core, one thread count
+    assert {"precision", "micro_batch", "loader"} <= turned  # one core, one thread count
     assert measured.scene.warnings() == []
 
 
@@ -267,7 +267,7 @@ def test_another_search_takes_over_what_was_measured(measured: Found) -> None:
     assert (choice.source, choice.cache) == ("measured", "miss")
     before = {trial.plan: trial for trial in measured.scene.trials() if trial.ratio and not trial.disturbed}
     first = again.trials()[1]
-    assert first.plan == replace(OWN, allocator="tuned")
+    assert first.plan.memory_format == "channels_last"
     assert first.kept is (first.plan in before)
     if first.kept:
         assert replace(first, at=0, seconds=0, kept=False) == replace(before[first.plan], at=0, seconds=0)
@@ -366,7 +366,7 @@ for _ in range(times):
 
 
 def choosing(scene: Scene, name: str, *, seconds: float, samples: int, times: int = 1) -> subprocess.Popen[str]:
-    """Start a process that chooses a plan, as this one would in the scene with the allocator as its only knob."""
+    """Start a process that chooses a plan, as this one would in the scene with the precision as its only knob."""
     options = replace(FEW, seconds=seconds, samples=samples)
     request = scene.around.cache.directory.parent / f"{name}.pickle"
     request.write_bytes(pickle.dumps((SPEC, OWN, scene.elsewhere(name).around, options, times)))
@@ -447,7 +447,7 @@ def pending(path: Path) -> Plan | None:
             record = decode(line, None)
             if record is not None and record.kind in ("attempt", "survived"):
                 plan = TypeAdapter(Plan).validate_json(json.dumps(record.payload["plan"]))
-                plan = None if record.kind == "survived" or plan.allocator == OWN.allocator else plan
+                plan = None if record.kind == "survived" or plan.memory_format == OWN.memory_format else plan
     return plan
 
 
@@ -487,7 +487,7 @@ def test_a_cancellation_ends_the_processes(scene: Scene) -> None:
     with calibration_lock(scene.around.cache.directory, nothing, 0.0) as had:
         assert had
     with TrialLog(scene.ledger(options)) as ledger:
-        assert not ledger.crashed_before(replace(OWN, allocator="tuned"))
+        assert not any(ledger.crashed_before(trial.plan) for trial in scene.trials())
 
 
 def test_a_cancellation_is_heard_when_the_directory_is_gone(scene: Scene) -> None:
@@ -567,6 +567,20 @@ def test_what_cannot_be_measured_leaves_the_users_plan(
 
 
 # --- disks
+
+
+def test_waiting_for_another_calibration_is_a_part_of_the_time(scene: Scene) -> None:
+    """Also where that one has found the plan meanwhile, so that nothing is measured."""
+    with ExitStack() as other:
+        assert other.enter_context(calibration_lock(scene.around.cache.directory, nothing, 0.0))
+
+        def end_other() -> None:
+            scene.around.cache.put(key_of(scene, FEW), FINDING)
+            other.close()
+
+        choice = scene.choose(FEW, tick=end_other)
+    assert (choice.cache, choice.trials) == ("hit", 0)
+    assert choice.calibration_seconds >= LOOK_EVERY
 
 
 def test_a_damaged_cache_is_said_and_measured_over(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from calibration.choose import PlanChoice
 from calibration.result import CalibrationResult, Trial
-from calibration.verdicts import DISTURBED, speedup
+from calibration.verdicts import DISTURBED, confirmed_speed, speedup
 from worker.cli.formatting.plans import PLAN, format_prediction
 from worker.events.plan_words import plan_line
 from worker.report.numbers import plural
@@ -53,8 +53,8 @@ def _trial_lines(finding: CalibrationResult) -> Iterator[str]:
             ("level" if not found.proven else "likely" if finding.doubt else "proven"),
             f"{finding.prediction.epoch_s:.2f} s/epoch",
         )
-        speed = speedup(found.ratio, found.low, found.high, finding.doubt)
-        yield f"{'confirmed':11} {verdict:8} {seconds if found.proven else '':>14}  against your own plan  {speed}"
+        speed, proof = confirmed_speed(found, finding.doubt), "confirmed" if found.fresh_process else "together"
+        yield f"{proof:11} {verdict:8} {seconds if found.proven else '':>14}  against your own plan  {speed}"
     skipped = sum(not trial.ran for trial in finding.trials)
     if skipped:
         yield f"{'skipped':11} {plural(skipped, 'plan')}; --explain says why"

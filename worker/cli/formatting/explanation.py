@@ -9,9 +9,10 @@ from calibration.verdicts import (
     OUTCOMES,
     PHASES,
     batch_sentence,
+    confirmed_speed,
     explain_trial,
+    proof_words,
     rough_interval,
-    speedup,
     verdict_word,
 )
 from training.config.spec import TrainSpec
@@ -67,10 +68,10 @@ def _trials(finding: CalibrationResult) -> Iterator[tuple[str, ...]]:
             best = trial.plan
     if (found := finding.confirmation) is not None:
         yield (
-            "confirmed", changes(finding.baseline, best),
+            "confirmed" if found.fresh_process else "together", changes(finding.baseline, best),
             *_speed(found.ratio, found.low, found.high, sure=finding.confidence == "high"),
             f"{finding.prediction.epoch_s:.2f}" if found.proven else "", "won" if found.proven else "level",
-            f"in a fresh process, against your plan ({_own_there(finding)}{plural(found.pairs, 'pair')})",
+            f"{proof_words(found)}, against your plan ({_own_there(finding)}{plural(found.pairs, 'pair')})",
         )  # fmt: skip
 
 
@@ -141,8 +142,8 @@ def _confirmation(finding: CalibrationResult) -> str:
         return f"nothing: {finding.why if won else 'no other plan had won'}"
     proven = "proven" if not finding.doubt else "taken, and measured again after an hour"
     proven = proven if found.proven else "not proven faster, your own plan stays"
-    speed = speedup(found.ratio, found.low, found.high, finding.doubt)
-    return f"{speed} beside your plan in a fresh process, {plural(found.pairs, 'pair')}: {proven}"
+    speed = confirmed_speed(found, finding.doubt)
+    return f"{speed} beside your plan {proof_words(found)}, {plural(found.pairs, 'pair')}: {proven}"
 
 
 def _advice(advice: BatchAdvice) -> Iterator[str]:

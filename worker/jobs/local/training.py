@@ -96,7 +96,7 @@ def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None
     with local_context(job, settings, server) as context:
         spec = job.spec()
         resources = detect_resources(context)
-        choice = select_plan(context, job, spec, resources, prepare_dataset(context, job), advise=True)
+        choice = select_plan(context, job, spec, resources, prepare_dataset(context, job), only=True)
         return Calibrated(choice=choice, spec=spec, resources=resources)
 
 

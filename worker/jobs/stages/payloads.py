@@ -76,7 +76,10 @@ def calibration_payload(choice: PlanChoice, found: CalibrationResult) -> dict[st
 def _confirmation_payload(found: Confirmation | None) -> dict[str, JsonValue]:
     if found is None:
         return {}
-    return {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high, "proven": found.proven}
+    return {
+        "ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high, "proven": found.proven,
+        "fresh_process": found.fresh_process, "at_least": found.at_least,
+    }  # fmt: skip
 
 
 def advice_payload(advice: BatchAdvice) -> dict[str, JsonValue]:

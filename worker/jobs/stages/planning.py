@@ -10,6 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
+from calibration.search.search_space import oversubscription
 from calibration.task import CalibrationContext, Options, memory_for_training
 from training.checkpoints.resume import ResumePoint, find_resume_points
 from training.config.spec import TrainSpec
@@ -50,14 +51,14 @@ def detect_resources(context: JobContext) -> Resources:
 
 def select_plan(
     context: JobContext, job: TrainJob, spec: TrainSpec, resources: Resources, store: DatasetInfo, *,
-    advise: bool = False,
+    only: bool = False,
 ) -> PlanChoice:  # fmt: skip
     """Return the plan of an earlier attempt, else the one that calibration chooses; emit which and why.
 
-    With `advise`, larger batches are measured however short the training is.
+    `only`: no training follows, so that all plans and larger batches are measured, however short it would be.
     """
     found = resume_points(context, spec, store)
-    options = replace(_options(context, job), advise=advise)
+    options = replace(_options(context, job), advise=only, thorough=only)
     choice = _earlier_plan(context, job, spec, resources, found)
     choice = choice or _calibrate(context, job, options, spec, resources, store)
     if spec.deterministic:
@@ -94,6 +95,8 @@ def _earlier_plan(
 ) -> PlanChoice | None:
     """Return the plan of an earlier attempt; warn where it was chosen with less than the job asks for."""
     choice = _kept_plan(context, spec, resources, found)
+    for warning in oversubscription(choice.plan, resources) if choice else ():
+        context.warn(warning)
     if choice is not None and found:
         ignored = ignored_options(job, found[0].facts.get("calibration"))
         if ignored:

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.slow  # processes that hang, die or answer nonsense, on
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
 OWN = Plan(threads=1, micro_batch=32, eval_batch=100)
-TUNED = replace(OWN, allocator="tuned")
+OTHER = replace(OWN, interop=2)
+"""Needs a process of its own."""
 BFLOAT16 = replace(OWN, precision="bfloat16")
 ENDLESS = 1_000_000
 """Steps that no test waits for."""
@@ -125,7 +126,7 @@ def test_only_settings_need_processes_of_their_own(lab: ProcessPool) -> None:
     for plan in (OWN, replace(OWN, memory_format="channels_last"), replace(OWN, threads=2)):
         lab.measure(plan, 1, settle=0, warm_up=1)
     (first,) = processes()
-    lab.measure(TUNED, 1, settle=0, warm_up=1)
+    lab.measure(OTHER, 1, settle=0, warm_up=1)
     assert len(processes()) == 2
     lab.isolate(OWN)
     assert processes() == [first]
@@ -300,7 +301,7 @@ def test_leaving_ends_every_process(lab: ProcessPool) -> None:
     others = psutil.Process().children(recursive=True)  # Python's own resource tracker, when tests have used loaders
     with lab:
         lab.measure(replace(OWN, loader_workers=1, prefetch_factor=2), 1, settle=0, warm_up=1)
-        lab.measure(TUNED, 1, settle=0, warm_up=1)
+        lab.measure(OTHER, 1, settle=0, warm_up=1)
         family = [process for process in psutil.Process().children(recursive=True) if process not in others]
         assert len(family) >= 3
     # All are killed by then; the kernel takes a moment to take back their memory.
@@ -317,7 +318,7 @@ def test_what_the_tick_raises_ends_everything(make: Make) -> None:
 
     with pytest.raises(Cancelled, match="by its user"), lab:
         lab.measure(OWN, 1, settle=0, warm_up=1)
-        lab.measure(TUNED, 1, settle=0, warm_up=1)
+        lab.measure(OTHER, 1, settle=0, warm_up=1)
         tick.act = cancel
         lab.measure(OWN, ENDLESS, settle=0, warm_up=1)
     assert processes() == []
@@ -350,10 +351,9 @@ print(maps_large_tensors())
 """
 
 
-@pytest.mark.parametrize(("plan", "maps"), [(OWN, "True"), (TUNED, "False")])
-def test_a_tuned_plan_is_measured_tuned(digits_store: DatasetInfo, tmp_path: Path, plan: Plan, maps: str) -> None:
-    """A process for the tuned allocator has tuned it: large tensors are not mapped; any other has not."""
-    request = BENCH.dump_json(Bench(spec=SPEC, plan=plan, store=digits_store.path)).decode()
+def test_plans_are_measured_with_glibc_tuned(digits_store: DatasetInfo, tmp_path: Path) -> None:
+    """As they are trained: large tensors are not mapped any more."""
+    request = BENCH.dump_json(Bench(spec=SPEC, plan=OWN, store=digits_store.path)).decode()
     command = [sys.executable, "-P", "-c", ALLOCATOR, request, str(tmp_path / "journal")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.stdout.split() == ["True", maps]
+    assert done.stdout.split() == ["True", "False"]

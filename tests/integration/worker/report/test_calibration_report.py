@@ -114,7 +114,7 @@ def test_the_page_shows_the_numbers_of_the_result() -> None:
         "slower (95 %), stopped early", "cosine 0.982", "known to fit is 768", "2.37 GiB", "331 MiB",
         "Wall time 38.7 s", "importing torch 2.31 s", "measuring, starts apart 45.0 s", "11,082",
         "the machine was busy", "4 cores (quota 2.0)", "3 won",
-        "predicted not to fit, not run (the whole batch)", "● tuned",
+        "predicted not to fit, not run (the whole batch)", "● tcmalloc",
     ):  # fmt: skip
         assert words in text, words
 
@@ -171,7 +171,7 @@ SIZES = st.integers(0, 2**60)
 COUNTS = st.integers(1, 10**9)
 PLANS = st.builds(
     Plan, threads=st.integers(1, 1024), micro_batch=st.integers(1, 65_536),
-    allocator=st.sampled_from(["tuned", "default"]),
+    allocator=st.sampled_from(["tcmalloc", "default"]),
 )  # fmt: skip
 TRIALS = st.builds(
     Trial, knob=st.sampled_from(get_args(Knob)), plan=PLANS, verdict=st.sampled_from(get_args(Verdict)), note=st.text(),

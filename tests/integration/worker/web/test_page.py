@@ -187,7 +187,7 @@ def test_the_page_reconnects(browser: Browser, service: Service, connection: Red
     browser.see("While nobody listened", ".events")
     wait_until(lambda: browser.text("#connection") == "")
     assert browser.text(".events").count("The first one") == 1
-    assert browser.text(".forest").count("tuned malloc") == 2  # a trial, and the confirmation
+    assert browser.text(".forest").count("tcmalloc") == 2  # a trial, and the confirmation
     publisher.train(2, 2)
     browser.see("Epoch 2 of 4", ".where")
     assert browser.complaints(besides=("network",)) == []

@@ -130,7 +130,7 @@ SEARCHES = {
     "from other loader_workers": Inputs(own=replace(OWN, loader_workers=1)),
     "from another precision": Inputs(own=replace(OWN, precision="bfloat16")),
     "from another memory_format": Inputs(own=replace(OWN, memory_format="channels_last")),
-    "from another allocator": Inputs(own=replace(OWN, allocator="tuned")),
+    "from another allocator": Inputs(own=replace(OWN, allocator="tcmalloc")),
     "from another affinity": Inputs(own=replace(OWN, affinity="pinned")),
     "from a compiled plan": Inputs(own=replace(OWN, compile=True)),
     "without knobs": Inputs(knobs=()),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from damage import Harm, a_directory, a_pipe
-from findings import FASTEST, OWN, TRIALS, TUNED
+from findings import FASTEST, OWN, TCMALLOC, TRIALS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -23,7 +23,7 @@ from training.config.plan import Plan
 from training.process.journal import encode
 
 WON = TRIALS[1]
-"""Of the tuned allocator against the user's own plan."""
+"""Of tcmalloc against the user's own plan."""
 
 
 def plan_payload(plan: Plan) -> dict[str, JsonValue]:
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 def calibrated(path: Path) -> None:
     """Leave what a calibration does that ends well: one plan that won, one whose process was lost."""
     with TrialLog(path) as ledger:
-        ledger.attempt(TUNED)
+        ledger.attempt(TCMALLOC)
         ledger.record(WON, OWN)
         ledger.attempt(FASTEST)
         ledger.mark_ok(FASTEST)
@@ -50,10 +50,10 @@ def calibrated(path: Path) -> None:
 def suspects(path: Path) -> set[Plan]:
     """Return the plans that a new ledger suspects."""
     with TrialLog(path) as ledger:
-        return {plan for plan in (OWN, TUNED, FASTEST) if ledger.crashed_before(plan)}
+        return {plan for plan in (OWN, TCMALLOC, FASTEST) if ledger.crashed_before(plan)}
 
 
-def known(path: Path, best: Plan = OWN, plan: Plan = TUNED) -> Trial | None:
+def known(path: Path, best: Plan = OWN, plan: Plan = TCMALLOC) -> Trial | None:
     """Return the trial of two plans that a new ledger knows."""
     with TrialLog(path) as ledger:
         return ledger.lookup(best, plan)
@@ -69,7 +69,7 @@ def knows(path: Path) -> bool:
 def test_a_trial_comes_back_as_it_was(path: Path) -> None:
     """For the same two plans, in the same roles, and for no others."""
     calibrated(path)
-    assert [known(path, *plans) for plans in ((OWN, TUNED), (TUNED, OWN), (OWN, FASTEST))] == [WON, None, None]
+    assert [known(path, *plans) for plans in ((OWN, TCMALLOC), (TCMALLOC, OWN), (OWN, FASTEST))] == [WON, None, None]
     assert knows(path)
 
 
@@ -78,7 +78,7 @@ def test_without_reuse_nothing_is_adopted_but_suspects_stay(path: Path) -> None:
     calibrated(path)
     died(path, FASTEST)
     with TrialLog(path, reuse=False) as ledger:
-        assert ledger.lookup(OWN, TUNED) is None
+        assert ledger.lookup(OWN, TCMALLOC) is None
         assert ledger.crashed_before(FASTEST)
 
 
@@ -136,15 +136,15 @@ def test_what_a_calibration_did_not_survive_is_a_suspect(path: Path) -> None:
     died(path, FASTEST)
     assert suspects(path) == {FASTEST}
     assert known(path) == WON
-    died(path, TUNED)
-    assert suspects(path) == {FASTEST, TUNED}
+    died(path, TCMALLOC)
+    assert suspects(path) == {FASTEST, TCMALLOC}
 
 
 def test_a_suspect_stays_one_until_it_runs_after_all(path: Path) -> None:
     """Calibrations that end well without it do not clear it; one that ran it, as it was certainly small, does."""
     died(path, FASTEST)
     with TrialLog(path) as ledger:
-        ledger.attempt(TUNED)
+        ledger.attempt(TCMALLOC)
         ledger.record(WON, OWN)
     assert suspects(path) == {FASTEST}
     with TrialLog(path) as ledger:
@@ -209,8 +209,8 @@ def test_records_of_other_versions_are_passed_over(path: Path, kind: str, payloa
 def test_what_is_too_old_or_from_the_future_is_passed_over(path: Path, age_s: float, believed: bool) -> None:
     """As for plans: a week, and clocks that differ a little."""
     path.parent.mkdir()
-    path.write_bytes(record("attempt", plan_payload(TUNED), now=time.time() - age_s))
-    assert suspects(path) == ({TUNED} if believed else set())
+    path.write_bytes(record("attempt", plan_payload(TCMALLOC), now=time.time() - age_s))
+    assert suspects(path) == ({TCMALLOC} if believed else set())
 
 
 def test_what_is_said_twice_is_said_once(path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_huge_file_is_replaced(path: Path) -> None:
 def test_trials_of_fewer_steps_than_asked_for_are_not_known(path: Path, least: int, expected: Trial | None) -> None:
     calibrated(path)
     with TrialLog(path, least_steps=least) as ledger:
-        assert ledger.lookup(OWN, TUNED) == expected
+        assert ledger.lookup(OWN, TCMALLOC) == expected
 
 
 def in_place_of_the_directory(path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_ledger_that_cannot_be_is_an_empty_one(path: Path, obstacle: Harm) -> 
     path.parent.mkdir()
     obstacle(path)
     calibrated(path)
-    assert TUNED not in suspects(path)
+    assert TCMALLOC not in suspects(path)
 
 
 def test_a_full_disk_does_not_stop_a_calibration(small_disk: tuple[Path, Callable[[], None]]) -> None:
@@ -265,14 +265,14 @@ def test_a_full_disk_does_not_stop_a_calibration(small_disk: tuple[Path, Callabl
     directory, make_room = small_disk
     path = directory / "trials" / "key.jsonl"
     with TrialLog(path) as ledger:
-        ledger.attempt(TUNED)
+        ledger.attempt(TCMALLOC)
         ledger.record(WON, OWN)
         for _ in range(100):
             ledger.attempt(FASTEST)
             ledger.mark_ok(FASTEST)
     make_room()
     assert known(path) == WON
-    assert TUNED not in suspects(path)
+    assert TCMALLOC not in suspects(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from findings import FINDING, OWN, TUNED, doubtful
+from findings import FINDING, OWN, TCMALLOC, doubtful
 
 from calibration.cache.lock import calibration_lock, idle_lock, job_calibrates
 from calibration.cache.plan_cache import PlanCache
@@ -112,17 +112,17 @@ def test_a_killed_search_leaves_no_suspicion(searches: UnfinishedSearches, tmp_p
     """The plan that was being measured did not kill it."""
     path = tmp_path / "trials" / "t.jsonl"
     if os.fork() == 0:
-        TrialLog(path).attempt(TUNED)
+        TrialLog(path).attempt(TCMALLOC)
         os._exit(9)
     os.wait()
-    assert TrialLog(path).crashed_before(TUNED)
+    assert TrialLog(path).crashed_before(TCMALLOC)
     if os.fork() == 0:
-        TrialLog(path, reuse=True).mark_ok(TUNED)
-        TrialLog(path).attempt(TUNED)
+        TrialLog(path, reuse=True).mark_ok(TCMALLOC)
+        TrialLog(path).attempt(TCMALLOC)
         os._exit(9)
     os.wait()
     searches.end_attempts(search())
-    assert not TrialLog(path).crashed_before(TUNED)
+    assert not TrialLog(path).crashed_before(TCMALLOC)
 
 
 def test_what_was_left_out_is_cut_short() -> None:
@@ -139,6 +139,8 @@ def test_a_doubtful_finding_replaces_none_that_is_sure() -> None:
     less = replace(FINDING, memory=replace(FINDING.memory, max_feasible=64))
     assert not _is_as_good(less, FINDING)  # made in less memory than a job has
     assert _is_as_good(FINDING, less)
+    more = replace(FINDING, memory=replace(FINDING.memory, max_feasible=512))
+    assert _is_as_good(FINDING, more)  # its plan would have fitted
     assert "queue was empty" in IDLE_WHY
 
 

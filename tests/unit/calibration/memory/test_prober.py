@@ -258,7 +258,7 @@ def test_a_large_evaluation_is_taken_in_pieces() -> None:
 
 def test_a_plan_that_fits_is_left_alone() -> None:
     """Whatever the user asked for is what is measured, where it fits."""
-    own = Plan(threads=1, micro_batch=48, eval_batch=777, allocator="tuned", memory_format="channels_last")
+    own = Plan(threads=1, micro_batch=48, eval_batch=777, allocator="tcmalloc", memory_format="channels_last")
     lab = laboratory(linear(200, 0.1))
     assert explored(lab, 128, 4096, own=own).plan == own
     assert {replace(plan, micro_batch=48) for plan in lab.ran} == {own}

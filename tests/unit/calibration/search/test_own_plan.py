@@ -48,6 +48,9 @@ def test_far_too_many_threads_cost_little(step_s: float) -> None:
     assert "surely slower than the container's default" in finding.trials[0].note
     assert lab.clock + lab.import_seconds <= good.clock + good.import_seconds + 5.0
     assert lab.asked[0][0] == OWN
+    assert finding.confirmation is not None
+    assert finding.confirmation.at_least is (step_s == 40.0)
+    assert ("at least" in finding.why) is (step_s == 40.0)
 
 
 @pytest.mark.parametrize("step_s", [0.1, 1.5])

@@ -164,7 +164,7 @@ def test_augmentation_sees_images_from_0_to_1_and_the_epoch(digits_store: Datase
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(threads=2, micro_batch=7, precision="bfloat16", memory_format="channels_last", allocator="tuned"),
+        Plan(threads=2, micro_batch=7, precision="bfloat16", memory_format="channels_last"),
         Plan(threads=2, micro_batch=300, loader_workers=2, prefetch_factor=2),
     ],
     ids=["micro-batch, precision and layout", "two loader processes"],

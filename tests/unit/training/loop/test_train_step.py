@@ -205,13 +205,30 @@ def test_the_tuned_allocator_keeps_its_pages() -> None:
     assert int(tuned) < int(untuned) / 10
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+@pytest.mark.parametrize("plan", ["threads=1, micro_batch=1", 'threads=1, micro_batch=1, allocator="tuned"'])
+def test_every_training_has_glibc_tuned(plan: str) -> None:
+    """Whatever the plan says, that of an older job included: a large tensor is not mapped and faulted in each time."""
+    program = f"""
+import resource, torch
+from training.config.plan import Plan
+from training.loop.train_step import prepare_process
+prepare_process(Plan({plan}))
+torch.ones(1 << 24)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(1 << 24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1000)
+"""
+    assert run(program) == ["True"]
+
+
 def test_a_plan_sets_the_whole_process() -> None:
     """Threads of both kinds are those of the plan."""
     program = """
 import torch
 from training.config.plan import Plan
 from training.loop.train_step import prepare_process
-prepare_process(Plan(threads=3, interop=2, micro_batch=1, allocator="tuned"))
+prepare_process(Plan(threads=3, interop=2, micro_batch=1))
 print(torch.get_num_threads(), torch.get_num_interop_threads())
 """
     assert run(program) == ["3", "2"]

@@ -68,10 +68,9 @@ def test_tcmalloc_is_preloaded_before_the_users_libraries(
     assert own == {**plain, "LD_PRELOAD": "/mine.so:/yours.so"}
 
 
-@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, allocator="tuned")])
-def test_other_allocators_keep_the_environment(plan: Plan) -> None:
+def test_the_default_allocator_keeps_the_environment() -> None:
     environment = {"LD_PRELOAD": "/mine.so"}
-    assert environment_for(plan, environment) == environment
+    assert environment_for(PLAN, environment) == environment
 
 
 def test_missing_tcmalloc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +82,7 @@ def test_missing_tcmalloc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None
 def test_only_some_fields_need_a_process() -> None:
     """Allocator, inter-operation threads and pinning do."""
     apart = [
-        replace(PLAN, allocator="tuned"), WITH_TCMALLOC, replace(PLAN, interop=2), replace(PLAN, affinity="pinned"),
+        WITH_TCMALLOC, replace(PLAN, interop=2), replace(PLAN, affinity="pinned"),
         replace(PLAN, affinity="pinned", threads=2),
     ]  # fmt: skip
     assert len({process_config(plan) for plan in (PLAN, *apart)}) == len(apart) + 1

@@ -241,7 +241,7 @@ def test_the_chosen_plan_has_its_reasons(tmp_path: Path) -> None:
     )  # fmt: skip
     payload = calibration_payload(choice, FINDING)
     assert payload["reasons"] == (
-        "tuned malloc: 1.60x (1.55x to 1.66x); bfloat16, channels_last: 1.25x (1.20x to 1.30x); "
+        "tcmalloc: 1.60x (1.55x to 1.66x); bfloat16, channels_last: 1.25x (1.20x to 1.30x); "
         "together, in a fresh process, 8 pairs with your own plan: 2.02x (1.93x to 2.11x)"
     )
     assert (payload["skipped"], payload["proven"], payload["doubt"]) == (1, True, "")

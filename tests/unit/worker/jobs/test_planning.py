@@ -6,14 +6,18 @@ import pytest
 from contexts import ListSink, context_of
 from pydantic import JsonValue
 
+from calibration.choose import PlanChoice
+from calibration.task import Options
 from training.checkpoints.format import Origin, write
 from training.config.plan import Plan
+from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import checksum
 from training.loop.train_state import TrainState
 from training.system.digests import Digests
 from training.system.resources import detect
 from training.system.safetensors_file import TensorView
+from worker.jobs.stages import planning
 from worker.jobs.stages.payloads import asked_options, container_facts
 from worker.jobs.stages.planning import select_plan
 from worker.wire import JOB_TYPE, parse_job
@@ -25,7 +29,7 @@ END = "ignored, as the job resumes under the plan of its checkpoint; use another
 
 
 def warnings_of(
-    tmp_path: Path, store: DatasetInfo, before: dict[str, JsonValue], now: dict[str, JsonValue]
+    tmp_path: Path, store: DatasetInfo, before: dict[str, JsonValue], now: dict[str, JsonValue], plan: Plan = PLAN
 ) -> list[str]:
     """Leave a checkpoint of a job with the options `before`, resume it with those of `now`, return the warnings."""
     sink, resources = ListSink(), detect()
@@ -33,12 +37,12 @@ def warnings_of(
     first, job = parse_job({**JOB, **before}), parse_job({**JOB, **now})
     facts: dict[str, JsonValue] = {"resources": container_facts(resources), "calibration": asked_options(first)}
     origin = Origin(
-        spec=job.spec(), plan=PLAN, dataset="digits", data_sha256=checksum(store, Digests()), facts=facts
+        spec=job.spec(), plan=plan, dataset="digits", data_sha256=checksum(store, Digests()), facts=facts
     )  # fmt: skip
     view = TensorView(dtype="F32", shape=(2,), data=memoryview(bytes(8)), width=4)
     write(context.paths.attempt, origin, TrainState(steps=9, step=3), {"model/x": view})
     choice = select_plan(context, job, job.spec(), resources, store)
-    assert (choice.plan, choice.source) == (PLAN, "kept")
+    assert (choice.plan, choice.source) == (plan, "kept")
     return sink.warnings
 
 
@@ -62,3 +66,27 @@ def test_a_resumed_job_says_what_it_ignores(
 ) -> None:  # fmt: skip
     """What its plan was chosen with is not ignored: a retry of the same request has nothing to say."""
     assert warnings_of(tmp_path, digits_store, before, now) == ([] if ignored is None else [f"{ignored} {END}"])
+
+
+def test_a_resumed_job_is_warned_of_threads_beyond_the_cores(tmp_path: Path, digits_store: DatasetInfo) -> None:
+    """As a new one is: it trains with them again."""
+    (warning,) = warnings_of(tmp_path, digits_store, {}, {}, Plan(threads=1000, micro_batch=32))
+    assert "asks for 1000 threads" in warning
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_a_calibration_that_trains_nothing_is_thorough(
+    tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch, only: bool
+) -> None:
+    """It may spend all of its time, however short the training would be, and is none of idle time."""
+    asked: list[Options] = []
+
+    def choose(spec: TrainSpec, own: Plan, around: object, options: Options, *_: object) -> PlanChoice:  # noqa: ARG001
+        asked.append(options)
+        return PlanChoice(plan=own, source="own", why="")
+
+    monkeypatch.setattr(planning, "choose_plan", choose)
+    job = parse_job(JOB)
+    select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store, only=only)
+    (options,) = asked
+    assert (options.thorough, options.advise, options.idle) == (only, only, False)

@@ -109,11 +109,11 @@ def test_a_trial_becomes_an_event() -> None:
     assert own.left_s == 43.0
     assert (own.won, own.verdict, own.samples_per_s) == (False, "own", spec.batch_size / 0.02)
     assert isinstance(won, CalibrationTrial)
-    assert (won.won, won.ratio, won.low, won.peak_bytes, won.allocator) == (True, 1.6, 1.55, 420 << 20, "tuned")
+    assert (won.won, won.ratio, won.low, won.peak_bytes, won.allocator) == (True, 1.6, 1.55, 420 << 20, "tcmalloc")
     assert isinstance(skipped, CalibrationTrial)
     assert (skipped.knob, skipped.samples_per_s, skipped.compile) == ("compile", None, True)
     assert [format_event(event) for event in (won, skipped)] == [
-        "trial     allocator     10,240 samples/s  won      2 threads float32 contiguous tuned malloc "
+        "trial     allocator     10,240 samples/s  won      2 threads float32 contiguous tcmalloc "
         "micro-batch 128 1.60x (1.55x to 1.66x)",
         None,
     ]
@@ -125,7 +125,7 @@ def test_explain_prints_everything() -> None:
     text = run(*CALIBRATE, "--explain").stdout
     for words in (
         "cpu          ", "memory limit ", f"cnn on digits, {plural(DEFAULTS.epochs, 'epoch')}", "hit, measured ",
-        "your plan    2 threads float32 contiguous default malloc micro-batch 128", "tuned malloc",
+        "your plan    2 threads float32 contiguous default malloc micro-batch 128", "tcmalloc",
         "1.60x   1.55 to 1.66",
         "bfloat16, channels_last", "slower (95 %), stopped early (3 steps)", "no compiler is installed",
         "disturbed, measured earlier", "230 MiB + 1.250 MiB per sample",
@@ -134,7 +134,7 @@ def test_explain_prints_everything() -> None:
         "Batch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
         "learned, so it is yours to choose.",
         "2.02x (1.93x to 2.11x) beside your plan", "4.30 s per epoch (4.10 to 4.50)", "confidence   high",
-        "confirmed    bfloat16, channels_last, tuned malloc  2.02x",
+        "confirmed    bfloat16, channels_last, tcmalloc  2.02x",
         "took         nothing now; 18.2 s when it was measured, of them 1.3 s to start processes and import torch",
     ):  # fmt: skip
         assert words in text, words
@@ -144,8 +144,8 @@ def test_explain_prints_everything() -> None:
 @pytest.mark.usefixtures("cache")
 def test_the_short_text_has_trials_plan_and_prediction() -> None:
     text = run(*CALIBRATE).stdout
-    assert "won        5.38 s/epoch  2 threads float32 contiguous tuned malloc micro-batch 128  1.60x (1.55x to" in text
-    assert "plan       2 threads bfloat16 channels_last tuned malloc micro-batch 128" in text
+    assert "won        5.38 s/epoch  2 threads float32 contiguous tcmalloc micro-batch 128  1.60x (1.55x to" in text
+    assert "plan       2 threads bfloat16 channels_last tcmalloc micro-batch 128" in text
     assert "4.30 s per epoch (4.10 to 4.50)" in text
 
 
@@ -216,7 +216,7 @@ def test_the_list_shows_the_entries(cache: PlanCache) -> None:
     assert head.split() == ["KEY", "DATASET", "MODEL", "BATCH", "S/EPOCH", "CONFIDENCE", "AGE", "EXPIRES", "IN", "PLAN"]
     assert first.split()[:6] == [ELSEWHERE.key[:12], r"mnist\x1b[2J", "resnet18", "64", "4.30", "low"]
     assert second.split()[1:6] == ["digits", "cnn", str(DEFAULTS.batch_size), "4.30", "high"]
-    assert second.endswith("2 threads bfloat16 channels_last tuned malloc micro-batch 128")
+    assert second.endswith("2 threads bfloat16 channels_last tcmalloc micro-batch 128")
     assert "7 d" in second
     assert "feedbeef" in last
     assert "is damaged or of another version" in last

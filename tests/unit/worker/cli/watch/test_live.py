@@ -17,7 +17,7 @@ from worker.wire import AnyEvent
 
 PLAN: dict[str, JsonValue] = {
     "threads": 2, "interop": 1, "micro_batch": 64, "precision": "bfloat16", "memory_format": "channels_last",
-    "allocator": "tuned",
+    "allocator": "tcmalloc",
 }  # fmt: skip
 BEGINNING = [
     started(),
@@ -94,7 +94,7 @@ def test_each_stage_is_shown() -> None:
     running = shown(*BEGINNING, *CALIBRATED, progress(2, 50), CHECKED)
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running
     assert " 38%" in running
-    assert "2 threads bfloat16 channels_last tuned malloc micro-batch 64" in running
+    assert "2 threads bfloat16 channels_last tcmalloc micro-batch 64" in running
     assert "4.16 s per epoch predicted (4.08-4.20); epoch 1 took 4.20 s, +1.0% from" in running
     assert "400 MiB measured under this plan, 1,024 MiB allowed" in running
     assert "running 1:40" in running

@@ -4,6 +4,7 @@ import { h } from "../../lib/dom.js";
 import { Scale, axis, ratio, sign } from "../../lib/forest.js";
 import { deviation, mebibytes, number, pluralize, seconds, speed, speedup, times } from "../../lib/format.js";
 import { changes, planOf, planSentence } from "../../lib/plan_text.js";
+import { proof } from "./plan.js";
 
 /** Verdict -> its mark, its colour, and its meaning where the trial has no note. */
 const VERDICTS = {
@@ -56,9 +57,9 @@ export function trials(events, winner) {
 }
 
 /** The confirmation of the best plan against the job's own, as a trial: the figures of the headline. */
-function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, doubt, proven }) {
+function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, doubt, proven, fresh_process: isFresh }) {
   const isWon = proven ?? low > 1;
-  const note = `in a fresh process, against the job's own plan${isWon ? "" : ", which stays"}`;
+  const note = `${proof(isFresh)}, against the job's own plan${isWon ? "" : ", which stays"}`;
   const unsure = confidence === "low" ? doubt || "confidence low" : "";
   return { knob: "confirmation", verdict: isWon ? "won" : "level", ratio, low, high, note, doubt: unsure };
 }

@@ -42,10 +42,16 @@ function reasons(text) {
   return h("details.reasons", h("summary", "Reasons"), h("ul", text.split("; ").map((reason) => h("li", reason))));
 }
 
-function confirmation({ ratio, ratio_low: low, ratio_high: high, confidence, doubt }) {
+function confirmation({ ratio, ratio_low: low, ratio_high: high, confidence, doubt, fresh_process: isFresh, at_least: isBound }) {
   const isUnsure = confidence === "low";
   const speed = speedup({ ratio, low, high }, isUnsure ? doubt || "confidence low" : "", "the job's own plan");
-  return `${speed}${isUnsure ? "" : " the speed of the job's own plan"}, in a fresh process`;
+  const words = isUnsure ? speed : `${isBound ? "at least " : ""}${speed} the speed of the job's own plan`;
+  return `${words}, ${proof(isFresh)}`;
+}
+
+/** How the gain was proven; events until 0.18 do not tell. */
+export function proof(isFresh) {
+  return isFresh === false ? "by the races alone" : "in a fresh process";
 }
 
 /** The wall time of the calibration; starting its processes is a part of it. */
