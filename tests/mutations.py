@@ -142,13 +142,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a lower attempt does not replace a model", "training/artifacts/publish.py",
-        "if attempt_of(directory) > attempt:", "if False:",
-        f"{ARTIFACT}::test_an_attempt_that_wakes_up_does_not_replace_its_successors_model",
+        "if attempt_of(aside) > attempt:", "if False:",  # the look before the rename only saves the rename
+        f"{ARTIFACT}::test_without_a_common_lock_the_later_model_comes_back",
     ),
     Mutation(
         "a damaged data set is refused", "training/data/builtin/idx_file.py",
         "if found != expected:", "if False:",
-        "tests/unit/training/data/test_datasets.py::test_a_flipped_byte_in_images_is_refused",
+        "tests/unit/training/data/test_datasets.py::test_a_file_of_another_checksum_is_refused",
     ),
     Mutation(
         "a plan that was not proven faster is not taken", "calibration/acceptance/confirmation.py",

@@ -171,6 +171,18 @@ def test_a_flipped_byte_in_images_is_refused(copy: Path) -> None:
     assert "MD5" in error.message
 
 
+def test_a_file_of_another_checksum_is_refused(tmp_path: Path) -> None:
+    """Small files made here: this needs no real ones."""
+    dataset = small(MNIST)
+    for name, values in contents(dataset).items():
+        (tmp_path / name).write_bytes(idx_bytes(values))
+    dataset.load(tmp_path, download=False)
+    images = dataclasses.replace(dataset.test_images, md5="0" * 32)
+    error = refused(dataclasses.replace(dataset, test_images=images), tmp_path)
+    assert error.field == str(tmp_path / images.name)
+    assert f"not {images.md5}" in error.message
+
+
 def test_training_labels_as_test_labels_are_refused(copy: Path) -> None:
     """The training labels under the name of the test labels are refused."""
     path = copy / f"{LABELS}.gz"
