@@ -727,6 +727,11 @@ export interface components {
              * @enum {string}
              */
             allocator: "default" | "tuned" | "tcmalloc";
+            /**
+             * At Least
+             * @default false
+             */
+            at_least?: boolean;
             /** Attempt */
             attempt: number;
             /** Cache */
@@ -757,6 +762,11 @@ export interface components {
              * @default 1000
              */
             eval_batch?: number;
+            /**
+             * Fresh Process
+             * @default true
+             */
+            fresh_process?: boolean;
             /** Import Seconds */
             import_seconds: number;
             /** Interop */
@@ -1908,7 +1918,7 @@ export interface components {
             affinity?: ("free" | "pinned") | null;
             /**
              * Allocator
-             * @description `tuned` has glibc keep large tensors in the heap instead of mapping and faulting them at each step; `tcmalloc` is another library's, loaded before the process starts
+             * @description `default` is the C library's, where glibc is tuned to keep large tensors in the heap; `tcmalloc` is another library's, loaded before the process starts
              * @default null
              */
             allocator?: ("default" | "tuned" | "tcmalloc") | null;
