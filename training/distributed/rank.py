@@ -128,7 +128,8 @@ def _train(
     names, rank = [told[each].name for each in ordered], ordered.index(place.rank)
     connect(store, seat.address, rank, place.ranks, told[ordered[0]].timeout_seconds)
     group = MeasuredRanks(
-        rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish, measures=seat.measure,
+        rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish,
+        deterministic=request.spec.deterministic, measures=seat.measure,
         wanted=seat.wire, memory=memory,
     )  # fmt: skip
     seconds = time.monotonic() - place.began

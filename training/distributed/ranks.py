@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from pydantic import TypeAdapter
 from torch import Tensor, nn
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import GradBucket, Store
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -45,6 +45,8 @@ class Ranks:
     batch_size: int
     """Samples of an effective batch."""
     on_finish: Callable[[], None]
+    deterministic: bool = False
+    """Whether gradients are always added in the same order, in the first step after a resume, too."""
     wire: Wire = "float32"
     """Precision of gradients between ranks, for models that are wrapped from now on."""
     _wrapped: DistributedDataParallel | None = field(default=None, init=False)
@@ -69,9 +71,12 @@ class Ranks:
 
     def wrap(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
         """Return the forward pass of the model under DistributedDataParallel."""
-        wrapped = DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        wrapped = DistributedDataParallel(
+            model, forward_sync_buffers=False, gradient_as_bucket_view=True,
+            find_unused_parameters=self.deterministic,  # else buckets, and the order of sums, change after a step
+        )  # fmt: skip
         if self.wire == "bfloat16":
-            wrapped.register_comm_hook(None, bf16_compress_hook)
+            wrapped.register_comm_hook(None, _as_bfloat16)
         self._wrapped = wrapped
         return wrapped.__call__
 
@@ -144,3 +149,8 @@ def connect(store: Store, address: str, rank: int, ranks: int, timeout_seconds: 
     gloo.register(address)
     timeout = timedelta(seconds=timeout_seconds)
     dist.init_process_group(gloo.NAME, store=store, rank=rank, world_size=ranks, timeout=timeout)
+
+
+def _as_bfloat16(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Send gradients as bfloat16; up to torch 2.13 DDP refuses PyTorch's hook by its name where there is no NCCL."""
+    return bf16_compress_hook(group, bucket)
