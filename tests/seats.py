@@ -81,6 +81,7 @@ class Table:
     stack: ExitStack = field(default_factory=ExitStack)
     endpoint: tuple[str, int] | None = None
     server: ForkServer | None = None
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     checkpoints: Path = field(init=False)
     attempt: int = 1
 
@@ -116,6 +117,8 @@ class Table:
             resume=resume,
         )  # fmt: skip
         child = self.stack.enter_context(
-            Child(agent.MODULE, REQUEST.dump_json(request), place, dict(os.environ), server=self.server)
+            Child(agent.MODULE, REQUEST.dump_json(request), place, self.environment, server=self.server)
         )
+        while child.pid is None:  # a fork server's answer, or its refusal, is read by those who wait for the child
+            child.wait(0.05)
         return Sitting(name, child)

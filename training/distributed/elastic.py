@@ -18,7 +18,7 @@ REFORM_SECONDS: Final = 15
 """For that, until the rank is killed."""
 VANISHED_SECONDS: Final = 1
 """The same where a member has vanished: a rank that waits for it cannot save anything."""
-MONITOR_SECONDS: Final = 0.05
+MONITOR_SECONDS: Final = 0.2
 RESTARTS: Final = 1_000_000
 """Rounds of a training at most: the supervisor ends a group that gets nowhere."""
 

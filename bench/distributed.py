@@ -1,0 +1,157 @@
+"""Two containers of one CPU each on one training, against one of them: `python -m bench.distributed [ROUNDS]`.
+
+Real agents in cgroups (v1; needs root) with a quota of one CPU and 1 GiB each, over loopback addresses. The speeds are
+those by which a group decides whether it pays: the leader's container alone, then both together, in each round anew.
+"""
+
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from bench.record import judged, samples, start
+from training.config.plan import Plan
+from training.config.recipes import RECIPES
+from training.config.spec import TrainSpec
+from training.data.prepare import prepare
+from training.distributed import agent
+from training.distributed.seat import Seat
+from training.loop.child import REQUEST, TrainingRequest
+from training.process.child import Child
+from training.process.journal import Record
+from training.process.runner import iter_records
+from training.system.cgroups import Files, cgroup_mounts, own_cgroup
+
+PERIOD_US: Final = 100_000
+MEMORY: Final = 1 << 30
+NAMES: Final = ("leader", "member")
+ADDRESSES: Final = ("127.0.0.1", "127.0.0.2")
+PATIENCE: Final = 120.0
+WANTED: Final = {"resnet18": 1.7, "best": 1.55, "balanced": 1.3}
+
+
+def specs() -> dict[str, TrainSpec]:
+    """Return the trainings by name."""
+    resnet = TrainSpec(dataset="mnist", model="resnet18", batch_size=128, epochs=1)
+    return {"resnet18": resnet, "best": RECIPES["best"], "balanced": RECIPES["balanced"]}
+
+
+def main() -> None:
+    """Measure, print and record."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    record = start("distributed", f"python -m bench.distributed {rounds}", "imports and process starts")
+    record.head("training", "one, samples/s", "two, samples/s", "times", "bound", "", "between ranks", "forming, s")
+    with tempfile.TemporaryDirectory() as place, containers() as groups:
+        cache = Path(os.environ.get("PREFLIGHT_DATA_DIR", place))
+        store = prepare("mnist", cache, Path(place), download=False).path
+        found: dict[str, list[dict[str, JsonValue]]] = {name: [] for name in WANTED}
+        for _ in range(rounds):
+            for name, spec in specs().items():
+                found[name].append(measure(replace(spec, validation_samples=1000), store, Path(place), groups))
+    for name, measured in found.items():
+        times = figures(measured, "speedup")
+        record.row(
+            name, samples(figures(measured, "alone_samples_per_s"), ",.0f"),
+            samples(figures(measured, "group_samples_per_s"), ",.0f"), samples(times, ".2f"), f"{WANTED[name]}",
+            judged(sorted(times)[len(times) // 2] >= WANTED[name]),
+            ", ".join(sorted({str(each["wire"]) for each in measured})), samples(figures(measured, "seconds"), ".1f"),
+        )  # fmt: skip
+    record.note(f"Load of the machine at the end: {os.getloadavg()[0]:.1f} (of 2 vCPUs).")
+    record.write()
+
+
+def figures(measured: list[dict[str, JsonValue]], key: str) -> list[float]:
+    """Return one figure of all rounds."""
+    return [value for each in measured if isinstance(value := each[key], float)]
+
+
+def measure(spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]]) -> dict[str, JsonValue]:
+    """Form a group, and return its `group_measured` with the seconds that it took to form."""
+    plan = Plan(threads=1, micro_batch=spec.batch_size, precision="bfloat16", memory_format="channels_last")
+    secret, endpoint = secrets.token_hex(16), None
+    with ExitStack() as stack:
+        for number, name in enumerate(NAMES):
+            seat = Seat(
+                name=name, leader=number == 0, address=ADDRESSES[number], endpoint=endpoint, secret=secret, least=2,
+                most=2, awaited=2, gather_seconds=PATIENCE, measure=True,
+            )  # fmt: skip
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
+            request = TrainingRequest(
+                spec=spec, plan=plan, store=store, artifact=directory / "model", facts={}, seat=seat
+            )
+            with inside(groups[number]):
+                child = Child(agent.MODULE, REQUEST.dump_json(request), directory, dict(os.environ))
+            stack.enter_context(child)
+            if number == 0:
+                told = iter_records(child, until(time.monotonic() + PATIENCE))
+                port = next_of(told, "listening")["port"]
+                assert isinstance(port, int)  # noqa: S101 - the agent's own record
+                endpoint = (ADDRESSES[0], port)
+        seconds = next_of(told, "group")["seconds"]
+        return next_of(told, "group_measured") | {"seconds": seconds}
+
+
+def until(deadline: float) -> Callable[[], None]:
+    """Return a function that raises `TimeoutError` after `deadline`."""
+
+    def check() -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"a group took longer than {PATIENCE:g} s to form and measure itself")
+
+    return check
+
+
+def next_of(records: Iterator[Record], kind: str) -> dict[str, JsonValue]:
+    """Return the next record of a kind; raises as `iter_records`."""
+    return next(record.payload for record in records if record.kind == kind)
+
+
+@contextmanager
+def containers() -> Iterator[list[list[Path]]]:
+    """Make a cgroup with a quota of one CPU and one with 1 GiB for each container; remove them."""
+    files, made = Files(Path("/")), []
+    for number in range(len(NAMES)):
+        own = []
+        for controller, limits in {
+            "cpu": {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": PERIOD_US},
+            "memory": {"memory.limit_in_bytes": MEMORY},
+        }.items():
+            directory = own_cgroup(files, cgroup_mounts(files), controller).levels[0] / f"bench-{os.getpid()}-{number}"
+            directory.mkdir()
+            for name, value in limits.items():
+                (directory / name).write_text(str(value))
+            own.append(directory)
+        made.append(own)
+    try:
+        yield made
+    finally:
+        for directory in (each for own in made for each in own):
+            for _ in range(100):
+                with suppress(OSError):
+                    directory.rmdir()
+                    break
+                time.sleep(0.05)
+
+
+@contextmanager
+def inside(groups: list[Path]) -> Iterator[None]:
+    """Be in these cgroups for a while, so that a child starts there."""
+    for group in groups:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        for group in groups:
+            (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+
+
+if __name__ == "__main__":
+    main()
