@@ -46,7 +46,7 @@ WORKER_TTL: Final = 45
 """Seconds after which RQ's tools take a silent worker for dead."""
 BLMOVE_TIMEOUT: Final = 1
 """Seconds for which a maintainer that has work waits at an empty queue."""
-IDLE_STRETCH: Final = (1.1, 1.5)
+IDLE_STRETCH: Final = (1.2, 1.5)
 """Others wait longer by a random factor, which spreads their commands; a signal waits as long for its handling."""
 SUSPENSION_INTERVAL: Final = 0.6
 """Seconds between two checks of a suspended worker, and for which a signal waits for its handling."""

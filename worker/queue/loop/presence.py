@@ -11,7 +11,7 @@ from rq import Worker
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry
 
-IDLE_HEARTBEAT_INTERVAL: Final = 10.0
+IDLE_HEARTBEAT_INTERVAL: Final = 15.0
 """Seconds between two heartbeats of an idle worker, 20 % more or less; a busy one sends more, with those of its job."""
 
 WorkerState = Literal["idle", "suspended", "busy"]

@@ -34,9 +34,9 @@ class SharedKeysWatch:
         return time.monotonic() >= self._next_look
 
     def step(self) -> None:
-        """Look, and rename keys of a wrong type where there may be new ones; raises `RedisError`."""
+        """Look, and rename keys of a wrong type where a key has come; raises `redis.exceptions.RedisError`."""
         (self.has_rate_limits,), count = self._glance.read(self._connection.exists(*self._glance.names))
-        if count != self._count or time.monotonic() >= self._next_check:
+        if self._count is None or count > self._count or time.monotonic() >= self._next_check:
             self._retry.rename_wrong_types()
             self._next_check = time.monotonic() + TYPE_CHECK_INTERVAL
         self._count = count

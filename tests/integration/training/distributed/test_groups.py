@@ -106,7 +106,7 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
     return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
 
 
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_group_learns_what_one_learns_alone(
     table: Table, tmp_path: Path, install_package: Callable[..., None], members: int
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_group_learns_what_one_learns_alone(
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("members", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int) -> None:
     """Undisturbed, after a member was killed and another one came, and after the leader was killed."""
     table.spec = replace(SPEC, epochs=12, deterministic=True)
@@ -173,8 +173,8 @@ def replace_table(table: Table, name: str) -> Table:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("who", ["agent", "rank"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("who", ["agent", pytest.param("rank", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGSTOP])
 def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Signals) -> None:
     """A member that is killed, told to go, or hangs: the leader resumes its last checkpoint."""
     table.spec, table.checkpoint_seconds = LONG, 0.1

@@ -55,6 +55,7 @@ def test_two_workers_train_one_job(client: Client, connection: Redis, start_work
     member.stop()
 
 
+@pytest.mark.slow
 def test_a_killed_member_is_replaced(client: Client, start_worker: StartWorker) -> None:
     """The third worker takes the seat of the second, and the weights are those of a quiet run."""
     workers = start_group(start_worker, 3)
@@ -92,7 +93,7 @@ def test_a_group_goes_on_without_a_killed_member(client: Client, start_worker: S
     assert_nothing_duplicated(client, "job")
 
 
-@pytest.mark.parametrize("victim", ["work-horse", "worker"])
+@pytest.mark.parametrize("victim", ["work-horse", pytest.param("worker", marks=pytest.mark.slow)])
 def test_a_killed_leader_is_taken_over(client: Client, start_worker: StartWorker, victim: str) -> None:
     """Another attempt forms a group anew; nobody of the first one is left."""
     workers = start_group(start_worker, 3)
@@ -110,6 +111,7 @@ def test_a_killed_leader_is_taken_over(client: Client, start_worker: StartWorker
     assert [event.attempt for event in events if event.type == "group_formed"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_member_that_is_asked_to_stop_leaves_at_once(client: Client, start_worker: StartWorker) -> None:
     workers = start_group(start_worker, 3)
     client.enqueue(group_job("job", 2, **EXACT))
@@ -191,6 +193,7 @@ def test_a_worker_with_another_torch_is_named_and_let_go(
     leader.stop()
 
 
+@pytest.mark.slow
 def test_a_frozen_member_is_left_behind(client: Client, start_worker: StartWorker) -> None:
     """SIGSTOP of it and all its processes; awake again, it writes nothing and is free."""
     workers = start_group(start_worker, 3)
