@@ -123,17 +123,7 @@ def train(
     doubt = chance_warning(fitted.test, store.test_labels)
     if doubt is not None:
         journal.write("warning", {"message": doubt})
-    metrics: dict[str, JsonValue] = {
-        "test_accuracy": fitted.test.accuracy,
-        "test_loss": fitted.test.loss,
-        "epochs": len(fitted.epochs),
-        "train_steps": state.position,
-        "best_epoch": fitted.best_epoch,
-        "stopped_early": fitted.stopped_early,
-        "train_seconds": fitted.train_seconds,
-        "samples_per_s": fitted.samples_per_s,
-        "measured_epoch_s": fitted.train_seconds / len(fitted.epochs),
-    }
+    metrics = _metrics(fitted, state.position)
     if timer is not None:
         profile = timer.profile(state.position - first)
         journal.write("profile", profile)
@@ -142,6 +132,21 @@ def train(
     journal.write(
         "done", {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256}, durable=True
     )
+
+
+def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
+    """Return the figures of a training that took `steps` optimizer steps."""
+    return {
+        "test_accuracy": fitted.test.accuracy,
+        "test_loss": fitted.test.loss,
+        "epochs": len(fitted.epochs),
+        "train_steps": steps,
+        "best_epoch": fitted.best_epoch,
+        "stopped_early": fitted.stopped_early,
+        "train_seconds": fitted.train_seconds,
+        "samples_per_s": fitted.samples_per_s,
+        "measured_epoch_s": fitted.train_seconds / len(fitted.epochs),
+    }
 
 
 def _require_allowed_size(model: str, count: int, most: int | None) -> None:

@@ -1,6 +1,7 @@
 """Several real workers train one job: gathering, deaths, leaving and joining."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -187,7 +188,7 @@ def test_a_worker_with_another_torch_is_named_and_let_go(
     start_group(start_worker, 1, PYTHONPATH=str(tmp_path / "site"), PREFLIGHT_GATHER_SECONDS="15")
     warning = until(client, "job", lambda event: isinstance(event, JobWarning))
     assert isinstance(warning, JobWarning)
-    assert "torch 9.9.9 instead of" in warning.message
+    assert re.search("torch (9.9.9 instead of|.* instead of 9.9.9)", warning.message)  # whichever leads by now
     start_group(start_worker, 1)
     assert wait_for(client, "job").status == "finished"
     leader.stop()
