@@ -1,6 +1,6 @@
 """What a training needs of the group that it is part of, and the group of one. Needs no torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -53,8 +53,14 @@ class Group(Protocol):
         """Return the context of one micro-batch; only the `last` one of a step has its gradients exchanged."""
         ...
 
-    def total(self, loss: "Tensor", correct: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return loss and correct samples of the whole batch, for those of this rank's part."""
+    def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
+        """Return what waits for loss and correct samples of the whole batch, for those of this rank's part."""
+        ...
+
+    def share_work(
+        self, function: "Callable[[Tensor], Tensor]", inputs: "Iterable[Tensor]", costs: Sequence[float]
+    ) -> "Iterator[Tensor]":
+        """Yield what `function` makes of each of `inputs`, of its shape; each rank computes a part, by their `costs`."""
         ...
 
     def sum(self, figures: Sequence[float]) -> list[float]:
@@ -102,9 +108,18 @@ class Alone:
         """Return a context that does nothing."""
         return _NOTHING
 
-    def total(self, loss: "Tensor", correct: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return both."""
-        return loss, correct
+    def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
+        """Return a function that returns both."""
+        return lambda: (loss, correct)
+
+    def share_work(
+        self,
+        function: "Callable[[Tensor], Tensor]",
+        inputs: "Iterable[Tensor]",
+        costs: Sequence[float],  # noqa: ARG002
+    ) -> "Iterator[Tensor]":
+        """Yield what `function` makes of each."""
+        return map(function, inputs)
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Return them."""
