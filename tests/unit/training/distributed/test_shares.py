@@ -14,6 +14,7 @@ from training.data.batches import EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.distributed.measuring import MeasuredRanks, quicker
+from training.distributed.ranks import divide
 from training.distributed.seat import Seat
 from training.distributed.speeds import slow_members
 
@@ -49,6 +50,14 @@ def test_losses_of_the_shares_average_to_that_of_the_batch(count: int) -> None:
     losses = torch.rand(50)
     scaled = [rank.share_of(losses).sum() / rank.divisor(0) for rank in ranks(count)]
     torch.testing.assert_close(torch.stack(scaled).mean(), losses.mean())
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=20), st.integers(1, 5))
+def test_work_is_divided_so_that_no_rank_waits_for_long(costs: list[float], count: int) -> None:
+    """The longest has at most a mean share and one piece more than the least busy one."""
+    owners = divide(costs, count)
+    loads = [sum(cost for cost, owner in zip(costs, owners, strict=True) if owner == rank) for rank in range(count)]
+    assert max(loads) - min(loads) <= max(costs, default=0.0) * (1 + 1e-9)
 
 
 def test_a_member_at_a_quarter_of_the_speed_is_let_go() -> None:
