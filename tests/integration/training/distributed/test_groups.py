@@ -17,7 +17,7 @@ from torch import Tensor
 from training.artifacts.model_dir import MODEL
 from training.checkpoints.files import checkpoint_files
 from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from training.config.spec import Optimizer, TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.errors import ChildFailed, ChildKilled, Diverged, GroupShort, InvalidConfig
 from training.loop import child as training_child
@@ -111,7 +111,7 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
     (1, "muon"), pytest.param(1, "adamw", marks=pytest.mark.slow), pytest.param(3, "muon", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_group_learns_what_one_learns_alone(
-    table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, optimizer: OptimizerName
+    table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, optimizer: Optimizer
 ) -> None:
     """Without batch norms, its weights differ by rounding alone; each sample counts once, each matrix is one rank's."""
     spec = replace(PLAIN, optimizer=optimizer)
