@@ -60,7 +60,7 @@ class Group(Protocol):
     def share_work(
         self, function: "Callable[[Tensor], Tensor]", inputs: "Iterable[Tensor]", costs: Sequence[float]
     ) -> "Iterator[Tensor]":
-        """Yield what `function` makes of each of `inputs`, of its shape; each rank computes a part, by their `costs`."""
+        """Yield what `function` makes of each of `inputs`, of its shape; ranks share the work by its `costs`."""
         ...
 
     def sum(self, figures: Sequence[float]) -> list[float]:
