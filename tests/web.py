@@ -107,10 +107,10 @@ class Service:
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
 
     @contextmanager
-    def events(self, job_id: str, **headers: str) -> Iterator[Iterator[tuple[str, str, str]]]:
+    def events(self, job_id: str, query: str = "", **headers: str) -> Iterator[Iterator[tuple[str, str, str]]]:
         """Follow a job; yields id, type and data of each event."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
-            connection.request("GET", f"/v1/jobs/{job_id}/events", headers=headers)
+            connection.request("GET", f"/v1/jobs/{job_id}/events{query}", headers=headers)
             response = connection.getresponse()
             assert response.status == 200, response.read()
             assert response.headers["content-type"].startswith("text/event-stream")

@@ -44,6 +44,9 @@ class EventRoutes:
         job_id: str,
         last_event_id: Annotated[str | None, Header(description="continue after this event")] = None,
         after: Annotated[str, Query(description="the same, for clients that cannot send the header")] = "0",
+        thin: Annotated[
+            bool, Query(description="of a long past, send as much progress as a chart needs, and all other events")
+        ] = False,
     ) -> Response:
         """Follow a job's events until it has ended, from the oldest that is kept."""
         state = await run_in_threadpool(require_job, self._client, job_id)
@@ -53,16 +56,16 @@ class EventRoutes:
             raise ApiError(429, error.reason, str(error)) from error
         except UnreadableStream as error:
             raise ApiError(409, error.reason, str(error)) from error
-        stream = self._stream(subscription, last_event_id or after)
+        stream = self._stream(subscription, last_event_id or after, thin=thin)
         return StreamingResponse(stream, media_type=EVENT_STREAM, headers=UNBUFFERED)
 
-    async def _stream(self, subscription: Subscription, after: str) -> AsyncIterator[bytes]:
+    async def _stream(self, subscription: Subscription, after: str, *, thin: bool) -> AsyncIterator[bytes]:
         """Yield the response body; the event `end` stops clients from reconnecting."""
         yield b": preflight\n\n"  # sends the headers at once
         try:
             followed = ""
             while subscription.job_id != followed and not self._broadcaster.is_closing:
-                async for chunk in self._broadcaster.follow(subscription, after):
+                async for chunk in self._broadcaster.follow(subscription, after, thin=thin):
                     yield chunk or (b": redis is away\n\n" if self._broadcaster.is_redis_away else b": keep-alive\n\n")
                 # A worker may have taken a job that was followed under RQ's id.
                 followed = subscription.job_id

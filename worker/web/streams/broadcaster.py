@@ -97,26 +97,29 @@ class Broadcaster:
         self._reader.notify()
         return subscription
 
-    async def follow(self, subscription: Subscription, after: str) -> AsyncIterator[bytes]:
+    async def follow(self, subscription: Subscription, after: str, *, thin: bool = False) -> AsyncIterator[bytes]:
         """Yield the events after a record until the job has ended; `b""` as keep-alive.
 
         Args:
             subscription: a fresh result of `subscribe`.
             after: id of a stream record, `0` for all that are kept.
+            thin: whether older events are as many as a chart needs.
 
         Raises:
             UnreadableStream: its key is no stream any more.
+            redis.exceptions.RedisError: Redis did not say how many events there are.
         """
         subscription.viewers += 1
         try:
             position = parse_id(after)
+            stride = await self._pages.stride(subscription.job_id) if thin else 1
             while not self.is_closing:
                 changed = subscription.changed
                 if subscription.is_unreadable:
                     raise UnreadableStream(subscription.job_id)
                 is_behind = position < subscription.start
                 if is_behind:
-                    chunk = await self._pages.get(subscription, position)
+                    chunk = await self._pages.get(subscription, position, stride)
                 else:
                     chunk = subscription.records_after(position)
                 if chunk is not None:

@@ -21,6 +21,7 @@ from worker.web.streams.stream_record import (
     parse_records,
 )
 from worker.web.streams.subscription import Chunk, Subscription
+from worker.web.streams.thinning import stride_of, thin
 
 MAX_PAGE_RECORDS: Final = 100
 MAX_CHUNK_BYTES: Final = 64 * 1024
@@ -32,47 +33,54 @@ RETRY_SECONDS: Final = 0.5
 """Wait between two attempts while Redis is away."""
 
 
+Key = tuple[str, RecordId, int]
+
+
 class Pages:
-    """Least-recently-used cache of chunks, by job and the record that they follow."""
+    """Least-recently-used cache of chunks, by job, the record that they follow, and how much is left out of them."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._reads = asyncio.Semaphore(MAX_CONCURRENT_READS)
-        self._chunks: OrderedDict[tuple[str, RecordId], Chunk] = OrderedDict()
+        self._chunks: OrderedDict[Key, Chunk] = OrderedDict()
         self._size = 0
 
-    async def get(self, subscription: Subscription, after: RecordId) -> Chunk | None:
-        """Return events after a record that is before the tail; None after a pause where Redis is away.
+    async def get(self, subscription: Subscription, after: RecordId, stride: int = 1) -> Chunk | None:
+        """Return events after a record that is before the tail, thinned; None after a pause where Redis is away.
 
         Raises:
             UnreadableStream: the key is no stream any more.
         """
-        key = subscription.job_id, after
+        key = subscription.job_id, after, stride
         if (cached := self._find(key)) is not None:
             return cached
         async with self._reads:
             if (cached := self._find(key)) is not None:  # another viewer has read it meanwhile
                 return cached
             try:
-                return await self._load(subscription, after)
+                return await self._load(subscription, after, stride)
             except RedisError as error:
                 if is_wrong_type(error):
                     raise UnreadableStream(subscription.job_id) from error
         await asyncio.sleep(RETRY_SECONDS)
         return None
 
+    async def stride(self, job_id: str) -> int:
+        """Return how thin the past of a job is sent to charts; raises `RedisError`."""
+        return stride_of(int(await self._redis.xlen(keys.events(job_id))))
+
     def drop(self, job_id: str) -> None:
         """Drop the pages of a job."""
         for key in [key for key in self._chunks if key[0] == job_id]:
             self._remove(key)
 
-    def _find(self, key: tuple[str, RecordId]) -> Chunk | None:
+    def _find(self, key: Key) -> Chunk | None:
         chunk = self._chunks.get(key)
         if chunk is not None:
             self._chunks.move_to_end(key)
         return chunk
 
-    async def _load(self, subscription: Subscription, after: RecordId) -> Chunk:
+    async def _load(self, subscription: Subscription, after: RecordId, stride: int) -> Chunk:
         job_id, start = subscription.job_id, subscription.start
         raw = RAW_RECORDS.validate_python(
             await self._redis.xrange(keys.events(job_id), f"({format_id(after)}", count=MAX_PAGE_RECORDS) or []
@@ -90,9 +98,9 @@ class Pages:
             last = parse_id(raw[-1][0].decode())
         else:  # everything up to the tail, also where the stream was trimmed and ends before it
             last = max([start, *(parse_id(record_id.decode()) for record_id, _ in raw[-1:])])
-        chunk = Chunk(last, b"".join(record.text for record in records[:sent]))
+        chunk = Chunk(last, b"".join(record.text for record in thin(records[:sent], stride)))
         if chunk.text:
-            self._store((job_id, after), chunk)
+            self._store((job_id, after, stride), chunk)
         return chunk
 
     async def _lifecycle_before(self, first: StreamRecord, job_id: str) -> list[StreamRecord]:
@@ -105,13 +113,13 @@ class Pages:
             raise
         return [record for record in parse_records(raw) if record.number < first.number and record.id < first.id]
 
-    def _store(self, key: tuple[str, RecordId], chunk: Chunk) -> None:
+    def _store(self, key: Key, chunk: Chunk) -> None:
         self._remove(key)
         self._chunks[key] = chunk
         self._size += len(chunk.text)
         while self._size > MAX_CACHE_BYTES:
             self._remove(next(iter(self._chunks)))
 
-    def _remove(self, key: tuple[str, RecordId]) -> None:
+    def _remove(self, key: Key) -> None:
         chunk = self._chunks.pop(key, None)
         self._size -= 0 if chunk is None else len(chunk.text)

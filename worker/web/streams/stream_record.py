@@ -11,7 +11,7 @@ from worker.broker import keys
 from worker.broker.replies import texts
 from worker.broker.retry import is_wrong_type
 from worker.events.sentences import sentence
-from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, unflatten
+from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, Progress, unflatten
 
 RecordId = tuple[int, int]
 """Id of a stream record: milliseconds and sequence number."""
@@ -41,11 +41,14 @@ class StreamRecord:
     """An event of a job, encoded as a server-sent event."""
 
     id: RecordId
+    type: str
     number: tuple[int, int]
     """Attempt and sequence number of the event."""
     text: bytes
     is_terminal: bool
     """Whether it ends an attempt, or follows such an event."""
+    used_memory_mb: int = 0
+    """Of the container, where the event is one of progress."""
 
 
 def parse_records(raw: RawRecords) -> list[StreamRecord]:
@@ -63,9 +66,11 @@ def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
     said = "" if event.type == "progress" else f"text: {sentence(event)}\n"
     return StreamRecord(
         id=parse_id(record_id),
+        type=event.type,
         number=(event.attempt, event.seq),
         text=f"id: {record_id}\nevent: {event.type}\n{said}data: {data}\n\n".encode(),
         is_terminal=event.type in (*TERMINAL_EVENTS, *EXTRA_EVENTS),
+        used_memory_mb=(event.used_memory_mb or 0) if isinstance(event, Progress) else 0,
     )
 
 

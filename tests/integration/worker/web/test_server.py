@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from worker.client import Client
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
 from worker.web.auth import MAX_BODY_BYTES
+from worker.web.streams.thinning import stride_of
 from worker.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
 
 
@@ -282,6 +284,23 @@ def test_slow_and_leaving_viewers_do_not_delay_others(service: Service, redis: R
         assert [json.loads(next(events)[2])["seq"] for _ in range(2000)] == list(range(1, 2001))
     slow.close()
     assert service.ask("GET", "/healthz").status == 200
+
+
+def test_a_long_past_is_thinned_where_it_is_asked_for(service: Service, redis: Redis) -> None:
+    """Progress only, and none of the newest; another viewer of the same job still gets all of it."""
+    service.enqueue("old")
+    warned = JobWarning(seq=7, job_id="old", attempt=1, ts=1, message="slow")
+    say(redis, *(warned if seq == warned.seq else progress("old", seq) for seq in range(1, 2001)), failed("old", 2001))
+    redis.hset("rq:job:old", "status", "failed")
+    with service.events("old", "?thin=true") as events:
+        thinned = [(kind, json.loads(data).get("seq")) for _, kind, data in events]
+    assert [kind for kind, _ in thinned if kind != "progress"] == ["warning", "job_failed", "end"]
+    told = [seq for _, seq in thinned if seq]
+    assert 250 < len(told) < 600
+    assert max(later - earlier for earlier, later in pairwise(told)) <= 2 * stride_of(2001)
+    assert told[-2:] == [2000, 2001]
+    with service.events("old") as events:
+        assert [json.loads(data).get("seq") for _, _, data in events] == [*range(1, 2002), None]
 
 
 def test_other_records_of_a_stream_are_skipped(service: Service, redis: Redis) -> None:

@@ -58,7 +58,7 @@ export async function showJob(place, id, { connection, signal }) {
       onAnswer();
       onEvents(events);
     };
-    await follow(`${path}/events`, cursor, { signal, onComment, onEvents: onAnswered });
+    await follow(`${path}/events?thin=true`, cursor, { signal, onComment, onEvents: onAnswered });
     return true;
   }
 

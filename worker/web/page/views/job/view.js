@@ -15,6 +15,10 @@ import { Progress, drawFigures } from "./progress.js";
 import { result } from "./result.js";
 import { waiting } from "./waiting.js";
 
+/** A redraw waits this long after the one before it, and as many times as long as that one took. */
+const REDRAW_MS = 250;
+const REDRAW_COST = 10;
+
 export class JobView {
   /** The state as the service returned it; call draw() after setting it. */
   state = null;
@@ -24,6 +28,7 @@ export class JobView {
   #timeline;
   #drawn = new Map(); // element -> the data that it shows
   #isScheduled = false;
+  #notBefore = 0;
 
   #about = h("p.about");
   #actions;
@@ -65,14 +70,20 @@ export class JobView {
     );
   }
 
-  /** Redraw with the next frame, once for all events that came together. */
+  /** Redraw with the next frame, or a little later: a slow phone has time for its reader while a quick training runs. */
   draw() {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    requestAnimationFrame(() => {
-      this.#isScheduled = false;
-      if (this.element.isConnected) this.#drawNow();
-    });
+    setTimeout(() => requestAnimationFrame(() => this.#drawScheduled()), this.#notBefore - performance.now());
+  }
+
+  #drawScheduled() {
+    this.#isScheduled = false;
+    if (!this.element.isConnected) return;
+    const began = performance.now();
+    this.#drawNow();
+    const ended = performance.now();
+    this.#notBefore = ended + Math.max(REDRAW_MS, REDRAW_COST * (ended - began));
   }
 
   close() {
