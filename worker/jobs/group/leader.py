@@ -1,7 +1,7 @@
 """The leader of a group: offers seats, calls members, and decides who stays."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -46,6 +46,8 @@ class Leader(Group):
     _call: Call | None = None
     """Of the process that runs; None: it does not listen yet, or trains alone."""
     _number: int = 0
+    _awaited: int = 1
+    """Ranks that its first round waits for."""
     _nonce: str = ""
     _seated: bool = False
     """Whether the process that runs has a seat."""
@@ -78,10 +80,11 @@ class Leader(Group):
             return None
         self._number += 1
         self._nonce, self._seated = new_nonce(), True
+        self._awaited = min(request.most, len(others) + 1)
         return Seat(
             name=request.leader, leader=True, address=self.address, secret=self.post.secret(self._nonce),
             least=request.least, most=request.most, gather_seconds=request.gather_seconds, measure=self._measures,
-            wire=self._fixed_wire,
+            wire=self._fixed_wire, awaited=self._awaited,
         )  # fmt: skip
 
     def check(self) -> None:
@@ -192,15 +195,15 @@ class Leader(Group):
     def _begin_call(self, port: int) -> None:
         self._call = Call(
             number=self._number, host=self.address, port=port, nonce=self._nonce, measure=self._measures,
-            wire=self._fixed_wire,
+            wire=self._fixed_wire, awaited=self._awaited,
         )  # fmt: skip
         for member in self.roster.available():
-            self._send_call(member)
+            self._send_call(member, self._awaited)
         self.lead()
 
-    def _send_call(self, member: Seated) -> None:
+    def _send_call(self, member: Seated, awaited: int) -> None:
         if self._call is not None:
-            order = self.post.seal(ORDER, self._call, member.name)
+            order = self.post.seal(ORDER, replace(self._call, awaited=awaited), member.name)
             self._instructions.append(Instruction(member.name, order, "stays"))
             member.called_at, self._next = time.monotonic(), 0.0
 
@@ -222,8 +225,9 @@ class Leader(Group):
         return [one for one in self.roster.available() if one.name not in self.ranks and one.called_at is None]
 
     def _call_newcomers(self) -> None:
-        for member in self._newcomers():
-            self._send_call(member)
+        newcomers = self._newcomers()
+        for member in newcomers:
+            self._send_call(member, min(self.request.most, len(self.ranks) + len(newcomers)))
 
     def _alive(self) -> int:
         """Return how many of the ranks are heard, the leader among them."""

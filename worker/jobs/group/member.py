@@ -150,6 +150,7 @@ class Member:
             name=self.worker, leader=False, address=self.said.address, endpoint=(call.host, call.port),
             secret=self.post.secret(call.nonce), least=request.least, most=request.most,
             gather_seconds=request.gather_seconds, measure=call.measure, wire=call.wire,
+            awaited=call.awaited,
         )  # fmt: skip
 
     # --- beats

@@ -82,6 +82,8 @@ class Call:
     nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     measure: bool
     wire: Wire | None
+    awaited: Ranks = 1
+    """Ranks for which the first round waits a moment, the leader's included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
