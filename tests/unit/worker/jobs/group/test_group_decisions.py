@@ -3,7 +3,7 @@
 import pytest
 
 from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from training.config.spec import DEFAULTS
 from training.errors import ChildFailed, ChildKilled, Diverged, PreflightError
 from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, has_gathered, leaving, offer, weigh
 from worker.jobs.group.messages import GroupRequest
@@ -15,7 +15,7 @@ LONG = 1_000.0
 
 def request(least: int, most: int) -> GroupRequest:
     return GroupRequest(
-        leader="leader", spec=TrainSpec(dataset="digits"), plan=Plan(threads=1), least=least, most=most,
+        leader="leader", spec=DEFAULTS, plan=Plan(threads=1), least=least, most=most,
         gather_seconds=10,
     )  # fmt: skip
 
