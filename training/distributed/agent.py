@@ -110,7 +110,11 @@ def _explain_unreachable(seat: Seat, error: Exception) -> str:
             f"this worker's own address {seat.address} does not answer ({type(error).__name__}); "
             "set PREFLIGHT_ADVERTISE_HOST to one that does"
         )
-    return f"the leader of the group cannot be reached ({type(error).__name__}); it has ended or the network is cut"
+    host, port = seat.endpoint or (seat.address, 0)
+    return (
+        f"the leader at {host} port {port} cannot be reached ({type(error).__name__}): it has ended, the network is "
+        "cut, or ports are blocked; open all ports between workers, or set PREFLIGHT_ADVERTISE_HOST"
+    )
 
 
 def _resolve_from_files() -> None:

@@ -15,7 +15,7 @@ LONG = 1_000.0
 
 def request(least: int, most: int) -> GroupRequest:
     return GroupRequest(
-        leader="leader", spec=DEFAULTS, plan=Plan(threads=1), least=least, most=most,
+        leader="leader", spec=DEFAULTS, plan=Plan(threads=1, micro_batch=32), least=least, most=most,
         gather_seconds=10,
     )  # fmt: skip
 
