@@ -159,7 +159,10 @@ class Leader(Group):
     def _judge(self, member: Seated) -> None:
         where = f"{self.address} port {self._call.port}" if self._call else self.address
         why = self.roster.objection(member, self._number, self.ranks, where)
-        if why is not None:
+        if why is not None and self.roster.may_return(member):
+            self.context.warn(f"worker {member.name} is let go: {why}")
+            self._dismiss(member.name, why, "leaves")
+        elif why is not None:
             self._refuse(member.name, why)
         elif member.age_s > SILENT_SECONDS:  # it is dead, or takes its seat again
             self._dismiss(member.name, "it was silent", "forgotten")
@@ -237,6 +240,7 @@ class Leader(Group):
 
     def _show(self, ranks: tuple[str, ...]) -> None:
         before, self.ranks = self.ranks, ranks
+        self.roster.met.update(ranks)
         self.tidings.show(before, ranks, {name: one.said for name, one in self.roster.members.items()})
 
     def _weigh(self, payload: dict[str, JsonValue]) -> None:

@@ -1,6 +1,7 @@
 """The members of a group as its leader sees them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +15,8 @@ REACH_SECONDS: Final = 15.0
 """Seconds after its call in which a member has to be in the group."""
 LOST_SECONDS: Final = 3.0
 """Seconds for which a member whose process has ended may still turn out to be called anew."""
+MAX_RETURNS: Final = 3
+"""Times that a member may sit down again after its process has ended: each return forms the group anew."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +48,16 @@ class Roster:
     """SHA-256 of its data set."""
     members: dict[str, Seated] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    met: set[str] = field(default_factory=set)
+    """Who has trained along."""
+    returns: Counter[str] = field(default_factory=Counter)
+
+    def may_return(self, member: Seated) -> bool:
+        """Whether a member that is let go may sit down again: it has trained along, so that its network was cut."""
+        if member.said.state != "lost" or member.name not in self.met or self.returns[member.name] >= MAX_RETURNS:
+            return False
+        self.returns[member.name] += 1
+        return True
 
     def update(self, seats: Iterable[SeatTaken]) -> dict[str, str]:
         """Note who sits; returns those whose message is none, and why."""
