@@ -2,7 +2,8 @@
 
 It holds the seat: it meets the other agents, forks one rank, and forks it anew from the last checkpoint when the group
 changes. The leader's rank writes the records of a training (training/loop/child.py); beside those there are `listening`
-with the port of the leader's store, and for leader and members `group` each time ranks have formed.
+with the port of the leader's store, in a member's `connecting` once torch is imported, and for both `group` each time
+ranks have formed.
 """
 
 import ctypes
@@ -75,6 +76,8 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
     _resolve_from_files()
     agent = os.getpid()
     try:
+        if not seat.leader:
+            journal.write("connecting", {}, durable=True)
         store = connect_store(seat.endpoint) if seat.endpoint else serve_store(seat.address)
         endpoint = seat.endpoint or (seat.address, store.port)
         if seat.leader:

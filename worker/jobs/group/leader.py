@@ -74,7 +74,7 @@ class Leader(Group):
         request, others = self.request, self.roster.available()
         self._call, self._seated = None, False
         for member in self.roster.members.values():
-            member.called_at = None
+            member.called_at = member.connecting_since = None
         if self._closed or (not others and request.least == 1):
             self._show((request.leader,))
             return None

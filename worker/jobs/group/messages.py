@@ -60,8 +60,9 @@ class Said:
     versions: Versions
     cores: Annotated[float, Field(gt=0, le=1e6)]
     memory_mb: Annotated[int, Field(ge=0, le=2**40)]
-    state: Literal["preparing", "ready", "training", "lost", "failed"] = "preparing"
-    """`lost`: its training process has ended; `failed`: it cannot take part at all."""
+    state: Literal["preparing", "ready", "starting", "training", "lost", "failed"] = "preparing"
+    """`starting`: its training process imports; `training`: that connects, or trains; `lost`: that has ended; `failed`:
+    it cannot take part at all."""
     call: Annotated[int, Field(ge=0)] = 0
     """Number of the call that it follows, or followed when it was lost."""
     data: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
