@@ -72,7 +72,7 @@ class Seating:
         self._next_look = time.monotonic() + IDLE_INTERVAL
         if not self._is_usable():  # leaders would wait for it
             return
-        self._standby.prepare()  # a seat is taken sooner with torch imported
+        self._standby.prepare_idle()  # a seat is taken sooner with torch imported
         found = read_offers(self._connection, self._queue, self._worker)
         self._offers = [offer for offer in found if (offer.job_id, offer.attempt) not in self._refused]
 
