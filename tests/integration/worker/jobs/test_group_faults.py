@@ -189,7 +189,7 @@ def test_a_network_that_is_lost_for_a_while(
     """A second is no loss; after a minute the others have gone on, and the member comes back. It reaches Redis."""
     hosts = [network.add_host() for _ in range(3)]
     workers = [start_on(start_worker, host) for host in hosts]
-    job = group_job("job", 3, epochs=300) if seconds == 1 else group_job("job", {"min": 2, "max": 3}, epochs=3000)
+    job = group_job("job", 3, epochs=150) if seconds == 1 else group_job("job", {"min": 2, "max": 3}, epochs=3000)
     client.enqueue(job)
     members = until_formed(client, "job", 3)
     lost = hosts[workers.index(named(workers, members[2]))]
