@@ -2,9 +2,11 @@
 
 It holds the seat: it meets the other agents, forks one rank, and forks it anew from the last checkpoint when the group
 changes. The leader's rank writes the records of a training (training/loop/child.py); beside those there are `listening`
-with the port of the leader's store, and for leader and members `group` each time ranks have formed.
+with the port of the leader's store, in a member's `connecting` once torch is imported, and for both `group` each time
+ranks have formed.
 """
 
+import ctypes
 import logging
 import os
 import signal
@@ -71,8 +73,11 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
     from training.distributed.rendezvous import Rendezvous, connect_store, serve_store
 
     _silence_elastic()
+    _resolve_from_files()
     agent = os.getpid()
     try:
+        if not seat.leader:
+            journal.write("connecting", {}, durable=True)
         store = connect_store(seat.endpoint) if seat.endpoint else serve_store(seat.address)
         endpoint = seat.endpoint or (seat.address, store.port)
         if seat.leader:
@@ -98,10 +103,31 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
             "set PREFLIGHT_ADVERTISE_HOST to an address of this worker"
         ) from error
     except (RendezvousError, DistError) as error:
-        raise ChildFailed(
-            f"the leader of the group cannot be reached ({type(error).__name__}); it has ended or the network is cut"
-        ) from error
+        raise ChildFailed(_explain_unreachable(seat, error)) from error
     return 0
+
+
+def _explain_unreachable(seat: Seat, error: Exception) -> str:
+    if seat.leader:
+        return (
+            f"this worker's own address {seat.address} does not answer ({type(error).__name__}); "
+            "set PREFLIGHT_ADVERTISE_HOST to one that does"
+        )
+    host, port = seat.endpoint or (seat.address, 0)
+    return (
+        f"the leader at {host} port {port} cannot be reached ({type(error).__name__}): it has ended, the network is "
+        "cut, or ports are blocked; open all ports between workers, or set PREFLIGHT_ADVERTISE_HOST"
+    )
+
+
+def _resolve_from_files() -> None:
+    """Look names up in /etc/hosts alone, where glibc can.
+
+    Addresses are numbers here, but torch asks for the name of each, and elastic for that of the host: a name server
+    that does not answer would hold them up for ten seconds.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None)["__nss_configure_lookup"](b"hosts", b"files")
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal handler's signature

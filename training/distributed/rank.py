@@ -16,7 +16,7 @@ from torch.distributed import DistError
 from training.checkpoints.files import checkpoint_files
 from training.distributed.elastic import PEER_LOST, REFORM
 from training.distributed.measuring import MeasuredRanks
-from training.distributed.ranks import connect
+from training.distributed.mesh import connect_all
 from training.distributed.rendezvous import Place, Rendezvous, connect_store
 from training.distributed.seat import Seat
 from training.errors import Cancelled
@@ -126,7 +126,7 @@ def _train(
     if not told[ordered[0]].leader:  # the members were quicker
         raise SystemExit(PEER_LOST)
     names, rank = [told[each].name for each in ordered], ordered.index(place.rank)
-    connect(store, seat.address, rank, place.ranks, told[ordered[0]].timeout_seconds)
+    connect_all(store, seat.address, rank, names, told[ordered[0]].timeout_seconds)
     group = MeasuredRanks(
         rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish,
         deterministic=request.spec.deterministic, measures=seat.measure,

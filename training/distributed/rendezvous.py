@@ -3,6 +3,7 @@
 import mmap
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,7 +15,10 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     DynamicRendezvousHandler,
     RendezvousSettings,
     RendezvousTimeout,
+    _Action,
     _BackendRendezvousStateHolder,
+    _DistributedRendezvousOpExecutor,
+    _RendezvousContext,
 )
 
 from training.distributed.seat import Seat
@@ -28,6 +32,8 @@ LAST_CALL: Final = timedelta(seconds=2)
 HEARTBEAT: Final = timedelta(seconds=1)
 MISSED_HEARTBEATS: Final = 4
 """After so many a member has vanished."""
+POLL_SECONDS: Final = 0.1
+"""Between two looks at a round that forms."""
 PAST: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -79,6 +85,28 @@ class Punctual(_BackendRendezvousStateHolder):
         return written
 
 
+class Prompt(_DistributedRendezvousOpExecutor):
+    """Carries out what a node has to do; looks again after `POLL_SECONDS`, where the base class waits for a second."""
+
+    def run(
+        self,
+        state_handler: Callable[[_RendezvousContext, float], _Action],
+        deadline: float,
+        update_deadline: Callable[[timedelta], float] | None = None,
+    ) -> None:
+        """Act until there is nothing more to do."""
+
+        def await_action(context: _RendezvousContext, until: float) -> _Action:
+            while (action := state_handler(context, until)) == _Action.SYNC:
+                time.sleep(POLL_SECONDS)
+                self._state_holder.sync()
+                self._state = self._state_holder.state
+                context = _RendezvousContext(self._node, self._state, self._settings)
+            return action
+
+        super().run(await_action, deadline, update_deadline)
+
+
 class Rendezvous(DynamicRendezvousHandler):
     """A rendezvous that needs no second store, waits for no one who is not awaited, and sees that a member vanished."""
 
@@ -94,6 +122,7 @@ class Rendezvous(DynamicRendezvousHandler):
         self._punctual.awaited = seat.awaited
         node = self._node_desc_generator.generate(seat.address)
         super().__init__(node, settings, backend.name, store, self._punctual)
+        self._op_executor = Prompt(node, self._punctual, settings)
         self._server = store
         self._over = memoryview(mmap.mmap(-1, 1))
         self._began = 0.0

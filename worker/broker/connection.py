@@ -27,7 +27,7 @@ from worker.config.settings import Settings
 SOCKET_TIMEOUT: Final = 5
 """Seconds for which an answer is waited for; longer than any command blocks."""
 GLANCE_TIMEOUT: Final = 1
-"""Seconds for which an answer is waited for by a service that starts without Redis, too."""
+"""The same in a service that starts without Redis, too, and in a worker that ends while Redis is away."""
 MIN_REDIS_VERSION: Final = (6, 2)
 """Since this version, one command moves a job from one list to another."""
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
@@ -73,6 +73,14 @@ def connect(settings: Settings) -> Redis:
     if "server_time_usec" in server:  # compatible servers may lack it
         _compare_clocks(time.time() - float(str(server["server_time_usec"])) / 1e6, settings)
     return connection
+
+
+def shorten_waits(connection: Redis, seconds: int = GLANCE_TIMEOUT) -> None:
+    """Have each command from now on wait `seconds` for its answer: for a process that is about to end."""
+    pool = connection.connection_pool
+    pool.connection_kwargs.update(socket_connect_timeout=seconds, socket_timeout=seconds)
+    pool.disconnect()
+    pool.reset()  # connections that were made keep their timeouts
 
 
 def refuse_cluster(settings: Settings) -> None:

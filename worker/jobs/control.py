@@ -1,5 +1,11 @@
 """Job control: what stops a job while its process waits, and what keeps it alive."""
 
+import time
+from typing import Final
+
+SLICE_SECONDS: Final = 0.1
+"""Longest time until a sleeper notices a signal."""
+
 
 class Interrupted(Exception):
     """The worker was asked to stop: the job goes back into its queue."""
@@ -18,6 +24,12 @@ class StopSignal:
     def __call__(self) -> bool:
         """Whether there was one."""
         return self.times > 0
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until `seconds` are over or a stop signal has come; Python goes on with a sleep after a signal."""
+        deadline = time.monotonic() + seconds
+        while not self.times and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE_SECONDS))
 
     def check(self) -> None:
         """Raise `Interrupted` after a stop signal."""

@@ -26,6 +26,11 @@ class Outage:
     _waiting: int = 0
     """Most events that waited."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether Redis did not answer when it was asked last."""
+        return self._began is not None
+
     def note_failure(self, error: RedisError, to: str = "") -> None:
         """Note that Redis did not answer; `to`: what it was asked to do."""
         now = time.monotonic()

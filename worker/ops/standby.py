@@ -42,6 +42,14 @@ class Standby:
         except OSError as error:
             self._log.warning("standby_failed", message=f"no process could be started ({error.strerror}); jobs go on")
 
+    def prepare_idle(self) -> None:
+        """Start the server for a job that may come, unless `step` would let it go again."""
+        if self.server is not None and not self.server.running() and not self._is_spare():
+            self.prepare()
+
+    def _is_spare(self) -> bool:
+        return time.monotonic() - self._idle_since >= IDLE_SECONDS or memory_is_low(self._settings.processes)
+
     def job_ended(self) -> None:
         """Note that the worker is idle from now on."""
         self._idle_since = time.monotonic()
@@ -63,7 +71,7 @@ class Standby:
         if self.server is None or not self.server.running():
             return
         idle = time.monotonic() - self._idle_since
-        if idle >= IDLE_SECONDS or memory_is_low(self._settings.processes):
+        if self._is_spare():
             freed = self.server.shared_bytes() >> 20
             self.stop()
             why = f"torch is let go: {'no job came' if idle >= IDLE_SECONDS else 'memory is short'}"

@@ -9,7 +9,6 @@ import random
 import secrets
 import signal
 import socket
-import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
@@ -23,6 +22,7 @@ from rq.serializers import JSONSerializer
 
 from worker.broker import keys
 from worker.broker.backoff import backoff
+from worker.broker.connection import SOCKET_TIMEOUT, shorten_waits
 from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, REDIS, describe_error
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
@@ -83,6 +83,11 @@ class PreflightWorker(Worker):
         )
         self._seating = Seating(connection, queue.name, name, settings, self._stop, self._standby, self._heartbeat_busy)
 
+    @property
+    def connection_timeout(self) -> int:
+        """Seconds for which an answer of Redis is waited for; RQ's own 415 would hold a worker that is to stop."""
+        return SOCKET_TIMEOUT
+
     # --- start and stop
 
     def run(self, lock: WorkerLock, *, burst: bool) -> None:
@@ -135,6 +140,8 @@ class PreflightWorker(Worker):
         self._commands.subscribe()
 
     def _deregister(self) -> None:
+        if REDIS.lasts:
+            shorten_waits(self.connection)
         try:
             self._chores.release()
             self._presence.deregister()
@@ -166,7 +173,7 @@ class PreflightWorker(Worker):
                 raise
             except RedisError as error:
                 REDIS.note_failure(error, "take a job")
-                time.sleep(next(pauses))
+                self._stop.sleep(next(pauses))
         return None
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
@@ -181,7 +188,7 @@ class PreflightWorker(Worker):
             return None
         self._presence.note_suspension(suspended, burst)
         if suspended:
-            time.sleep(SUSPENSION_INTERVAL)
+            self._stop.sleep(SUSPENSION_INTERVAL)
             return None
         timeout = BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH))  # noqa: S311
         if burst:

@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from worker.jobs.group.decisions import has_gathered
 from worker.jobs.group.leader import Leader
 
 INTERVAL: Final = 0.25
@@ -26,10 +27,8 @@ def gather(leader: Leader, seconds: float) -> None:
 
 def _has_gathered(leader: Leader, late: bool) -> bool:
     leader.lead()
-    there, request, led = len(leader.roster.available()) + 1, leader.request, leader.led
-    more_may_come = led.idle > len(leader.roster.refused)
-    enough = there >= request.least and leader.roster.are_settled()
-    if late or (enough and (there == request.most or not more_may_come)):
-        return True
-    # Two short groups would wait for each other: the younger one gives way, and its worker sits down at the older.
-    return there < request.least and led.older_is_short and not more_may_come
+    roster = leader.roster
+    return has_gathered(
+        leader.request, leader.led, there=len(roster.available()) + 1, settled=roster.are_settled(),
+        refused=len(roster.refused), late=late,
+    )  # fmt: skip

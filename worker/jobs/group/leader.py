@@ -1,19 +1,20 @@
 """The leader of a group: offers seats, calls members, and decides who stays."""
 
 import time
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from training.distributed.seat import Seat, Wire
-from training.errors import ChildFailed, ChildKilled, GroupShort, PreflightError
+from training.errors import GroupShort, PreflightError
 from training.process.journal import Record
 from training.system.resources import Resources
 from worker.broker.retry import REDIS
 from worker.jobs.context import JobContext
 from worker.jobs.control import RestartTraining
+from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
 from worker.jobs.group.group import Group
 from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Post, new_nonce
 from worker.jobs.group.roster import SILENT_SECONDS, Roster, Seated
@@ -24,8 +25,6 @@ LEAD_INTERVAL: Final = 1.0
 """Seconds between two commands of a leader to Redis."""
 GATHER_INTERVAL: Final = 0.25
 """The same while members are awaited."""
-MIN_REMAINING: Final = 15.0
-"""Seconds of training left below which nobody joins: connecting and measuring takes some five of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +46,8 @@ class Leader(Group):
     _call: Call | None = None
     """Of the process that runs; None: it does not listen yet, or trains alone."""
     _number: int = 0
+    _awaited: int = 1
+    """Ranks that its first round waits for."""
     _nonce: str = ""
     _seated: bool = False
     """Whether the process that runs has a seat."""
@@ -73,16 +74,17 @@ class Leader(Group):
         request, others = self.request, self.roster.available()
         self._call, self._seated = None, False
         for member in self.roster.members.values():
-            member.called_at = None
+            member.called_at = member.connecting_since = None
         if self._closed or (not others and request.least == 1):
             self._show((request.leader,))
             return None
         self._number += 1
         self._nonce, self._seated = new_nonce(), True
+        self._awaited = min(request.most, len(others) + 1)
         return Seat(
             name=request.leader, leader=True, address=self.address, secret=self.post.secret(self._nonce),
             least=request.least, most=request.most, gather_seconds=request.gather_seconds, measure=self._measures,
-            wire=self._fixed_wire,
+            wire=self._fixed_wire, awaited=self._awaited,
         )  # fmt: skip
 
     def check(self) -> None:
@@ -108,8 +110,7 @@ class Leader(Group):
         """Go on alone after the group's process failed, where that is allowed; raises `GroupShort`."""
         if isinstance(error, GroupShort):
             self.give_up(f"{error.message}")
-        lost = isinstance(error, ChildFailed) and not isinstance(error, ChildKilled)
-        if not (self._seated and lost and self.request.least == 1):
+        if not goes_on_alone(error, self.request.least, seated=self._seated):
             return False
         self.context.warn(f"the group has failed: {error.message}; this worker goes on alone")
         self._dismiss_all("the group has failed")
@@ -137,8 +138,12 @@ class Leader(Group):
         self._next = time.monotonic() + (LEAD_INTERVAL if self._number and not awaits else GATHER_INTERVAL)
         instructions, self._instructions = self._instructions, []
         sealed = self.post.seal(REQUEST, self.request, "leader")
+        offered = offer(
+            self.request, seated=len(self.roster.members), closed=self._closed, began=self._number > 0,
+            remaining_s=self._remaining_s,
+        )  # fmt: skip
         try:
-            self.led = self.seats.lead(self.request.most - 1, sealed, self._offer, instructions)
+            self.led = self.seats.lead(self.request.most - 1, sealed, offered, instructions)
             REDIS.note_answer()
         except RedisError as error:
             self._instructions = instructions + self._instructions
@@ -151,18 +156,13 @@ class Leader(Group):
         if self._call is not None and self._alive() < self.request.least:
             self._call_newcomers()  # the ranks wait for them
 
-    @property
-    def _offer(self) -> Literal["open", "short", ""]:
-        if self._closed:
-            return ""
-        if len(self.roster.members) + 1 < self.request.least:
-            return "short"
-        return "" if self._number and self._remaining_s < MIN_REMAINING else "open"
-
     def _judge(self, member: Seated) -> None:
         where = f"{self.address} port {self._call.port}" if self._call else self.address
         why = self.roster.objection(member, self._number, self.ranks, where)
-        if why is not None:
+        if why is not None and self.roster.may_return(member):
+            self.context.warn(f"worker {member.name} is let go: {why}")
+            self._dismiss(member.name, why, "leaves")
+        elif why is not None:
             self._refuse(member.name, why)
         elif member.age_s > SILENT_SECONDS:  # it is dead, or takes its seat again
             self._dismiss(member.name, "it was silent", "forgotten")
@@ -198,24 +198,24 @@ class Leader(Group):
     def _begin_call(self, port: int) -> None:
         self._call = Call(
             number=self._number, host=self.address, port=port, nonce=self._nonce, measure=self._measures,
-            wire=self._fixed_wire,
+            wire=self._fixed_wire, awaited=self._awaited,
         )  # fmt: skip
         for member in self.roster.available():
-            self._send_call(member)
+            self._send_call(member, self._awaited)
         self.lead()
 
-    def _send_call(self, member: Seated) -> None:
+    def _send_call(self, member: Seated, awaited: int) -> None:
         if self._call is not None:
-            order = self.post.seal(ORDER, self._call, member.name)
+            order = self.post.seal(ORDER, replace(self._call, awaited=awaited), member.name)
             self._instructions.append(Instruction(member.name, order, "stays"))
             member.called_at, self._next = time.monotonic(), 0.0
 
     def _change(self) -> None:
         """Let members leave for jobs that wait, or newcomers join: a checkpoint has just been saved."""
-        spare = len(self.ranks) - self.request.least
-        if self.led.waiting and spare > 0 and len(self.ranks) > 1:
-            for name in self.ranks[1:][::-1][: min(self.led.waiting, spare)]:
-                self._dismiss(name, "jobs wait in the queue", "leaves")
+        leavers = leaving(self.ranks, self.request.least, self.led.waiting)
+        for name in leavers:
+            self._dismiss(name, "jobs wait in the queue", "leaves")
+        if leavers:
             self.lead()
             return
         if self._closed or self._remaining_s < MIN_REMAINING or self.led.waiting:
@@ -228,8 +228,9 @@ class Leader(Group):
         return [one for one in self.roster.available() if one.name not in self.ranks and one.called_at is None]
 
     def _call_newcomers(self) -> None:
-        for member in self._newcomers():
-            self._send_call(member)
+        newcomers = self._newcomers()
+        for member in newcomers:
+            self._send_call(member, min(self.request.most, len(self.ranks) + len(newcomers)))
 
     def _alive(self) -> int:
         """Return how many of the ranks are heard, the leader among them."""
@@ -239,20 +240,19 @@ class Leader(Group):
 
     def _show(self, ranks: tuple[str, ...]) -> None:
         before, self.ranks = self.ranks, ranks
+        self.roster.met.update(ranks)
         self.tidings.show(before, ranks, {name: one.said for name, one in self.roster.members.items()})
 
     def _weigh(self, payload: dict[str, JsonValue]) -> None:
         """Decide on a measurement whether the group goes on, and with whom; raises `RestartTraining`."""
         measured = self.tidings.read_measurement(payload)
         self._measured, self._wire = True, measured.wire
-        staying = [name for name in self.ranks if name not in measured.slow]
-        drops = bool(measured.slow) and len(staying) >= max(2, self.request.least)
-        kept = drops or measured.pays or self.request.least > 1
-        self.tidings.show_measurement(self.ranks, measured, kept=kept, demanded=self.request.least)
-        if not kept:
+        found = weigh(self.ranks, self.request.least, measured)
+        self.tidings.show_measurement(self.ranks, measured, kept=found.kept, demanded=self.request.least)
+        for name in found.slow:
+            self._refuse(name, f"it is too slow for the others: {measured.speed_of(name)}")
+        if not found.kept:
             self._dismiss_all("training together is not faster")
             raise RestartTraining
-        if drops:
-            for name in measured.slow:
-                self._refuse(name, f"it is too slow for the others: {measured.speed_of(name)}")
+        if found.slow:
             self.lead()

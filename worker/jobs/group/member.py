@@ -20,6 +20,7 @@ from training.loop.child import REQUEST as TRAINING_REQUEST
 from training.loop.child import TrainingRequest
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
+from training.process.journal import Record
 from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS, read_to_end, run_child
 from training.system.digests import Digests
@@ -125,7 +126,7 @@ class Member:
 
     def _follow(self, call: Call, store: DatasetInfo) -> None:
         """Train until the process ends; a failure is said, and the leader decides. Raises `_Called`."""
-        self._say(replace(self.said, state="training", call=call.number, why=""))
+        self._say(replace(self.said, state="starting", call=call.number, why=""))
         request, plan = self.request, self.request.plan
         training = TrainingRequest(
             spec=request.spec, plan=plan, store=store.path, facts={}, artifact=self.directory / "model",
@@ -138,11 +139,15 @@ class Member:
                 seats.MODULE, TRAINING_REQUEST.dump_json(training), self.directory, environment, task="training",
                 shares=self.settings.processes, server=self.server,
             ) as child:  # fmt: skip
-                read_to_end(child, self._check)
+                read_to_end(child, self._check, self._on_record)
         except PreflightError as error:
             self._say(replace(self.said, state="lost", why=error.message[:1_000]))
         else:
             self._say(replace(self.said, state="ready"))
+
+    def _on_record(self, record: Record) -> None:
+        if record.kind == "connecting":
+            self._say(replace(self.said, state="training"))
 
     def _seat(self, call: Call) -> Seat:
         request = self.request
@@ -150,6 +155,7 @@ class Member:
             name=self.worker, leader=False, address=self.said.address, endpoint=(call.host, call.port),
             secret=self.post.secret(call.nonce), least=request.least, most=request.most,
             gather_seconds=request.gather_seconds, measure=call.measure, wire=call.wire,
+            awaited=call.awaited,
         )  # fmt: skip
 
     # --- beats
@@ -199,6 +205,6 @@ class Member:
             raise Dismissed(f"the leader sent {error}") from error
         if isinstance(order, Leave):
             raise Dismissed(order.why)
-        if order != self.call and self.said.state in ("ready", "training", "lost"):
+        if order != self.call and self.said.state in ("ready", "starting", "training", "lost"):
             self.call = order
             raise _Called

@@ -60,8 +60,9 @@ class Said:
     versions: Versions
     cores: Annotated[float, Field(gt=0, le=1e6)]
     memory_mb: Annotated[int, Field(ge=0, le=2**40)]
-    state: Literal["preparing", "ready", "training", "lost", "failed"] = "preparing"
-    """`lost`: its training process has ended; `failed`: it cannot take part at all."""
+    state: Literal["preparing", "ready", "starting", "training", "lost", "failed"] = "preparing"
+    """`starting`: its training process imports; `training`: that connects, or trains; `lost`: that has ended; `failed`:
+    it cannot take part at all."""
     call: Annotated[int, Field(ge=0)] = 0
     """Number of the call that it follows, or followed when it was lost."""
     data: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
@@ -82,6 +83,8 @@ class Call:
     nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     measure: bool
     wire: Wire | None
+    awaited: Ranks = 1
+    """Ranks for which the first round waits a moment, the leader's included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -1,6 +1,7 @@
 """The members of a group as its leader sees them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,9 +12,13 @@ from worker.jobs.group.seats import SeatTaken
 SILENT_SECONDS: Final = 5.0
 """Seconds without a beat after which the seat of a member is free."""
 REACH_SECONDS: Final = 15.0
-"""Seconds after its call in which a member has to be in the group."""
+"""Seconds in which a member whose training process connects has to be in the group."""
+START_SECONDS: Final = 60.0
+"""Seconds after its call in which that process has to begin to connect: a quarter of a core imports slowly."""
 LOST_SECONDS: Final = 3.0
 """Seconds for which a member whose process has ended may still turn out to be called anew."""
+MAX_RETURNS: Final = 3
+"""Times that a member may sit down again after its process has ended: each return forms the group anew."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,12 +31,13 @@ class Seated:
     """Seconds since its beat."""
     called_at: float | None = None
     """Monotonic time of the call that it follows; None: it was not called."""
+    connecting_since: float | None = None
     lost_since: float | None = None
 
     @property
     def is_available(self) -> bool:
         """Whether it can train along."""
-        return self.said.state in ("ready", "training", "lost") and self.age_s < SILENT_SECONDS
+        return self.said.state in ("ready", "starting", "training", "lost") and self.age_s < SILENT_SECONDS
 
 
 @dataclass(slots=True)
@@ -45,6 +51,16 @@ class Roster:
     """SHA-256 of its data set."""
     members: dict[str, Seated] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    met: set[str] = field(default_factory=set)
+    """Who has trained along."""
+    returns: Counter[str] = field(default_factory=Counter)
+
+    def may_return(self, member: Seated) -> bool:
+        """Whether a member that is let go may sit down again: it has trained along, so that its network was cut."""
+        if member.said.state != "lost" or member.name not in self.met or self.returns[member.name] >= MAX_RETURNS:
+            return False
+        self.returns[member.name] += 1
+        return True
 
     def update(self, seats: Iterable[SeatTaken]) -> dict[str, str]:
         """Note who sits; returns those whose message is none, and why."""
@@ -90,10 +106,21 @@ class Roster:
                 return f"its training process has ended: {said.why}"
         else:
             member.lost_since = None
-        late = member.called_at is not None and time.monotonic() - member.called_at > REACH_SECONDS
-        if late and member.name not in ranks:
-            return (
-                f"it at {said.address} and the leader at {leader} have not connected within {REACH_SECONDS:g} s; "
-                "open all ports between workers, or set PREFLIGHT_ADVERTISE_HOST"
-            )
-        return None
+        return None if member.name in ranks else self._lateness(member, call, leader)
+
+    def _lateness(self, member: Seated, call: int, leader: str) -> str | None:
+        """Return what keeps a member that was called from being in the group; None: it is in time."""
+        said, now = member.said, time.monotonic()
+        if member.called_at is None:
+            return None
+        if said.state != "training" or said.call != call:
+            member.connecting_since = None
+            late = now - member.called_at > START_SECONDS
+            return f"its training process has not started within {START_SECONDS:g} s" if late else None
+        member.connecting_since = member.connecting_since or now
+        if now - member.connecting_since <= REACH_SECONDS:
+            return None
+        return (
+            f"it at {said.address} and the leader at {leader} have not connected within {REACH_SECONDS:g} s; "
+            "open all ports between workers, or set PREFLIGHT_ADVERTISE_HOST"
+        )

@@ -26,6 +26,8 @@ from worker.queue.work_horse import WorkHorse, describe_exit
 
 IDLE_INTERVAL: Final = 2.5
 """Seconds between two looks where there was no offer: leaders read who is idle."""
+ADDRESS_INTERVAL: Final = 60.0
+"""Seconds between two looks of an idle worker at an address that is set: a name server may be asked for it."""
 MAX_REMEMBERED: Final = 1_000
 """Attempts that are remembered to have refused this worker."""
 
@@ -50,6 +52,8 @@ class Seating:
         self._next_look = 0.0
         self._refused: set[tuple[str, int]] = set()
         self._warned = False
+        self._usable = True
+        self._next_address = 0.0
         self._log = structlog.get_logger("preflight")
 
     def signal(self, number: signal.Signals) -> None:
@@ -66,7 +70,9 @@ class Seating:
         if self._settings.group == "off" or not (offered or time.monotonic() >= self._next_look):
             return
         self._next_look = time.monotonic() + IDLE_INTERVAL
-        self._standby.prepare()  # a seat is taken sooner with torch imported
+        if not self._is_usable():  # leaders would wait for it
+            return
+        self._standby.prepare_idle()  # a seat is taken sooner with torch imported
         found = read_offers(self._connection, self._queue, self._worker)
         self._offers = [offer for offer in found if (offer.job_id, offer.attempt) not in self._refused]
 
@@ -140,6 +146,13 @@ class Seating:
         if len(self._refused) >= MAX_REMEMBERED:
             self._refused.clear()
         self._refused.add((offer.job_id, offer.attempt))
+
+    def _is_usable(self) -> bool:
+        """Whether this worker has an address; one that is set may be none of this machine, or not yet."""
+        if self._settings.advertise_host is not None and time.monotonic() >= self._next_address:
+            self._next_address = time.monotonic() + ADDRESS_INTERVAL
+            self._usable = self._address() is not None
+        return self._usable
 
     def _address(self) -> str | None:
         """Return the address of this worker; None, with one warning, where it has none."""

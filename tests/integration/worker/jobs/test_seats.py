@@ -5,7 +5,11 @@ from redis import Redis
 
 from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
+from worker.config.settings import Settings
+from worker.jobs.control import StopSignal
 from worker.jobs.group.seats import Instruction, LeaderSeats, MemberSeat, Offer, read_offers
+from worker.ops.standby import Standby
+from worker.queue.loop.seating import Seating
 
 QUEUE = "preflight"
 REQUEST = "- {}"
@@ -132,3 +136,17 @@ def test_garbage_among_the_offers_is_passed_over(raw: Redis) -> None:
     raw.hset(keys.offers(QUEUE), "ghost", "1 1 open")
     (ghost, _) = read_offers(raw, QUEUE, "a")
     assert seat(raw, ghost, "a").sit("hello") == ("over", "")
+
+
+@pytest.mark.parametrize(("address", "idle"), [("127.0.0.1", 1), ("203.0.113.1", 0)])
+def test_a_worker_without_a_usable_address_is_not_waited_for(
+    raw: Redis, settings: Settings, address: str, idle: int
+) -> None:
+    """203.0.113.1 is kept for documentation (RFC 5737): no machine has it."""
+    own = settings.model_copy(update={"group": "on", "advertise_host": address, "standby": "off"})
+    seating = Seating(raw, QUEUE, "me", own, StopSignal(), Standby(own), lambda _: True)
+    seats = leading(raw)
+    seats.lead(1, REQUEST, "short", [])
+    seating.look(offered=True)
+    assert seats.lead(1, REQUEST, "short", []).idle == idle
+    assert seating.has_offer(short=True) == bool(idle)

@@ -178,19 +178,25 @@ def test_a_member_leaves_for_a_job_that_waits(client: Client, start_worker: Star
         await_children(worker)
 
 
-def test_a_worker_with_another_torch_is_named_and_let_go(
-    client: Client, start_worker: StartWorker, tmp_path: Path
+@pytest.mark.parametrize(("package", "name"), [
+    ("torch", "torch"), pytest.param("preflight-worker", "preflight", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_worker_with_another_version_is_named_and_let_go(
+    client: Client, start_worker: StartWorker, tmp_path: Path, package: str, name: str
 ) -> None:
-    (tmp_path / "site" / "torch-9.9.9.dist-info").mkdir(parents=True)
-    (tmp_path / "site" / "torch-9.9.9.dist-info" / "METADATA").write_text("Name: torch\nVersion: 9.9.9\n")
+    """Its version is that of a distribution that comes first on its path, with the same code."""
+    metadata = tmp_path / "site" / f"{package.replace('-', '_')}-9.9.9.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Name: {package}\nVersion: 9.9.9\n")
     (leader,) = start_group(start_worker, 1, PREFLIGHT_GATHER_SECONDS="15")
     client.enqueue(group_job("job", 2, epochs=6, **EXACT))
     start_group(start_worker, 1, PYTHONPATH=str(tmp_path / "site"), PREFLIGHT_GATHER_SECONDS="15")
     warning = until(client, "job", lambda event: isinstance(event, JobWarning))
     assert isinstance(warning, JobWarning)
-    assert re.search("torch (9.9.9 instead of|.* instead of 9.9.9)", warning.message)  # whichever leads by now
+    assert re.search(f"{name} (9.9.9 instead of|.* instead of 9.9.9)", warning.message)  # whichever leads by now
     start_group(start_worker, 1)
     assert wait_for(client, "job").status == "finished"
+    assert_nothing_duplicated(client, "job")
     leader.stop()
 
 

@@ -111,6 +111,8 @@ def test_it_is_let_go_after_idle_minutes(kept: Standby, monkeypatch: pytest.Monk
     monkeypatch.setattr(standby, "IDLE_SECONDS", 0.0)
     kept.step()
     assert not kept.server.running()
+    kept.prepare_idle()  # as each look for a seat does: it would start and end every few seconds
+    assert not kept.server.running()
     kept.prepare()
     assert kept.server.running()
     kept.stop()
@@ -120,7 +122,12 @@ def test_it_is_let_go_where_memory_is_short(kept: Standby, monkeypatch: pytest.M
     assert kept.server is not None
     monkeypatch.setattr(standby, "memory_is_low", lambda shares: shares == 1)
     kept.step()
+    kept.prepare_idle()
     assert not kept.server.running()
+    monkeypatch.undo()
+    kept.prepare_idle()
+    assert kept.server.running()
+    kept.stop()
 
 
 def test_a_small_container_has_none(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,14 @@ from structlog.testing import capture_logs
 
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.broker import keys
-from worker.broker.connection import ClockSkew, connect
+from worker.broker.connection import GLANCE_TIMEOUT, SOCKET_TIMEOUT, ClockSkew, connect, shorten_waits
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.events.sentences import as_sentence
 from worker.ops.worker_lock import DIRECTORY
 from worker.queue import quarantine
+from worker.queue.worker import PreflightWorker
 from worker.report.request import REPORT
 from worker.wire import (
     CheckpointSaved,
@@ -355,6 +356,30 @@ def test_a_signal_stops_an_idle_worker(
     wait_for(client, "x")
     worker.stop(number)
     assert connection.smembers("rq:workers") == set()
+
+
+@pytest.mark.parametrize("group", ["off", "on"])
+def test_a_signal_stops_an_idle_worker_whose_redis_does_not_answer(
+    server: RedisServer, start_worker: StartWorker, group: str
+) -> None:
+    """Redis's process is halted: connections stay, answers do not come."""
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url, "PREFLIGHT_GROUP": group})
+    with Redis.from_url(server.url) as connection:
+        wait_until(lambda: bool(connection.smembers("rq:workers")))
+    server.halt()
+    worker.stop()
+
+
+def test_no_command_of_a_worker_waits_longer_than_others(settings: Settings) -> None:
+    """RQ raises the time limit of each connection that is made from then on; ours stays."""
+    connection = connect(settings)
+    queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
+    PreflightWorker(queue, connection, settings)
+    limits = connection.connection_pool.connection_kwargs
+    assert limits["socket_timeout"] == limits["socket_connect_timeout"] == SOCKET_TIMEOUT
+    shorten_waits(connection)
+    assert limits["socket_timeout"] == limits["socket_connect_timeout"] == GLANCE_TIMEOUT
+    assert connection.ping()
 
 
 def test_a_nohup_worker_ignores_sighup(client: Client, connection: Redis, start_worker: StartWorker) -> None:

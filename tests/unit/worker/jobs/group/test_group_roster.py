@@ -16,8 +16,11 @@ READY = Said(address="10.0.0.2", versions=OWN, cores=1, memory_mb=1024, state="r
 POST = Post.of(Settings(), "job", 1)
 
 
-def objection(said: Said, *, call: int = 1, ranks: tuple[str, ...] = (), called_at: float | None = None) -> str | None:
-    seated = Seated(name="worker", said=said, called_at=called_at)
+def objection(
+    said: Said, *, call: int = 1, ranks: tuple[str, ...] = (), called_at: float | None = None,
+    connecting_since: float | None = None,
+) -> str | None:  # fmt: skip
+    seated = Seated(name="worker", said=said, called_at=called_at, connecting_since=connecting_since)
     return Roster(POST, OWN, DATA).objection(seated, call, ranks, "10.0.0.1 port 4000")
 
 
@@ -38,11 +41,24 @@ def test_one_that_differs_is_let_go(said: Said, words: str) -> None:
 
 def test_one_that_cannot_be_reached_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    connecting = replace(READY, state="training", call=1)
     late = 100.0 - roster.REACH_SECONDS - 1
-    assert "10.0.0.2" in (objection(READY, called_at=late) or "")
-    assert "10.0.0.1 port 4000" in (objection(READY, called_at=late) or "")
-    assert objection(READY, called_at=late, ranks=("leader", "worker")) is None
-    assert objection(READY, called_at=90.0) is None
+    why = objection(connecting, called_at=late, connecting_since=late) or ""
+    assert "10.0.0.2" in why
+    assert "10.0.0.1 port 4000" in why
+    assert objection(connecting, called_at=late, connecting_since=late, ranks=("leader", "worker")) is None
+    assert objection(connecting, called_at=late, connecting_since=90.0) is None
+    assert objection(connecting, called_at=late) is None
+
+
+def test_one_that_starts_slowly_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    starting, late = replace(READY, state="starting", call=1), 100.0 - roster.REACH_SECONDS - 1
+    assert objection(starting, called_at=late) is None
+    too_late = 100.0 - roster.START_SECONDS - 1
+    assert "has not started within 60 s" in (objection(starting, called_at=too_late) or "")
+    assert "has not started within 60 s" in (objection(READY, called_at=too_late) or "")  # it takes no orders
+    assert objection(starting, called_at=too_late, ranks=("leader", "worker")) is None
 
 
 def test_one_whose_process_has_ended_may_still_follow_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
