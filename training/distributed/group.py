@@ -54,7 +54,21 @@ class Group(Protocol):
         ...
 
     def total(self, loss: "Tensor", correct: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return loss and correct samples of the whole batch, for those of this rank's part."""
+        """Return loss and correct samples of the whole batch, for those of this rank's part; or what will be so.
+
+        Where weights are averaged, `average` makes the loss that of the whole batch, in place.
+        """
+        ...
+
+    def agrees(self, position: int, *, last: bool) -> bool:
+        """Whether all ranks have the same weights after `position` steps, `last` that of an epoch, once averaged.
+
+        Where they do not, nothing may read weights or figures.
+        """
+        ...
+
+    def average(self, step: "TrainStep") -> int:
+        """Average the ranks' weights; return the training samples of others recognized since the last time."""
         ...
 
     def sum(self, figures: Sequence[float]) -> list[float]:
@@ -105,6 +119,14 @@ class Alone:
     def total(self, loss: "Tensor", correct: "Tensor") -> "tuple[Tensor, Tensor]":
         """Return both."""
         return loss, correct
+
+    def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
+        """Return True."""
+        return True
+
+    def average(self, step: "TrainStep") -> int:  # noqa: ARG002
+        """Return 0."""
+        return 0
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Return them."""
