@@ -4,7 +4,7 @@ Not torch's `PeriodicModelAverager`: it puts views of one flat tensor in place o
 channels_last and what the optimizer has of it, and it counts its steps from the start of the process.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -43,10 +43,19 @@ class AveragingRanks(MeasuredRanks):
         """Return a context that does nothing."""
         return nullcontext()
 
-    def total(self, loss: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both; `average` makes the loss that of the whole batch, in place."""
+    def total(self, loss: Tensor, correct: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Return a function that returns both; `average` makes the loss that of the whole batch, in place."""
         self._noted.append((loss, correct))
-        return loss, correct
+        return lambda: (loss, correct)
+
+    def share_work(
+        self,
+        function: Callable[[Tensor], Tensor],
+        inputs: Iterable[Tensor],
+        costs: Sequence[float],  # noqa: ARG002 - as the protocol has it
+    ) -> Iterator[Tensor]:
+        """Yield what `function` makes of each: every rank has momentum of its own."""
+        return map(function, inputs)
 
     def agrees(self, position: int, *, last: bool) -> bool:
         """Whether weights are averaged after `position` steps, the `last` one of an epoch or not."""

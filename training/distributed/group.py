@@ -1,6 +1,6 @@
 """What a training needs of the group that it is part of, and the group of one. Needs no torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -53,11 +53,17 @@ class Group(Protocol):
         """Return the context of one micro-batch; only the `last` one of a step has its gradients exchanged."""
         ...
 
-    def total(self, loss: "Tensor", correct: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return loss and correct samples of the whole batch, for those of this rank's part; or what will be so.
+    def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
+        """Return what waits for loss and correct samples of the whole batch, for those of this rank's part.
 
-        Where weights are averaged, `average` makes the loss that of the whole batch, in place.
+        Where weights are averaged, it returns those, and `average` makes the loss that of the whole batch, in place.
         """
+        ...
+
+    def share_work(
+        self, function: "Callable[[Tensor], Tensor]", inputs: "Iterable[Tensor]", costs: Sequence[float]
+    ) -> "Iterator[Tensor]":
+        """Yield what `function` makes of each of `inputs`, of its shape; each rank does a part, by their `costs`."""
         ...
 
     def agrees(self, position: int, *, last: bool) -> bool:
@@ -116,9 +122,18 @@ class Alone:
         """Return a context that does nothing."""
         return _NOTHING
 
-    def total(self, loss: "Tensor", correct: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return both."""
-        return loss, correct
+    def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
+        """Return a function that returns both."""
+        return lambda: (loss, correct)
+
+    def share_work(
+        self,
+        function: "Callable[[Tensor], Tensor]",
+        inputs: "Iterable[Tensor]",
+        costs: Sequence[float],  # noqa: ARG002
+    ) -> "Iterator[Tensor]":
+        """Yield what `function` makes of each."""
+        return map(function, inputs)
 
     def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
         """Return True."""

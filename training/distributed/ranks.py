@@ -1,6 +1,6 @@
 """The ranks of a group that trains together, over torch.distributed. The leader is always rank 0."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -86,11 +86,40 @@ class Ranks:
         """Return the context of one micro-batch; only the `last` one has its gradients exchanged."""
         return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
 
-    def total(self, loss: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-        """Return loss and correct samples of the whole batch."""
+    def total(self, loss: Tensor, correct: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Return a function that waits for loss and correct samples of the whole batch; they travel meanwhile."""
         figures = torch.stack([loss.double() / self.size, correct.double()])
-        dist.all_reduce(figures)
-        return figures[0].to(loss.dtype), figures[1].to(correct.dtype)
+        travels = dist.all_reduce(figures, async_op=True)
+
+        def wait() -> tuple[Tensor, Tensor]:
+            travels.wait()
+            return figures[0].to(loss.dtype), figures[1].to(correct.dtype)
+
+        return wait
+
+    def share_work(
+        self, function: Callable[[Tensor], Tensor], inputs: Iterable[Tensor], costs: Sequence[float]
+    ) -> Iterator[Tensor]:
+        """Yield what `function` makes of each of `inputs`; every rank computes a part, and tells the others.
+
+        On all of them it is the same to the bit, rounded to the precision between ranks.
+        """
+        given, owners = [*inputs], divide(costs, self.size)
+        dtype = torch.bfloat16 if self.wire == "bfloat16" else torch.float32
+        told: list[Iterator[Tensor]] = []
+        travels = []
+        for rank in range(self.size):
+            share = [each for each, owner in zip(given, owners, strict=True) if owner == rank]
+            part = torch.empty(sum(each.numel() for each in share), dtype=dtype)
+            if rank == self.rank:
+                part = torch.cat([part[:0], *(function(each).flatten() for each in share)]).to(dtype)
+            travels.append(dist.broadcast(part, rank, async_op=True))
+            pieces = part.split([each.numel() for each in share])
+            told.append(piece.view(each.shape).float() for piece, each in zip(pieces, share, strict=True))
+        for travel in travels:
+            if travel is not None:
+                travel.wait()
+        return (next(told[owner]) for owner in owners)
 
     def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
         """Return True: each step has the gradients of all ranks."""
@@ -141,6 +170,15 @@ class Ranks:
     def finish(self) -> None:
         """Note that the training is over."""
         self.on_finish()
+
+
+def divide(costs: Sequence[float], ranks: int) -> list[int]:
+    """Return for each piece of work the rank that does it: the longest first, each to whoever has least to do."""
+    owners, loads = [0] * len(costs), [0.0] * ranks
+    for piece in sorted(range(len(costs)), key=lambda each: -costs[each]):
+        owner = owners[piece] = loads.index(min(loads))
+        loads[owner] += costs[piece]
+    return owners
 
 
 def _share(own: Tensor | None, dtype: str, shape: tuple[int, ...]) -> Tensor:

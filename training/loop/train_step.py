@@ -17,6 +17,7 @@ from training.models.ensemble import ensemble_size
 from training.models.factory import build
 from training.models.weight_gradients import has_slow_weight_gradients, use_matrix_products
 from training.optim.factory import optimizer, state_bytes
+from training.optim.muon import Muon
 from training.optim.schedule import learning_rate
 from training.process.launch import pin
 from training.system.allocator import trim_allocator, tune_allocator
@@ -107,6 +108,8 @@ class TrainStep:
     def join(self, group: Group) -> None:
         """Train as one rank of `group`, with its part of each effective batch."""
         self.group = group
+        if isinstance(self.optimizer, Muon):
+            self.optimizer.group = group
         forward = group.wrap(self.model)
         self.forward = torch.compile(forward) if self.plan.compile else forward
 
@@ -163,10 +166,12 @@ class TrainStep:
                 )
                 total += loss.detach()
                 correct += (logits.detach().argmax(1) == some_labels).sum()
+                if left == 0:
+                    whole = self.group.total(total, correct)  # on its way during the backward pass
                 self.end_phase("loss")
                 torch.autograd.backward(self._scaler.scale(loss))
                 self.end_phase("backward")
-        total, correct = self.group.total(total, correct)
+        total, correct = whole()
         self._hits += correct
         return total
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from training.distributed.group import ALONE, Group
 from training.optim.untraced import PlainAdamW
 
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
@@ -34,6 +35,8 @@ class Muon(Optimizer):
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": hidden}, {"params": others}], defaults)
         self._dtype = dtype
+        self.group: Group = ALONE
+        """Whose ranks orthogonalize a part of the matrices each."""
         # Of the same group and state as ours: one place to set a rate, one to save and restore.
         self._rest = PlainAdamW(self.param_groups[1:], lr=lr, weight_decay=weight_decay, fused=True)
         self._rest.state = self.state
@@ -53,18 +56,24 @@ class Muon(Optimizer):
     @torch.no_grad()
     def _update(self) -> None:
         group = self.param_groups[0]
-        for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            state = self.state[parameter]
-            if not state:
-                state["momentum_buffer"] = torch.zeros_like(parameter)
-            mean = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
-            rows = parameter.grad.lerp(mean, group["momentum"]).flatten(1)
+        trained = [each for each in group["params"] if each.grad is not None]
+        rows = (self._momentum(each, each.grad, group["momentum"]) for each in trained)
+        updates = self.group.share_work(
+            lambda matrix: orthogonal(matrix, self._dtype), rows, [cost(each.flatten(1)) for each in trained]
+        )
+        for parameter, update in zip(trained, updates, strict=True):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            scale = RMS_OF_ADAMW * max(rows.shape) ** 0.5
-            parameter.add_(orthogonal(rows, self._dtype).view(parameter.shape), alpha=-group["lr"] * scale)
+            scale = RMS_OF_ADAMW * max(update.shape) ** 0.5
+            parameter.add_(update.view(parameter.shape), alpha=-group["lr"] * scale)
         self._rest.step()
+
+    def _momentum(self, parameter: Tensor, gradient: Tensor, momentum: float) -> Tensor:
+        """Return the Nesterov momentum of a parameter after its gradient, as a matrix [R, C]."""
+        state = self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        mean = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        return gradient.lerp(mean, momentum).flatten(1)
 
 
 def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> list[nn.Parameter]:
@@ -76,6 +85,11 @@ def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> li
     size = max(1, len(matrices) // networks)
     inner = [each for first in range(0, len(matrices), size) for each in matrices[first : first + size][1:-1]]
     return [each for each in inner if each.requires_grad]
+
+
+def cost(matrix: Tensor) -> float:
+    """Return how much it takes to orthogonalize a matrix [R, C], by its multiplications and to scale."""
+    return matrix.numel() * min(matrix.shape)
 
 
 def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -10,6 +10,8 @@ from pydantic.dataclasses import dataclass
 from bench.calibration.matrix.cells import Cell
 from bench.record import RESULTS
 
+STEADY: Final = 0.05
+"""Change of the machine's own speed up to which it counts as quiet."""
 PATH: Final = RESULTS / "calibration-matrix.jsonl"
 
 
@@ -40,6 +42,8 @@ class Training:
     """Of the epoch, validation included."""
     adapted: int = 0
     """Changes of the plan while it trained."""
+    machine: float | None = None
+    """How much longer the machine itself took for the same work while it trained than while it was calibrated."""
 
     @property
     def deviation(self) -> float | None:
@@ -78,6 +82,12 @@ class Finding:
     """Plan -> samples per second, the medians of blocks; None where another cell has it."""
     seconds: float
     """That this cell took to measure."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether the machine kept its speed from calibration to training."""
+        change = self.calibrated.machine
+        return change is not None and abs(change) <= STEADY
 
     @property
     def cell(self) -> Cell:

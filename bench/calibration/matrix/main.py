@@ -1,11 +1,13 @@
 """Run cells of the matrix, and print and write their tables."""
 
+import itertools
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,8 @@ from bench.calibration.matrix.workloads import ROOT, python_path
 from bench.record import Record, start
 from worker.config.settings import load, service_environment
 
+ATTEMPTS: Final = 2
+"""At a cell: it is measured once more where the machine itself changed its speed meanwhile."""
 NEIGHBOUR: Final = "while True: pass"
 
 
@@ -34,13 +38,16 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
     print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
     with _place(cells) as place:
         for number, cell in enumerate(cells, 1):
+            grid = again or _needs_grid(cell, record.version)
             try:
-                finding = _measure(cell, place, record, grid=again or _needs_grid(cell, record.version))
+                for finding in itertools.islice(_attempts(cell, place, record, grid=grid), ATTEMPTS):
+                    findings.append(finding)
+                    _print(number, len(cells), finding)
+                    if finding.steady or finding.busy:
+                        break
             except NotHere as error:
                 print(f"no cell can be measured: {error}", file=sys.stderr)
                 return False
-            findings.append(finding)
-            _print(number, len(cells), finding)
     tables.fill(record, findings.load(record.version))
     record.write()
     print("\n\n".join("\n".join(table.lines()) for table in record.tables))
@@ -59,6 +66,14 @@ def _place(cells: Sequence[Cell]) -> Iterator[Place]:
             command = [sys.executable, "-m", "bench.calibration.matrix.workloads", dataset, str(place.prepared)]
             subprocess.run(command, env=environment, check=True)
         yield place
+
+
+def _attempts(cell: Cell, place: Place, record: Record, *, grid: bool) -> Iterator[Finding]:
+    """Measure a cell as often as it is asked for, its grid once."""
+    first = _measure(cell, place, record, grid=grid)
+    yield first
+    while True:
+        yield replace(_measure(cell, place, record, grid=False), grid=first.grid)
 
 
 def _measure(cell: Cell, place: Place, record: Record, *, grid: bool) -> Finding:
@@ -105,7 +120,7 @@ def _print(number: int, count: int, finding: Finding) -> None:
     else:
         said = (
             f"predicted {run.predicted_s:.1f} ({run.low_s:.1f} to {run.high_s:.1f}) s, measured {run.measured_s:.1f} s "
-            f"({run.deviation:+.1%})"
+            f"({run.deviation:+.1%}; machine {run.machine or 0.0:+.1%})"
         )
     without = "" if plain is None else f", without {plain.wall_s:.1f} s"
     print(

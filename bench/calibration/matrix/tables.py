@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, all_cells
-from bench.calibration.matrix.findings import Finding, Training
+from bench.calibration.matrix.findings import STEADY, Finding, Training
 from bench.record import Cell, Record, Table, judged
 
 MOST: Final = 0.15
@@ -57,15 +57,18 @@ def _bounds(quiet: Sequence[Finding], busy: Sequence[Finding], grids: Grids) -> 
 
 
 def _predictions(table: Table, quiet: Sequence[Finding], grids: Grids) -> None:
-    """Add prediction and choice of plan on a quiet machine."""
-    far = [abs(finding.calibrated.deviation) for finding in quiet if finding.calibrated.deviation is not None]
-    first = worst(quiet)
+    """Add prediction, where the machine kept its speed, and choice of plan."""
+    steady = [finding for finding in quiet if finding.steady]
+    table.rows.append((f"cells where the machine kept its speed within {STEADY:.0%}", f"{len(steady)} of {len(quiet)}",
+        "", ""))  # fmt: skip
+    far = [abs(finding.calibrated.deviation) for finding in steady if finding.calibrated.deviation is not None]
+    first = worst(steady)
     if first is not None:
         near = sum(each <= USUAL for each in far)
         table.rows += [
             ("worst cell: measured against predicted", f"{first.calibrated.deviation:+.1%} ({_where(first)})",
              f"{MOST:.0%}", judged(max(far) <= MOST)),
-            (f"cells within {USUAL:.0%} of their prediction", f"{near} of {len(far)}", f"{SHARE:.0%}",
+            (f"of them within {USUAL:.0%} of their prediction", f"{near} of {len(far)}", f"{SHARE:.0%}",
              judged(near >= SHARE * len(far))),
         ]  # fmt: skip
     chosen = [(share, finding) for finding in quiet if (share := of_best(finding, grids)) is not None]
@@ -97,13 +100,14 @@ def _trainings(table: Table, findings: Sequence[Finding]) -> None:
 
 def _cells(quiet: Sequence[Finding], grids: Grids) -> Table:
     table = Table((
-        "CPU", "memory", "trained", "predicted (95 %)", "measured", "", "plan", "of the grid's best",
+        "CPU", "memory", "trained", "predicted (95 %)", "measured", "", "machine", "plan", "of the grid's best",
         "calibration", "wall time", "without", "",
     ))  # fmt: skip
     for finding in quiet:
         share, gap = of_best(finding, grids), _longer(finding)
         table.rows.append((
             *_head(finding), *_prediction(finding.calibrated, MOST),
+            "" if finding.calibrated.machine is None else f"{finding.calibrated.machine:+.0%}",
             finding.calibrated.plan, "" if share is None else f"{share:.2f}",
             "" if finding.calibrated.calibration_s is None else f"{finding.calibrated.calibration_s:.1f} s",
             _wall(finding.calibrated), _wall(finding.plain),

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from bench.calibration.common import PREFLIGHT
 from bench.calibration.matrix.cells import WORKLOADS, Cell
 from bench.calibration.matrix.container import Container
 from bench.calibration.matrix.findings import Training
+from bench.calibration.matrix.steadiness import Pulse
 from worker.config.settings import load, service_environment
 
 LIMIT: Final = 900.0
@@ -50,11 +51,14 @@ def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Train
     """Train one epoch; its files are thrown away."""
     name = "calibrated" if calibrate else "plain"
     kills, all_kills, began = box.kills(), memory_kills(), time.monotonic()
-    exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
+    with Pulse() as pulse:
+        exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
     wall_s = time.monotonic() - began
     shutil.rmtree(place.directory / name)
     killed = box.kills() - kills
-    return _read(log, wall_s, exit_code, killed, memory_kills() - all_kills - killed)
+    return replace(
+        _read(log, wall_s, exit_code, killed, memory_kills() - all_kills - killed), machine=_machine(log, pulse)
+    )
 
 
 def _arguments(cell: Cell, *, calibrate: bool) -> Sequence[str]:
@@ -95,6 +99,14 @@ def _read(
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
     )  # fmt: skip
+
+
+def _machine(log: Sequence[dict[str, JsonValue]], pulse: Pulse) -> float | None:
+    """Return how the machine's own speed changed between calibration and training."""
+    at = {str(record["event"]): datetime.fromisoformat(str(record["ts"])) for record in log}
+    if not {"dataset_ready", "training_config", "epoch_done"} <= at.keys():
+        return None
+    return pulse.change(at["dataset_ready"], at["training_config"], at["epoch_done"])
 
 
 def _plan(winner: Mapping[str, JsonValue]) -> str:

@@ -38,8 +38,9 @@ MODEL_WITHOUT_BATCH_NORMS = """
 from torch import nn
 
 def plain(shape, classes):
-    pixels = shape[0] * shape[1] * shape[2]
-    return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 32), nn.ReLU(), nn.Linear(32, classes))
+    sizes = shape[0] * shape[1] * shape[2], 32, 48, 24, classes
+    layers = [layer for size in zip(sizes, sizes[1:]) for layer in (nn.Linear(*size), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers[:-1])
 """
 PLAN = Plan(threads=1, micro_batch=64, eval_batch=100)
 LONG = replace(SPEC, epochs=5000)
@@ -113,18 +114,21 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
     return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
 
 
-@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("members", "optimizer"), [
+    (1, "muon"), pytest.param(1, "adamw", marks=pytest.mark.slow), pytest.param(3, "muon", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_group_learns_what_one_learns_alone(
-    table: Table, tmp_path: Path, install_package: Callable[..., None], members: int
+    table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, optimizer: OptimizerName
 ) -> None:
-    """Without batch norms, its weights differ by rounding alone; each sample counts once."""
+    """Without batch norms, its weights differ by rounding alone; each sample counts once, each matrix is one rank's."""
+    spec = replace(PLAIN, optimizer=optimizer)
     install_package("preflight.models", {"plain": "plain:plain"}, "plain", MODEL_WITHOUT_BATCH_NORMS)
     table.environment, table.server = importing(tmp_path / "site"), None
-    alone = TrainingRequest(spec=PLAIN, plan=PLAN, store=table.store.path, artifact=tmp_path / "alone", facts={})
+    alone = TrainingRequest(spec=spec, plan=PLAN, store=table.store.path, artifact=tmp_path / "alone", facts={})
     run_child(
         training_child.MODULE, training_child.REQUEST.dump_json(alone), tmp_path, table.environment, task="alone"
     )  # fmt: skip
-    table.spec, table.awaited, table.most, table.least = PLAIN, members + 1, members + 1, members + 1
+    table.spec, table.awaited, table.most, table.least = spec, members + 1, members + 1, members + 1
     together, expected = train_together(table, members), load_file(tmp_path / "alone" / MODEL)
     for name, value in expected.items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)

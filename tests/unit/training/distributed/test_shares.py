@@ -15,6 +15,7 @@ from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.distributed.averaging import AveragingRanks
 from training.distributed.measuring import MeasuredRanks, quicker
+from training.distributed.ranks import divide
 from training.distributed.seat import Seat
 from training.distributed.speeds import slow_members
 
@@ -68,6 +69,14 @@ def test_weights_are_averaged_after_so_many_steps_of_the_training_and_at_the_end
     ]  # fmt: skip
     assert all(single.agrees(position, last=False) for position in range(1, 9))
     assert all(ranks(2)[0].agrees(position, last=False) for position in range(1, 9))
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=20), st.integers(1, 5))
+def test_work_is_divided_so_that_no_rank_waits_for_long(costs: list[float], count: int) -> None:
+    """The longest has at most a mean share and one piece more than the least busy one."""
+    owners = divide(costs, count)
+    loads = [sum(cost for cost, owner in zip(costs, owners, strict=True) if owner == rank) for rank in range(count)]
+    assert max(loads) - min(loads) <= max(costs, default=0.0) * (1 + 1e-9)
 
 
 def test_a_member_at_a_quarter_of_the_speed_is_let_go() -> None:
