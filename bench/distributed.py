@@ -2,6 +2,7 @@
 
 Real agents in cgroups (v1; needs root) with a quota of one CPU and 1 GiB each, over loopback addresses. The speeds are
 those by which a group decides whether it pays: the leader's container alone, then both together, in each round anew.
+`python -m bench.distributed accuracy [SEEDS]` trains recipe `balanced` to the end by one and by two, for each seed.
 """
 
 import os
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from pydantic import JsonValue
@@ -24,6 +26,7 @@ from training.config.spec import TrainSpec
 from training.data.prepare import prepare
 from training.distributed import agent
 from training.distributed.seat import Seat
+from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
 from training.process.journal import Record
@@ -35,23 +38,37 @@ MEMORY: Final = 1 << 30
 NAMES: Final = ("leader", "member")
 ADDRESSES: Final = ("127.0.0.1", "127.0.0.2")
 PATIENCE: Final = 120.0
-WANTED: Final = {"resnet18": 1.7, "best": 1.55, "balanced": 1.3}
+TRAINING_PATIENCE: Final = 600.0
+EVERY: Final = 8
+"""Steps after which weights are averaged."""
+AVERAGED: Final = f"balanced, averaged every {EVERY} steps"
+WANTED: Final = {"resnet18": 1.7, "best": 1.55, "balanced": 1.3, AVERAGED: 1.56}
+POINTS: Final = 0.05
+"""Between the mean accuracies of one worker and of two that exchange gradients, at most."""
 
 
 def specs() -> dict[str, TrainSpec]:
     """Return the trainings by name."""
     resnet = TrainSpec(dataset="mnist", model="resnet18", batch_size=128, epochs=1)
-    return {"resnet18": resnet, "best": RECIPES["best"], "balanced": RECIPES["balanced"]}
+    averaged = replace(RECIPES["balanced"], average_every=EVERY)
+    return {"resnet18": resnet, "best": RECIPES["best"], "balanced": RECIPES["balanced"], AVERAGED: averaged}
 
 
 def main() -> None:
-    """Measure, print and record."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    """Measure the part that the command line names, or the speed."""
+    part, *count = sys.argv[1:] if sys.argv[1:2] == ["accuracy"] else ["speed", *sys.argv[1:]]
+    if part == "accuracy":
+        measure_accuracy(int(count[0]) if count else 3)
+    else:
+        measure_speed(int(count[0]) if count else 5)
+
+
+def measure_speed(rounds: int) -> None:
+    """Measure, print and record the speed of one and of two."""
     record = start("distributed", f"python -m bench.distributed {rounds}", "imports and process starts")
     record.head("training", "one, samples/s", "two, samples/s", "times", "bound", "", "between ranks", "forming, s")
     with tempfile.TemporaryDirectory() as place, containers() as groups:
-        cache = Path(os.environ.get("PREFLIGHT_DATA_DIR", place))
-        store = prepare("mnist", cache, Path(place), download=False).path
+        store = mnist(Path(place))
         found: dict[str, list[dict[str, JsonValue]]] = {name: [] for name in WANTED}
         for _ in range(rounds):
             for name, spec in specs().items():
@@ -75,7 +92,72 @@ def figures(measured: list[dict[str, JsonValue]], key: str) -> list[float]:
 
 def measure(spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]]) -> dict[str, JsonValue]:
     """Form a group, and return its `group_measured` with the seconds that it took to form."""
+    with together(spec, store, place, groups, PATIENCE) as told:
+        seconds = next_of(told, "group")["seconds"]
+        return next_of(told, "group_measured") | {"seconds": seconds}
+
+
+def measure_accuracy(seeds: int) -> None:
+    """Train to the end by one, by two that exchange gradients and by two that average weights; print and record."""
+    record = start("distributed-accuracy", f"python -m bench.distributed accuracy {seeds}", seeds=range(seeds))
+    record.head(
+        "`balanced`, MNIST", "test accuracy, mean, %", "median (range), %", "points beside one worker", "bound", ""
+    )
+    plain, averaged = RECIPES["balanced"], replace(RECIPES["balanced"], average_every=EVERY)
+    ways = {"one worker": plain, "two workers": plain, f"two workers, averaged every {EVERY} steps": averaged}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    with tempfile.TemporaryDirectory() as place, containers() as groups:
+        store = mnist(Path(place))
+        for seed in range(seeds):
+            for name, spec in ways.items():
+                number = 1 if name == "one worker" else 2
+                found[name].append(100 * trained(replace(spec, seed=seed), store, Path(place), groups[:number]))
+                print(f"seed {seed}, {name}: {found[name][-1]:.2f} %", flush=True)
+    alone = fmean(found["one worker"])
+    for name, accuracies in found.items():
+        bounded = name == "two workers"
+        record.row(
+            name, f"{fmean(accuracies):.3f}", samples(accuracies, ".2f"),
+            "" if name == "one worker" else f"{fmean(accuracies) - alone:+.3f}",
+            f"{POINTS}" if bounded else "", judged(abs(fmean(accuracies) - alone) <= POINTS) if bounded else "",
+        )  # fmt: skip
+    record.write()
+
+
+def trained(spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]]) -> float:
+    """Train to the end in one container or in several; return the test accuracy, 0..1."""
+    if len(groups) > 1:
+        with together(spec, store, place, groups, TRAINING_PATIENCE) as told:
+            done = next_of(told, "done")
+    else:
+        with tempfile.TemporaryDirectory(dir=place) as directory:
+            request = requested(spec, store, Path(directory), None)
+            with inside(groups[0]):
+                child = Child(training_child.MODULE, REQUEST.dump_json(request), Path(directory), dict(os.environ))
+            with child:
+                done = next_of(iter_records(child, until(time.monotonic() + TRAINING_PATIENCE)), "done")
+    accuracy = done["test_accuracy"]
+    assert isinstance(accuracy, float)  # noqa: S101 - the training's own record
+    return accuracy
+
+
+def mnist(place: Path) -> Path:
+    """Return the prepared data set, made in `place`."""
+    cache = Path(os.environ.get("PREFLIGHT_DATA_DIR", place))
+    return prepare("mnist", cache, place, download=False).path
+
+
+def requested(spec: TrainSpec, store: Path, directory: Path, seat: Seat | None) -> TrainingRequest:
+    """Return the request to train in a container of one CPU."""
     plan = Plan(threads=1, micro_batch=spec.batch_size, precision="bfloat16", memory_format="channels_last")
+    return TrainingRequest(spec=spec, plan=plan, store=store, artifact=directory / "model", facts={}, seat=seat)
+
+
+@contextmanager
+def together(
+    spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]], patience: float
+) -> Iterator[Iterator[Record]]:  # fmt: skip
+    """Start a group that measures itself and trains; yield the leader's records. It ends with the context."""
     secret, endpoint = secrets.token_hex(16), None
     with ExitStack() as stack:
         for number, name in enumerate(NAMES):
@@ -84,19 +166,16 @@ def measure(spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]])
                 most=2, awaited=2, gather_seconds=PATIENCE, measure=True,
             )  # fmt: skip
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
-            request = TrainingRequest(
-                spec=spec, plan=plan, store=store, artifact=directory / "model", facts={}, seat=seat
-            )
+            request = requested(spec, store, directory, seat)
             with inside(groups[number]):
                 child = Child(agent.MODULE, REQUEST.dump_json(request), directory, dict(os.environ))
             stack.enter_context(child)
             if number == 0:
-                told = iter_records(child, until(time.monotonic() + PATIENCE))
+                told = iter_records(child, until(time.monotonic() + patience))
                 port = next_of(told, "listening")["port"]
                 assert isinstance(port, int)  # noqa: S101 - the agent's own record
                 endpoint = (ADDRESSES[0], port)
-        seconds = next_of(told, "group")["seconds"]
-        return next_of(told, "group_measured") | {"seconds": seconds}
+        yield told
 
 
 def until(deadline: float) -> Callable[[], None]:
@@ -104,7 +183,7 @@ def until(deadline: float) -> Callable[[], None]:
 
     def check() -> None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"a group took longer than {PATIENCE:g} s to form and measure itself")
+            raise TimeoutError("a group took too long to form and measure itself, or a training to end")
 
     return check
 

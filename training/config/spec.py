@@ -55,6 +55,13 @@ ValidationSamples = Annotated[
     int, Field(ge=0, le=10_000_000, description="training samples held out; null: 5,000 or a tenth")
 ]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="seed of every random number")]
+AverageEvery = Annotated[
+    int,
+    Field(
+        ge=1, le=64,
+        description="steps after which several workers average their weights; 1: their gradients, at every step",
+    ),
+]  # fmt: skip
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -129,6 +136,7 @@ class TrainSpec:
     validation_samples: ValidationSamples | None = None
     seed: Seed = 0
     deterministic: bool = False
+    average_every: AverageEvery = 1
     augmentation: Augmentation = Augmentation()
 
 

@@ -86,14 +86,14 @@ class MeasuredRanks(Ranks):
         plan = replace(plan, loader_workers=0, prefetch_factor=None)
         part: Group = ALONE if self.leads else self
         samples = len(part.share_of(torch.empty(self.batch_size)))
-        alone_s = _step_seconds(_steps(spec, plan, data, part, ALONE), LEAST_STEPS, MEASURE_SECONDS)
+        alone_s = time_steps(_steps(spec, plan, data, part, ALONE), LEAST_STEPS, MEASURE_SECONDS)
         speeds = dict(zip(self.names, self.gather(samples / alone_s), strict=True))
         leader_s = self.batch_size / speeds[self.names[0]]
         count = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(MEASURE_SECONDS / leader_s)))
         seconds: dict[Wire, float] = {}
         for wire in self._wires(spec):
             self.wire = wire
-            seconds[wire] = self.gather(_step_seconds(_steps(spec, plan, data, self, self), count, 0.0))[0]
+            seconds[wire] = self._seconds_together(_steps(spec, plan, data, self, self), count)
         wire = quicker(seconds)
         found = Measurement(names=(*self.names,), wire=wire, factor=seconds[wire] / leader_s)
         if self.leads:
@@ -105,6 +105,10 @@ class MeasuredRanks(Ranks):
                 "slow": [*slow_members(speeds, self.names[0])],
             })  # fmt: skip
         return found
+
+    def _seconds_together(self, steps: Iterator[TrainStep], count: int) -> float:
+        """Return the seconds of a step of the group, as the leader measures `count` of them."""
+        return self.gather(time_steps(steps, count, 0.0))[0]
 
     def _wires(self, spec: TrainSpec) -> tuple[Wire, ...]:
         """Return what to try: a deterministic training must not depend on what was quicker today."""
@@ -119,17 +123,17 @@ def quicker(seconds: Mapping[Wire, float]) -> Wire:
     return "bfloat16" if narrow * NARROW_GAIN < plain else "float32"
 
 
-def _steps(spec: TrainSpec, plan: Plan, data: PreparedDataset, part: Group, together: Group) -> Iterator[None]:
+def _steps(spec: TrainSpec, plan: Plan, data: PreparedDataset, part: Group, together: Group) -> Iterator[TrainStep]:
     """Train a model that is thrown away on the share that `part` has of each batch, as a rank of `together`."""
     step = TrainStep(spec, plan, data.info.shape, data.info.classes)
     step.join(together)
     batches = Batches(data, spec, plan, part)
     for images, labels in chain.from_iterable(batches.of(epoch) for epoch in itertools.count()):
         step.run(images, labels, step.rate(0, 2, 2))
-        yield
+        yield step
 
 
-def _step_seconds(steps: Iterator[None], least: int, seconds: float) -> float:
+def time_steps(steps: Iterator[TrainStep], least: int, seconds: float) -> float:
     """Return the mean seconds of `least` steps or more, until `seconds` are over; they are warm."""
     for _ in range(WARM_UP):
         next(steps)

@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import DistError
 
 from training.checkpoints.files import checkpoint_files
+from training.distributed.averaging import AveragingRanks
 from training.distributed.elastic import PEER_LOST, REFORM
 from training.distributed.measuring import MeasuredRanks
 from training.distributed.mesh import connect_all
@@ -27,6 +28,8 @@ from training.process.journal import JournalWriter, RecordWriter
 LEAST_TIMEOUT: Final = 8.0
 """Seconds that a rank waits for the others, at least; and at least `TIMEOUT_STEPS` predicted steps of the leader."""
 TIMEOUT_STEPS: Final = 10
+FEW_STEPS: Final = 8
+"""Between two exchanges; after more, a quick rank waits longer for a slow one, and may wait so much longer."""
 OTHER_SIGNALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -127,9 +130,10 @@ def _train(
         raise SystemExit(PEER_LOST)
     names, rank = [told[each].name for each in ordered], ordered.index(place.rank)
     connect_all(store, seat.address, rank, names, told[ordered[0]].timeout_seconds)
-    group = MeasuredRanks(
+    kind: type[MeasuredRanks] = AveragingRanks if request.spec.average_every > 1 else MeasuredRanks
+    group = kind(
         rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish,
-        deterministic=request.spec.deterministic, measures=seat.measure,
+        deterministic=request.spec.deterministic, average_every=request.spec.average_every, measures=seat.measure,
         wanted=seat.wire, memory=memory,
     )  # fmt: skip
     seconds = time.monotonic() - place.began
@@ -147,7 +151,8 @@ def exchange(store: Store, place: Place, own: Hello) -> list[Hello]:
 
 def timeout_of(request: TrainingRequest) -> float:
     """Return the seconds after which a rank that says nothing is given up."""
-    return max(LEAST_TIMEOUT, TIMEOUT_STEPS * request.prediction.step_s if request.prediction else 0.0)
+    step_s = request.prediction.step_s if request.prediction else 0.0
+    return max(LEAST_TIMEOUT, TIMEOUT_STEPS * step_s) * max(1.0, request.spec.average_every / FEW_STEPS)
 
 
 def own_checkpoints(request: TrainingRequest) -> list[Path]:

@@ -47,6 +47,8 @@ class Ranks:
     on_finish: Callable[[], None]
     deterministic: bool = False
     """Whether gradients are always added in the same order, in the first step after a resume, too."""
+    average_every: int = 1
+    """Steps of the training after which weights are averaged; 1: gradients are, at every step."""
     wire: Wire = "float32"
     """Precision of gradients between ranks, for models that are wrapped from now on."""
     _wrapped: DistributedDataParallel | None = field(default=None, init=False)
@@ -118,6 +120,14 @@ class Ranks:
             if travel is not None:
                 travel.wait()
         return (next(told[owner]) for owner in owners)
+
+    def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
+        """Return True: each step has the gradients of all ranks."""
+        return True
+
+    def average(self, step: TrainStep) -> int:  # noqa: ARG002
+        """Return 0: there is nothing to average."""
+        return 0
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Return, for each of the figures, its sum over the ranks, added in their order."""

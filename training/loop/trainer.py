@@ -73,7 +73,8 @@ def run_epochs(
 
     Raises:
         Diverged: the loss, or a tensor of a checkpoint, is no longer finite.
-        Cancelled: `should_stop` said so; it is asked after every step, and a checkpoint is made first.
+        Cancelled: `should_stop` said so; it is asked when all ranks have the same weights, as after every step where
+            they exchange gradients, and a checkpoint is made first.
     """
     spec = step.spec
     batches = Batches(store, spec, step.plan, step.group)
@@ -104,6 +105,8 @@ def _train_epoch(
     for images, labels in batches.of(state.epoch, state.step, state.epoch_steps):
         step.end_phase("data")
         window.add(step.run(images, labels, step.rate(state.position, steps, state.steps)))
+        if not step.average(state.position, last=state.step == state.epoch_steps):
+            continue
         if should_stop():
             checkpointer.save_sync(window.sync_loss())
             raise Cancelled(f"stopped after step {state.position} of {steps}, as asked")

@@ -147,6 +147,7 @@ class TrainJob(Wire):
     """Fix the plan for the whole job: runs with the same plan give bit-identical weights."""
     workers: Workers = 1
     """Workers that train the job together: exactly so many, or from `min` to `max` of them."""
+    average_every: spec.AverageEvery = DEFAULTS.average_every
     calibrate: bool = True
     """Search for a faster plan than the user's own."""
     force_calibration: bool = False
@@ -189,6 +190,12 @@ class TrainJob(Wire):
                 f"workers is {self.workers.min} to {self.workers.max}, but must be one number for a deterministic job, "
                 "whose weights depend on it; set a number, or leave deterministic out",
                 field="workers",
+            )
+        if spec.average_every > 1 and self.group.max == 1:
+            raise InvalidConfig(
+                f"average_every is {spec.average_every}, but one worker trains the job and has nothing to average; "
+                "set workers to 2 or more, or leave average_every out",
+                field="average_every",
             )
         return self
 

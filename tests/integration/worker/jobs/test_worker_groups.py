@@ -220,3 +220,15 @@ def test_a_frozen_member_is_left_behind(client: Client, start_worker: StartWorke
     for worker in workers:
         await_children(worker)
     assert psutil.Process(workers[0].process.pid).is_running()
+
+
+def test_a_job_that_one_worker_trains_says_once_that_nothing_is_averaged(
+    client: Client, start_worker: StartWorker
+) -> None:
+    start_worker()
+    client.enqueue(digits_job(job_id="job", workers={"min": 1, "max": 2}, average_every=8))
+    assert wait_for(client, "job").status == "finished"
+    warnings = [event.message for event in assert_nothing_duplicated(client, "job") if isinstance(event, JobWarning)]
+    assert [warning for warning in warnings if "average_every" in warning] == [
+        "average_every is 8, but changes nothing for one worker"
+    ]
