@@ -2427,6 +2427,12 @@ export interface components {
              */
             augmentation?: components["schemas"]["Augmentation"];
             /**
+             * Average Every
+             * @description steps after which several workers average their weights; 1: their gradients, at every step
+             * @default 1
+             */
+            average_every?: number;
+            /**
              * Batch Size
              * @description samples per optimizer step (the effective batch)
              * @default 128
@@ -3683,6 +3689,8 @@ export interface operations {
             query?: {
                 /** @description the same, for clients that cannot send the header */
                 after?: string;
+                /** @description of a long past, send as much progress as a chart needs, and all other events */
+                thin?: boolean;
             };
             header?: {
                 /** @description continue after this event */
