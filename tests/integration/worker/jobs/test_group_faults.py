@@ -17,6 +17,8 @@ from worker.broker import keys
 from worker.client import Client
 from worker.wire import AnyEvent, GroupChanged, GroupFormed, GroupMeasured, JobWarning
 
+pytestmark = pytest.mark.slow  # CI has 20 minutes in all
+
 CHANCE = 0.1
 """Accuracy of a guess among ten digits."""
 PATIENT = {"PREFLIGHT_GATHER_SECONDS": "30"}
