@@ -58,9 +58,7 @@ class Muon(Optimizer):
         group = self.param_groups[0]
         trained = [each for each in group["params"] if each.grad is not None]
         rows = (self._momentum(each, each.grad, group["momentum"]) for each in trained)
-        updates = self.group.share_work(
-            lambda matrix: orthogonal(matrix, self._dtype), rows, [cost(each.flatten(1)) for each in trained]
-        )
+        updates = self.group.share_work(lambda matrix: orthogonal(matrix, self._dtype), rows, [*map(cost, trained)])
         for parameter, update in zip(trained, updates, strict=True):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             scale = RMS_OF_ADAMW * max(update.shape) ** 0.5
@@ -87,9 +85,10 @@ def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> li
     return [each for each in inner if each.requires_grad]
 
 
-def cost(matrix: Tensor) -> float:
-    """Return how much it takes to orthogonalize a matrix [R, C], by its multiplications and to scale."""
-    return matrix.numel() * min(matrix.shape)
+def cost(parameter: Tensor) -> float:
+    """Return what it takes to orthogonalize the matrix of a parameter [R, ...], in multiplications up to a factor."""
+    rows = len(parameter)
+    return parameter.numel() * min(rows, parameter.numel() // rows)
 
 
 def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
