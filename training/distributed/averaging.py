@@ -5,7 +5,7 @@ channels_last and what the optimizer has of it, and it counts its steps from the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from training.checkpoints.tensors import changing_tensors
 from training.config.spec import TrainSpec
+from training.distributed.group import ALONE
 from training.distributed.measuring import MeasuredRanks, time_steps
 from training.distributed.seat import Wire
 from training.loop.train_step import TrainStep
@@ -33,29 +34,26 @@ class AveragingRanks(MeasuredRanks):
 
     def divisor(self, samples: int) -> float:
         """Return their number: the step has the mean over this rank's share."""
-        return samples
+        return ALONE.divisor(samples)
 
     def wrap(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
         """Return the model's own forward pass."""
-        return model.__call__
+        return ALONE.wrap(model)
 
-    def accumulate(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - as the protocol has it
+    def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
-        return nullcontext()
+        return ALONE.accumulate(last=last)
 
     def total(self, loss: Tensor, correct: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
         """Return a function that returns both; `average` makes the loss that of the whole batch, in place."""
         self._noted.append((loss, correct))
-        return lambda: (loss, correct)
+        return ALONE.total(loss, correct)
 
     def share_work(
-        self,
-        function: Callable[[Tensor], Tensor],
-        inputs: Iterable[Tensor],
-        costs: Sequence[float],  # noqa: ARG002 - as the protocol has it
+        self, function: Callable[[Tensor], Tensor], inputs: Iterable[Tensor], costs: Sequence[float]
     ) -> Iterator[Tensor]:
         """Yield what `function` makes of each: every rank has momentum of its own."""
-        return map(function, inputs)
+        return ALONE.share_work(function, inputs, costs)
 
     def agrees(self, position: int, *, last: bool) -> bool:
         """Whether weights are averaged after `position` steps, the `last` one of an epoch or not."""
