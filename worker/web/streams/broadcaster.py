@@ -97,7 +97,7 @@ class Broadcaster:
         self._reader.notify()
         return subscription
 
-    async def follow(self, subscription: Subscription, after: str, *, thin: bool = False) -> AsyncIterator[bytes]:
+    async def follow(self, subscription: Subscription, after: str, *, thin: bool) -> AsyncIterator[bytes]:
         """Yield the events after a record until the job has ended; `b""` as keep-alive.
 
         Args:

@@ -31,9 +31,8 @@ MAX_CONCURRENT_READS: Final = 4
 """Bounds the memory that a thousand viewers take; redis-py also raises when more than a hundred read at once."""
 RETRY_SECONDS: Final = 0.5
 """Wait between two attempts while Redis is away."""
-
-
 Key = tuple[str, RecordId, int]
+"""Job, the record that a chunk follows, and how many events share a point in it."""
 
 
 class Pages:
@@ -45,7 +44,7 @@ class Pages:
         self._chunks: OrderedDict[Key, Chunk] = OrderedDict()
         self._size = 0
 
-    async def get(self, subscription: Subscription, after: RecordId, stride: int = 1) -> Chunk | None:
+    async def get(self, subscription: Subscription, after: RecordId, stride: int) -> Chunk | None:
         """Return events after a record that is before the tail, thinned; None after a pause where Redis is away.
 
         Raises:
