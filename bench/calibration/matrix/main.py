@@ -1,6 +1,5 @@
 """Run cells of the matrix, and print and write their tables."""
 
-import itertools
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,6 @@ from bench.calibration.matrix.workloads import ROOT, python_path
 from bench.record import Record, start
 from worker.config.settings import load, service_environment
 
-ATTEMPTS: Final = 2
-"""At a cell: it is measured once more where the machine itself changed its speed meanwhile."""
 NEIGHBOUR: Final = "while True: pass"
 
 
@@ -40,11 +37,9 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
         for number, cell in enumerate(cells, 1):
             grid = again or _needs_grid(cell, record.version)
             try:
-                for finding in itertools.islice(_attempts(cell, place, record, grid=grid), ATTEMPTS):
+                for finding in _attempts(cell, place, record, grid=grid):
                     findings.append(finding)
                     _print(number, len(cells), finding)
-                    if finding.steady or finding.busy:
-                        break
             except NotHere as error:
                 print(f"no cell can be measured: {error}", file=sys.stderr)
                 return False
@@ -69,10 +64,10 @@ def _place(cells: Sequence[Cell]) -> Iterator[Place]:
 
 
 def _attempts(cell: Cell, place: Place, record: Record, *, grid: bool) -> Iterator[Finding]:
-    """Measure a cell as often as it is asked for, its grid once."""
+    """Measure a cell, once more where the machine itself changed its speed meanwhile; its grid once."""
     first = _measure(cell, place, record, grid=grid)
     yield first
-    while True:
+    if not (first.steady or first.busy):
         yield replace(_measure(cell, place, record, grid=False), grid=first.grid)
 
 

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -56,9 +56,7 @@ def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Train
     wall_s = time.monotonic() - began
     shutil.rmtree(place.directory / name)
     killed = box.kills() - kills
-    return replace(
-        _read(log, wall_s, exit_code, killed, memory_kills() - all_kills - killed), machine=_machine(log, pulse)
-    )
+    return _read(log, pulse, wall_s, exit_code, killed, memory_kills() - all_kills - killed)
 
 
 def _arguments(cell: Cell, *, calibrate: bool) -> Sequence[str]:
@@ -82,31 +80,24 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, S
 
 
 def _read(
-    log: Sequence[dict[str, JsonValue]], wall_s: float, exit_code: int, killed: int, other_kills: int
+    log: Sequence[dict[str, JsonValue]], pulse: Pulse, wall_s: float, exit_code: int, killed: int, other_kills: int
 ) -> Training:
-    """Return the figures that the events of a training hold."""
+    """Return the figures that the events of a training hold, and what the machine did meanwhile."""
     events = {str(record["event"]): record for record in log if record.get("whole", True)}
     winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
     failed = events.get("job_failed", {})
-    ready, begins = events.get("dataset_ready", {}), events.get("training_config", {})
+    ready, begins, ended = (_at(events.get(name)) for name in ("dataset_ready", "training_config", "epoch_done"))
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
         wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,
         sentence=str(failed.get("message", log[-1].get("message", "") if exit_code and log else "")),
-        plan=_plan(winner), calibration_s=_between(ready, begins) if measured else None,
+        plan=_plan(winner), calibration_s=(begins - ready).total_seconds() if measured and ready and begins else None,
         confidence=str(winner.get("confidence") or ""), ratio=_number(winner, "ratio"),
         predicted_s=_number(checked, "predicted_s"), low_s=_number(checked, "low_s"),
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
+        machine=pulse.change(ready, begins, ended) if ready and begins and ended else None,
     )  # fmt: skip
-
-
-def _machine(log: Sequence[dict[str, JsonValue]], pulse: Pulse) -> float | None:
-    """Return how the machine's own speed changed between calibration and training."""
-    at = {str(record["event"]): datetime.fromisoformat(str(record["ts"])) for record in log}
-    if not {"dataset_ready", "training_config", "epoch_done"} <= at.keys():
-        return None
-    return pulse.change(at["dataset_ready"], at["training_config"], at["epoch_done"])
 
 
 def _plan(winner: Mapping[str, JsonValue]) -> str:
@@ -125,11 +116,9 @@ def plan_key(threads: int, precision: str, memory_format: str) -> str:
     return f"{threads} thread{'s' if threads > 1 else ''}, {precision}, {memory_format}"
 
 
-def _between(first: Mapping[str, JsonValue], then: Mapping[str, JsonValue]) -> float | None:
-    """Return the seconds between two log records."""
-    if not first or not then:
-        return None
-    return (datetime.fromisoformat(str(then["ts"])) - datetime.fromisoformat(str(first["ts"]))).total_seconds()
+def _at(record: Mapping[str, JsonValue] | None) -> datetime | None:
+    """Return when something was logged; None: it was not."""
+    return datetime.fromisoformat(str(record["ts"])) if record else None
 
 
 def _number(record: Mapping[str, JsonValue], name: str) -> float | None:
