@@ -300,6 +300,14 @@ def test_a_group_listens_on_its_address_alone(table: Table, address: str) -> Non
         assert set(listening) == {own}
 
 
+def assert_speedup_is_that_of_the_group(measured: object) -> None:
+    match measured:
+        case {"alone_samples_per_s": float(alone), "group_samples_per_s": float(group), "speedup": float(speedup)}:
+            assert speedup == pytest.approx(group / alone)
+        case _:
+            pytest.fail(str(measured))
+
+
 def test_the_group_is_measured_and_the_prediction_follows(table: Table) -> None:
     """Real steps alone and together, both precisions; the training begins afterwards as if nothing had been."""
     table.measure, table.least = True, 2
@@ -307,11 +315,7 @@ def test_the_group_is_measured_and_the_prediction_follows(table: Table) -> None:
     (measured,) = leader.told("group_measured")
     assert measured["wire"] in ("float32", "bfloat16")
     assert measured["slow"] == [] or measured["slow"] == ["member-1"]
-    match measured:
-        case {"alone_samples_per_s": float(alone), "group_samples_per_s": float(group), "speedup": float(speedup)}:
-            assert speedup == pytest.approx(group / alone)
-        case _:
-            pytest.fail(str(measured))
+    assert_speedup_is_that_of_the_group(measured)
     leader.told("done")
     measuring = weights(table)
     plain = replace_table(table, "plain")
@@ -422,11 +426,7 @@ def test_a_group_that_averages_is_measured_so(table: Table) -> None:
     leader, _ = seated(table)
     (measured,) = leader.told("group_measured")
     assert measured["wire"] == "float32"
-    match measured:
-        case {"alone_samples_per_s": float(alone), "group_samples_per_s": float(group), "speedup": float(speedup)}:
-            assert speedup == pytest.approx(group / alone)
-        case _:
-            pytest.fail(str(measured))
+    assert_speedup_is_that_of_the_group(measured)
     leader.told("done")
 
 
