@@ -98,22 +98,33 @@ class OwnPlan(Wire):
             raise to_invalid_config(error, OwnPlan.model_json_schema()) from error
 
 
-def _add_recipe_rules(schema: dict[str, JsonValue]) -> None:
-    """Add the fields that each recipe fixes to the JSON schema of a job."""
+ONE_WORKER: Final[JsonValue] = {
+    "anyOf": [{"const": 1}, {"type": "object", "required": ["max"], "properties": {"max": {"const": 1}}}]
+}
+"""Schema of `workers` where one trains the job."""
+
+
+def _add_rules(schema: dict[str, JsonValue]) -> None:
+    """Add to the JSON schema of a job what its fields ask of each other: those that a recipe fixes, and workers."""
     fixed = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
-    schema["allOf"] = [
+    rules: list[JsonValue] = [
         {
             "if": {"required": ["recipe"], "properties": {"recipe": {"const": name}}},
             "then": {"properties": {field: {"const": value} for field, value in fields.items()}},
         }
         for name, fields in fixed.items()
     ]
+    averages: JsonValue = {
+        "if": {"required": ["average_every"], "properties": {"average_every": {"minimum": 2}}},
+        "then": {"required": ["workers"], "properties": {"workers": {"not": ONE_WORKER}}},
+    }
+    schema["allOf"] = [*rules, averages]
 
 
 class TrainJob(Wire):
     """A request to train. `type` and `dataset` are required; every other field has a default."""
 
-    model_config = ConfigDict(strict=True, title="TrainJob", json_schema_extra=_add_recipe_rules)
+    model_config = ConfigDict(strict=True, title="TrainJob", json_schema_extra=_add_rules)
 
     type: Literal["preflight.train.v1"]
     job_id: Annotated[JobId | None, Field(json_schema_extra={"not": {"enum": list(DIRECTORIES)}})] = None

@@ -2643,7 +2643,7 @@ export interface components {
              * @default 1
              */
             workers?: number | components["schemas"]["GroupSize"];
-        } & (unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown);
         /**
          * TrainResult
          * @description The return value of the job's function; `preflight train --json` prints it.
