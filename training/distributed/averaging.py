@@ -79,6 +79,7 @@ class AveragingRanks(MeasuredRanks):
             tensor.copy_(total.div_(self.size).view_as(tensor))
         for (loss, _), whole in zip(noted, losses, strict=True):
             loss.copy_(whole)
+        step.end_phase("optimizer")
         return int(correct) - own
 
     def _averaged(self, step: TrainStep) -> Iterator[Tensor]:

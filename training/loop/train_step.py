@@ -184,7 +184,6 @@ class TrainStep:
             return False
         if others := self.group.average(self):
             self._hits += others
-        self.end_phase("optimizer")
         return True
 
     def pop_correct(self) -> int:
