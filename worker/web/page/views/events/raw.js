@@ -17,9 +17,9 @@ export class RawEvents {
     "details.raw",
     { toggle: () => this.#show() },
     h("summary", "Raw events"),
-    h("p.note", "Of a long past, progress and epochs are here as far as the curves need them."),
     h("div.tools", h("label", "Filter ", this.#filter), this.#count, this.#copy),
     h("pre", { tabindex: "0", "aria-label": "Raw events, oldest first" }, this.#lines),
+    h("p.hint", "Of a long past, progress and epochs are here as far as the curves need them."),
   );
 
   draw(events) {
