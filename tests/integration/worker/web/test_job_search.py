@@ -74,13 +74,13 @@ def test_jobs_are_found_sorted_and_paged(running: Service, raw: Redis) -> None:
     assert ids(search(running, q="<script>alert(1)</script>")) == []
 
 
-@pytest.mark.parametrize(("parameters", "field"), [
-    ({"q": "modle:cnn"}, "q"), ({"q": "accuracy>high"}, "q"), ({"sort": "job_id; DROP TABLE jobs"}, "sort"),
-    ({"limit": 0}, "limit"), ({"status": "asleep"}, "status"), ({"q": "x" * 300}, "q"),
-])  # fmt: skip
-def test_a_wrong_search_is_one_sentence(running: Service, parameters: dict[str, object], field: str) -> None:
-    refused = search(running, **parameters)
-    assert (refused.status, refused["reason"], refused["field"]) == (422, "invalid_config", field)
+def test_a_wrong_search_is_one_sentence(running: Service) -> None:
+    for name, value in (
+        ("q", "modle:cnn"), ("q", "accuracy>high"), ("sort", "job_id; DROP TABLE jobs"), ("limit", 0),
+        ("status", "asleep"), ("q", "x" * 300),
+    ):  # fmt: skip
+        refused = search(running, **{name: value})
+        assert (refused.status, refused["reason"], refused["field"]) == (422, "invalid_config", name)
 
 
 def test_a_queued_job_has_its_place(running: Service, client: Client) -> None:
