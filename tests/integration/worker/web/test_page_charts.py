@@ -27,6 +27,12 @@ new PerformanceObserver((list) => done(sum(list))).observe({ type: "layout-shift
 setTimeout(() => done(0), 1000);
 """
 """Returns the layout shift of the page so far."""
+FIRST = """
+new MutationObserver(() => {
+  if (document.querySelector("article")) window.first ??= document.querySelectorAll("article .chart canvas").length;
+}).observe(document, { subtree: true, childList: true });
+"""
+"""Counts the charts of a job's page when its panels are put into the document, before they are painted."""
 CHOOSE = """
 const [label, name] = arguments;
 const field = [...document.querySelectorAll(".tools label")].find((one) => one.textContent.startsWith(label));
@@ -110,6 +116,16 @@ def test_a_job_does_not_move_below_its_reader(browser: Browser, service: Service
     shift = browser.driver.execute_async_script(SHIFT)
     assert isinstance(shift, int | float)
     assert shift < 0.05
+
+
+def test_a_job_is_never_painted_empty(browser: Browser, service: Service, connection: Redis) -> None:
+    trained(connection, "whole")
+    browser.open(f"{service.url}/#/")
+    browser.see("whole", "tbody")
+    browser.ask(FIRST)
+    browser.ask("location.hash = '#/jobs/whole'")
+    browser.see("Epoch 3 of 4", ".where")
+    assert browser.ask("return window.first") == 3
 
 
 def test_a_loss_that_falls_never_stops_the_page(browser: Browser, service: Service, connection: Redis) -> None:

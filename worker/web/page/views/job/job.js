@@ -82,16 +82,15 @@ export async function showJob(place, id, { connection, signal }) {
     view.state = state;
     if (!isFollowing && (isFirst || isActive(state))) followEvents();
     if (!view.overview || state.status === "queued") view.overview = await request("/v1/overview", { signal });
-    if (!view.element.isConnected) {
-      settleCaughtUp();
-      setTimeout(caughtUp.resolve, MAX_WAIT_MS);
-      await caughtUp.promise;
-      signal.throwIfAborted();
-      const hadFocus = place.contains(document.activeElement);
-      fill(place, view.element);
-      if (hadFocus) place.querySelector("h1").focus();
-    }
-    view.draw();
+    if (view.element.isConnected) return view.draw();
+    settleCaughtUp();
+    setTimeout(caughtUp.resolve, MAX_WAIT_MS);
+    await caughtUp.promise;
+    signal.throwIfAborted();
+    const hadFocus = place.contains(document.activeElement);
+    fill(place, view.element);
+    view.drawNow(); // empty panels would be painted, and move what is below them once they are filled
+    if (hadFocus) place.querySelector("h1").focus();
   }
 
   signal.addEventListener("abort", () => view.close());

@@ -74,14 +74,15 @@ export class JobView {
   draw() {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    setTimeout(() => requestAnimationFrame(() => this.#drawScheduled()), this.#notBefore - performance.now());
+    setTimeout(() => requestAnimationFrame(() => this.drawNow()), this.#notBefore - performance.now());
   }
 
-  #drawScheduled() {
+  /** Redraw before the next frame is painted. */
+  drawNow() {
     this.#isScheduled = false;
     if (!this.element.isConnected) return;
     const began = performance.now();
-    this.#drawNow();
+    this.#drawParts();
     const ended = performance.now();
     this.#notBefore = ended + Math.max(REDRAW_MS, REDRAW_COST * (ended - began));
   }
@@ -92,7 +93,7 @@ export class JobView {
     this.#details.close();
   }
 
-  #drawNow() {
+  #drawParts() {
     const { state } = this;
     const timeline = this.#timeline;
     const { latest } = timeline;
