@@ -232,3 +232,18 @@ def test_a_job_that_one_worker_trains_says_once_that_nothing_is_averaged(
     assert [warning for warning in warnings if "average_every" in warning] == [
         "average_every is 8, but changes nothing for one worker"
     ]
+
+
+@pytest.mark.slow
+def test_two_workers_average_their_weights_where_the_job_says_so(client: Client, start_worker: StartWorker) -> None:
+    """Other weights than those of exchanged gradients, the same each time, and they have learned."""
+    start_group(start_worker, 2)
+    jobs = {"first": {"average_every": 4}, "again": {"average_every": 4}, "exchanged": {}}
+    for name, fields in jobs.items():
+        client.enqueue(group_job(name, 2, batch_size=128, epochs=12, **EXACT, **fields))
+        assert wait_for(client, name).status == "finished"
+    first, again, exchanged = (client.result(name) for name in jobs)
+    assert first is not None and again is not None and exchanged is not None  # noqa: PT018 - narrows all three
+    assert first.workers == 2
+    assert first.test_accuracy > 0.8
+    assert first.model_sha256 == again.model_sha256 != exchanged.model_sha256
