@@ -6,7 +6,6 @@ from typing import Final
 
 from bench.calibration.matrix import findings
 from bench.calibration.matrix.findings import Finding
-from bench.record import load
 
 SIDE: Final = 480
 MARGIN: Final = 60
@@ -17,8 +16,7 @@ BUSY: Final = "#7a7a7a"
 
 def draw_matrix() -> str:
     """Return the chart of the last result, logarithmic on both axes; a dot on the line was predicted exactly."""
-    version = load("calibration-matrix").version
-    drawn = [finding for finding in findings.load(version) if finding.calibrated.deviation is not None]
+    drawn = [finding for finding in findings.load() if finding.calibrated.deviation is not None]
     ends = [second for finding in drawn for second in _seconds(finding)]
     least, most = math.log(min(ends) * 0.9), math.log(max(ends) * 1.1)
 

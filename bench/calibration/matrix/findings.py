@@ -12,6 +12,8 @@ from bench.record import RESULTS
 
 STEADY: Final = 0.05
 """Change of the machine's own speed up to which it counts as quiet."""
+SINCE: Final = (0, 20, 0)
+"""The first version whose cells count: the next where calibration, its predictions or this benchmark change."""
 PATH: Final = RESULTS / "calibration-matrix.jsonl"
 
 
@@ -110,15 +112,19 @@ def append(finding: Finding) -> None:
         file.write(b"\n" * cut + FINDING.dump_json(finding) + b"\n")
 
 
-def load(version: str) -> Sequence[Finding]:
-    """Return the last finding of each cell of a version; a line that is not whole is left out."""
+def load() -> Sequence[Finding]:
+    """Return the last finding of each cell since `SINCE`; a line that is not whole is left out."""
     if not PATH.exists():
         return []
     found: dict[str, Finding] = {}
     for line in PATH.read_bytes().splitlines():
         with suppress(ValidationError):
             finding = FINDING.validate_json(line)
-            if finding.version != version:
-                continue
-            found[finding.cell.name] = finding
+            if numbers(finding.version) >= SINCE:
+                found[finding.cell.name] = finding
     return list(found.values())
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, which compare as it does."""
+    return tuple(map(int, version.split(".")))

@@ -30,12 +30,12 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
     record = start(
         "calibration-matrix", "python -m bench.calibration matrix", "process starts and imports, but in wall times"
     )
-    done = [] if again else [finding.cell for finding in findings.load(record.version)]
+    done = [] if again else [finding.cell for finding in findings.load()]
     cells = [cell for cell in chosen_cells(filters) if cell not in done]
     print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
     with _place(cells) as place:
         for number, cell in enumerate(cells, 1):
-            grid = again or _needs_grid(cell, record.version)
+            grid = again or _needs_grid(cell)
             try:
                 for finding in _attempts(cell, place, record, grid=grid):
                     findings.append(finding)
@@ -43,7 +43,7 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
             except NotHere as error:
                 print(f"no cell can be measured: {error}", file=sys.stderr)
                 return False
-    tables.fill(record, findings.load(record.version))
+    tables.fill(record, findings.load())
     record.write()
     print("\n\n".join("\n".join(table.lines()) for table in record.tables))
     return True
@@ -85,10 +85,10 @@ def _measure(cell: Cell, place: Place, record: Record, *, grid: bool) -> Finding
     )  # fmt: skip
 
 
-def _needs_grid(cell: Cell, version: str) -> bool:
+def _needs_grid(cell: Cell) -> bool:
     """Whether no cell with as many processors and the same model has one."""
     where = cell.processors, cell.workload
-    return not cell.busy and all(finding.where != where or not finding.grid for finding in findings.load(version))
+    return not cell.busy and all(finding.where != where or not finding.grid for finding in findings.load())
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""The tables of the matrix, from the findings of one version."""
+"""The tables of the matrix, from its findings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, all_cells
-from bench.calibration.matrix.findings import STEADY, Finding, Training
+from bench.calibration.matrix.findings import STEADY, Finding, Training, numbers
 from bench.record import Cell, Record, Table, judged
 
 MOST: Final = 0.15
@@ -45,7 +45,8 @@ def worst(findings: Sequence[Finding]) -> Finding | None:
 def _bounds(quiet: Sequence[Finding], busy: Sequence[Finding], grids: Grids) -> Table:
     table = Table(("bound", "figure", "asked", ""))
     cells = sum(not cell.busy for cell in all_cells())
-    table.rows.append((f"cells measured of {cells}", str(len(quiet)), "", ""))
+    versions = sorted({finding.version for finding in (*quiet, *busy)}, key=numbers)
+    table.rows.append((f"cells measured of {cells}, by {' and '.join(versions)}", str(len(quiet)), "", ""))
     _predictions(table, quiet, grids)
     _trainings(table, [*quiet, *busy])
     if busy:
