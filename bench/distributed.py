@@ -73,6 +73,7 @@ def measure_speed(rounds: int) -> None:
         for _ in range(rounds):
             for name, spec in specs().items():
                 found[name].append(measure(replace(spec, validation_samples=1000), store, Path(place), groups))
+                print(f"{name}: {found[name][-1]['speedup']:.2f} times", file=sys.stderr, flush=True)
     for name, measured in found.items():
         times = figures(measured, "speedup")
         record.row(
