@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # uv installs torch in a fraction of pip's time. It compiles bytecode only when asked; without bytecode each process compiles
-# again where PYTHONDONTWRITEBYTECODE is set (python -m bench.startup).
+# again where PYTHONDONTWRITEBYTECODE is set (docs/decisions.md).
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 # PyTorch's CPU builds: 190 MB instead of gigabytes of CUDA. Asked once, briefly; `make TORCH_INDEX_URL= ...` skips it.
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
@@ -87,11 +87,6 @@ bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH :
 bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
 	$(USERS)/bin/python -m bench.footprint --cpu-python $(CPU)/bin/python
-	$(BIN)/python -m bench.startup
-	$(BIN)/python -m bench.standby
-	$(BIN)/python -m bench.training
-	$(BIN)/python -m bench.checkpoints
-	$(BIN)/python -m bench.report
 	$(BIN)/python -m bench.web
 	$(BIN)/python -m bench.listing
 	@$(MAKE) bench-speed
