@@ -18,7 +18,7 @@ CPU := build/cpu
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all mutations check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-fleet bench-page import-profile faults containers clean
+.PHONY: help demo unit test suite fuzz test-all mutations check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-fleet bench-page import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -37,11 +37,16 @@ PYTEST = $(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest)
 unit: $(VENV)/.dev  ## Run the tests that need neither Redis nor torch, in under 20 s.
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q tests/unit --numprocesses 2 -m "not torch and not redis and not process and not browser and not slow"
 
-test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
+test: rules suite fuzz  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
+
+suite: $(VENV)/.dev
 	$(if $(COVERAGE),$(BIN)/coverage erase)
-	$(PYTEST) tests/acceptance tests/repository tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
-	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
+	$(PYTEST) tests/acceptance tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
 	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
+
+# Its worker processes wait most of the time: beside `suite` it takes what that leaves (make --jobs 2).
+fuzz: $(VENV)/.dev
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
 
 test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, which slows each import of torch by a third.
 	@$(BIN)/coverage erase
@@ -64,7 +69,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 rules: $(VENV)/.dev
-	$(BIN)/pytest -q tests/repository/test_architecture.py tests/repository/test_style.py tests/repository/test_docs.py tests/repository/test_mutations.py
+	$(BIN)/pytest -q tests/repository
 
 schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/ and the routes.
 	$(BIN)/python -m worker.wire.json_schema
