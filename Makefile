@@ -48,7 +48,7 @@ suite: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
 
-test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, which slows each import of torch by a third.
+test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, with which they take a third to a half longer.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
 	$(BIN)/coverage run -m pytest tests/repository tests/unit tests/integration --numprocesses 2 --dist worksteal
