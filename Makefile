@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # uv installs torch in a fraction of pip's time. It compiles bytecode only when asked; without bytecode each process compiles
-# again where PYTHONDONTWRITEBYTECODE is set (python -m bench.startup).
+# again where PYTHONDONTWRITEBYTECODE is set (docs/decisions.md).
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 # PyTorch's CPU builds: 190 MB instead of gigabytes of CUDA. Asked once, briefly; `make TORCH_INDEX_URL= ...` skips it.
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
@@ -18,7 +18,7 @@ CPU := build/cpu
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all mutations check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-fleet bench-page import-profile faults containers clean
+.PHONY: help demo unit test suite fuzz test-all mutations check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-fleet bench-page import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -37,13 +37,18 @@ PYTEST = $(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest)
 unit: $(VENV)/.dev  ## Run the tests that need neither Redis nor torch, in under 20 s.
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q tests/unit --numprocesses 2 -m "not torch and not redis and not process and not browser and not slow"
 
-test: $(VENV)/.dev  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
+test: rules suite fuzz  ## Run the tests against a real Redis, all but the slow ones, with the same generated data each time.
+
+suite: $(VENV)/.dev
 	$(if $(COVERAGE),$(BIN)/coverage erase)
-	$(PYTEST) tests/acceptance tests/repository tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
-	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
+	$(PYTEST) tests/acceptance tests/unit tests/integration --numprocesses 3 --dist worksteal -m "not slow" --hypothesis-profile "the same each time"
 	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
 
-test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, which slows each import of torch by a third.
+# Its worker processes wait most of the time: beside `suite` it takes what that leaves (make --jobs 2).
+fuzz: $(VENV)/.dev
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
+
+test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, with which they take a third to a half longer.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
 	$(BIN)/coverage run -m pytest tests/repository tests/unit tests/integration --numprocesses 2 --dist worksteal
@@ -64,7 +69,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 rules: $(VENV)/.dev
-	$(BIN)/pytest -q tests/repository/test_architecture.py tests/repository/test_style.py tests/repository/test_docs.py tests/repository/test_mutations.py
+	$(BIN)/pytest -q tests/repository
 
 schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/ and the routes.
 	$(BIN)/python -m worker.wire.json_schema
@@ -87,11 +92,6 @@ bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH :
 bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
 	$(USERS)/bin/python -m bench.footprint --cpu-python $(CPU)/bin/python
-	$(BIN)/python -m bench.startup
-	$(BIN)/python -m bench.standby
-	$(BIN)/python -m bench.training
-	$(BIN)/python -m bench.checkpoints
-	$(BIN)/python -m bench.report
 	$(BIN)/python -m bench.web
 	$(BIN)/python -m bench.listing
 	@$(MAKE) bench-speed

@@ -11,8 +11,9 @@ from web import Service, service_of
 from worker.config.settings import Settings
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests, whose start takes as long as one: each has a service, and so an origin, of its own."""
     asked = os.environ.get("PREFLIGHT_PICTURES")
     pictures = Path(asked) if asked else tmp_path_factory.mktemp("pictures")
     with open_browser(tmp_path_factory.mktemp("profile"), pictures, every_view=asked is not None) as opened:
@@ -21,11 +22,12 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def browser(window: Browser) -> Browser:
+def browser(window: Browser) -> Iterator[Browser]:
     """The browser at a blank page, with an empty console."""
     window.driver.get("about:blank")
     window.complaints()
-    return window
+    yield window
+    window.driver.get("about:blank")  # else it goes on asking a service that has ended
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
-"""What the parts share: where they calibrate, and how they print."""
+"""Helpers of benchmarks: the data set, a calibration on this machine."""
 
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,6 @@ from pydantic import JsonValue
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import PlanChoice, choose_plan
-from calibration.statistics import Comparison
 from calibration.task import CalibrationContext, Options
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -22,20 +20,6 @@ from training.system.resources import detect
 from worker.config.settings import child_environment, load
 
 PREFLIGHT: Final = str(Path(sys.executable).parent / "preflight")
-MODELS: Final = ("cnn", "resnet18")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOptions:
-    """The options of the command line."""
-
-    kills: int
-    parallel: int
-    seed: int
-    filters: Sequence[str]
-    """Cells of the matrix: those whose names match one of them; all without any."""
-    again: bool
-    """Whether to measure them again."""
 
 
 def mnist() -> DatasetInfo:
@@ -74,8 +58,3 @@ def do_nothing() -> None:
 def format_plan(plan: Plan) -> str:
     """Return what the grid varies."""
     return f"{plan.allocator}, {plan.precision}, {plan.memory_format}, {plan.threads} thread(s)"
-
-
-def interval(comparison: Comparison) -> str:
-    """Return a ratio with the ends of its 95 % interval."""
-    return f"{comparison.ratio:.3f} ({comparison.low:.3f} to {comparison.high:.3f})"

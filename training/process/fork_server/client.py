@@ -1,8 +1,7 @@
 """Client of a fork server: starts it, orders children of it, tells its memory.
 
-Measured beside the alternatives by `python -m bench.standby`: Python's own fork server has the environment of whoever
-starts it, secrets included, cannot be used from a fork of its starter and leaves children behind; a spare interpreter
-serves one child only, and takes a whole import's memory for it.
+Python's own fork server has the environment of whoever starts it, secrets included, cannot be used from a fork of its
+starter and leaves children behind; a spare interpreter serves one child only, and takes a whole import's memory for it.
 """
 
 import json

@@ -140,7 +140,7 @@ def test_a_group_learns_what_one_learns_alone(
 )
 def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int, average_every: int) -> None:
     """Undisturbed, after a member was killed and another one came, and after the leader was killed."""
-    table.spec = replace(SPEC, epochs=12, deterministic=True, average_every=average_every)
+    table.spec = replace(SPEC, epochs=6, deterministic=True, average_every=average_every)
     table.least = table.most = table.awaited = members + 1
     table.checkpoint_seconds = 0.1
     first = train_together(table, members)
@@ -249,7 +249,8 @@ def test_an_agent_ends_as_its_rank_does(table: Table) -> None:
 
 
 def test_the_leaders_failures_end_as_those_of_a_training_alone(table: Table) -> None:
-    table.least, table.spec = 2, replace(LONG, learning_rate=100.0, optimizer="sgd", momentum=0.99)
+    """The warm-up of 20 epochs is short: the second one diverges."""
+    table.least, table.spec = 2, replace(SPEC, epochs=20, learning_rate=100.0, optimizer="sgd", momentum=0.99)
     leader, _ = seated(table)
     with pytest.raises(Diverged, match="lower learning_rate"):
         leader.told("done")
@@ -310,7 +311,7 @@ def assert_speedup_is_that_of_the_group(measured: object) -> None:
 
 def test_the_group_is_measured_and_the_prediction_follows(table: Table) -> None:
     """Real steps alone and together, both precisions; the training begins afterwards as if nothing had been."""
-    table.measure, table.least = True, 2
+    table.measure, table.least, table.spec = True, 2, replace(SPEC, epochs=1)
     leader, _ = seated(table)
     (measured,) = leader.told("group_measured")
     assert measured["wire"] in ("float32", "bfloat16")
@@ -422,7 +423,7 @@ def test_a_group_that_averages_goes_on_without_a_member_and_stops_where_all_are_
 
 
 def test_a_group_that_averages_is_measured_so(table: Table) -> None:
-    table.measure, table.least, table.spec = True, 2, replace(SPEC, average_every=8)
+    table.measure, table.least, table.spec = True, 2, replace(SPEC, average_every=8, epochs=1)
     leader, _ = seated(table)
     (measured,) = leader.told("group_measured")
     assert measured["wire"] == "float32"

@@ -23,7 +23,7 @@ KEY = "a-signing-key-of-enough-letters"
 
 def test_a_cancelled_job_resumes_from_its_checkpoint(client: Client, start_worker: StartWorker, raw: Redis) -> None:
     """Under its id, in a new attempt; a second request to cancel the first run does not stop it."""
-    client.enqueue(digits_job(job_id="again", epochs=30, onnx=False))
+    client.enqueue(digits_job(job_id="again", epochs=15, onnx=False))
     start_worker(environment={"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"})
     wait_until(lambda: "checkpoint_saved" in str(raw.xrange(keys.events("again"))), seconds=90)
     client.cancel("again")

@@ -79,7 +79,7 @@ def test_a_killed_member_is_replaced(client: Client, start_worker: StartWorker) 
 
 def test_a_group_goes_on_without_a_killed_member(client: Client, start_worker: StartWorker) -> None:
     workers = start_group(start_worker, 3)
-    client.enqueue(group_job("job", {"min": 2, "max": 3}, epochs=200))
+    client.enqueue(group_job("job", {"min": 2, "max": 3}, epochs=60))
     members = until_formed(client, "job", 3)
     victim = named(workers, members[2])
     processes = tree(victim)
@@ -98,7 +98,7 @@ def test_a_group_goes_on_without_a_killed_member(client: Client, start_worker: S
 def test_a_killed_leader_is_taken_over(client: Client, start_worker: StartWorker, victim: str) -> None:
     """Another attempt forms a group anew; nobody of the first one is left."""
     workers = start_group(start_worker, 3)
-    client.enqueue(group_job("job", 2, **EXACT))
+    client.enqueue(group_job("job", 2, epochs=60, **EXACT))
     members = until_formed(client, "job", 2)
     leader = named(workers, members[0])
     processes = tree(leader)[1:]

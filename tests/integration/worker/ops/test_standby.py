@@ -71,7 +71,7 @@ def test_a_killed_server_costs_time_alone(client: Client, start_worker: StartWor
     (first,) = servers(worker)
     first.kill()
     wait_until(lambda: ended(first))
-    client.enqueue(digits_job(job_id="second", epochs=60))
+    client.enqueue(digits_job(job_id="second", epochs=15))
     for event in client.events("second", timeout=60):
         if event.type == "epoch_done":
             (second,) = servers(worker)

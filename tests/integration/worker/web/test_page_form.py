@@ -194,12 +194,12 @@ def test_a_cancelled_job_is_retried_by_its_button(
     browser: Browser, service: Service, client: Client, start_worker: StartWorker, raw: Redis
 ) -> None:
     """It resumes from its checkpoint; of two tabs that cancel it, the second hears that it was cancelled."""
-    client.enqueue(digits_job(job_id="mine", epochs=200))  # 40 may end before the dialog is there
+    client.enqueue(digits_job(job_id="mine", epochs=40))
     browser.open(f"{service.url}/#/jobs/mine")
+    browser.click(".actions button")  # before the start: 40 epochs may end meanwhile
+    browser.see("Cancel this job?", "dialog")
     start_worker(environment={"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"})
     wait_until(lambda: "checkpoint_saved" in str(raw.xrange(keys.events("mine"))), seconds=90)
-    browser.click(".actions button")
-    browser.see("Cancel this job?", "dialog")
     client.cancel("mine")  # as another tab does
     assert wait_for(client, "mine").status == "cancelled"
     browser.click("dialog button[type=submit]")

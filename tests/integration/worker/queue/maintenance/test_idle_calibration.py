@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -44,10 +45,33 @@ wait_until = partial(wait_seconds, seconds=120.0)
 """Measuring at idle priority takes long beside anything else."""
 
 
+@pytest.fixture(scope="module")
+def kept_caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("idle")
+
+
 @pytest.fixture
-def cache_dir(tmp_path: Path) -> Path:
-    """A cache of the test's own."""
-    return tmp_path / "cache"
+def cache_dir(kept_caches: Path) -> Path:
+    """A cache without plans; its path is always the same, as searches name data sets in it."""
+    path = kept_caches / "cache"
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+@pytest.fixture
+def searched(client: Client, settings: Settings, kept_caches: Path, run_worker: RunWorker) -> UnfinishedSearches:
+    """The only search that a job's calibration has left in the cache; it is made once for all tests."""
+    copy = kept_caches / "copy"
+    if copy.exists():
+        shutil.copytree(copy, settings.cache_dir)
+    else:
+        client.enqueue(digits_job(job_id="first", calibrate=True))
+        run_worker(environment=ON)
+        assert client.status("first").status == "finished"
+        shutil.copytree(settings.cache_dir, copy)
+    searches = UnfinishedSearches(settings.cache_dir)
+    assert len(searches.waiting()) == 1
+    return searches
 
 
 def run_job(client: Client, job_id: str, **fields: object) -> CalibrationWinner:
@@ -126,10 +150,11 @@ def test_a_later_job_gets_what_idle_time_found(
     assert read_overview(raw, settings.queue).workers[0].calibrating is None
 
 
-def test_a_job_ends_it(client: Client, settings: Settings, start_worker: StartWorker, tmp_path: Path) -> None:
+def test_a_job_ends_it(
+    client: Client, settings: Settings, searched: UnfinishedSearches, start_worker: StartWorker, tmp_path: Path
+) -> None:
     """All its processes have idle priority; its end leaves no suspicion and costs no try, and it goes on later."""
     worker = start_worker(environment={**ON, "TMPDIR": str(tmp_path)})
-    run_job(client, "first")
     processes = await_measuring(worker)
     assert b"libtorch" not in Path(f"/proc/{worker.process.pid}/maps").read_bytes()
     print([f"{process.name()} {process.memory_full_info().pss >> 20} MiB PSS" for process in processes])
@@ -143,7 +168,7 @@ def test_a_job_ends_it(client: Client, settings: Settings, start_worker: StartWo
     assert "still_ending" not in line
     assert not list(tmp_path.glob("preflight-idle-*"))
     wait_until(lambda: output != worker.output() and worker.output().count("idle_calibration_started") > 1)
-    (waiting,) = UnfinishedSearches(settings.cache_dir).waiting()
+    (waiting,) = searched.waiting()
     assert waiting.tries == 1  # that of the search that goes on now
     worker.stop()
     (log,) = (settings.cache_dir / TRIALS[0]).iterdir()
@@ -151,10 +176,10 @@ def test_a_job_ends_it(client: Client, settings: Settings, start_worker: StartWo
     assert not [plan for plan in attempted(settings) if TrialLog(log).crashed_before(plan)]
 
 
-def test_it_ends_with_its_worker(client: Client, start_worker: StartWorker) -> None:
+@pytest.mark.usefixtures("searched")
+def test_it_ends_with_its_worker(start_worker: StartWorker) -> None:
     """Stopped or killed."""
     worker = start_worker(environment=ON)
-    run_job(client, "first")
     processes = await_measuring(worker)
     worker.stop()
     assert all(gone(process) for process in processes)
@@ -164,16 +189,15 @@ def test_it_ends_with_its_worker(client: Client, start_worker: StartWorker) -> N
     wait_until(lambda: all(gone(process) for process in processes))
 
 
-def test_off_is_off(client: Client, settings: Settings, start_worker: StartWorker) -> None:
-    """Nothing is noted, and what was noted before does not go on."""
-    worker = start_worker()
+def test_off_notes_nothing(client: Client, settings: Settings, start_worker: StartWorker) -> None:
+    start_worker()
     run_job(client, "first")
     assert UnfinishedSearches(settings.cache_dir).waiting() == []
-    worker.stop()
-    worker = start_worker(environment=ON)
-    run_job(client, "second", force_calibration=True)
-    worker.stop()
-    assert len(UnfinishedSearches(settings.cache_dir).waiting()) == 1
+
+
+@pytest.mark.usefixtures("searched")
+def test_off_is_off(start_worker: StartWorker) -> None:
+    """What was noted before does not go on."""
     worker = start_worker()
     wait_until(lambda: "worker_started" in worker.output())
     time.sleep(2 * idle_calibration.IDLE_SECONDS)
@@ -182,41 +206,31 @@ def test_off_is_off(client: Client, settings: Settings, start_worker: StartWorke
     assert "idle_calibration" not in worker.output()
 
 
-def test_a_search_that_dies_is_left_alone_in_the_end(
-    client: Client, settings: Settings, start_worker: StartWorker
-) -> None:
+def test_a_search_that_dies_is_left_alone_in_the_end(searched: UnfinishedSearches, start_worker: StartWorker) -> None:
     """As one does under which a container runs out of memory."""
-    worker = start_worker(environment=ON)
-    run_job(client, "first")
-    worker.stop()
-    searches = UnfinishedSearches(settings.cache_dir)
     for tries in range(MAX_TRIES):
-        assert [each.tries for each in searches.waiting()] == [tries]
+        assert [each.tries for each in searched.waiting()] == [tries]
         kill_measuring(start_worker(environment=ON))
-    assert searches.waiting() == []
+    assert searched.waiting() == []
 
 
-def test_a_search_of_another_container_waits(client: Client, settings: Settings, start_worker: StartWorker) -> None:
+def test_a_search_of_another_container_waits(searched: UnfinishedSearches, start_worker: StartWorker) -> None:
     """And one that needs more memory than is free; the worker does not try it again at once."""
-    worker = start_worker(environment=ON)
-    run_job(client, "first")
-    worker.stop()
-    searches = UnfinishedSearches(settings.cache_dir)
-    (left,) = searches.waiting()
-    searches.remove(left)
-    searches.add(replace(left, key="0" * 32))
-    searches.add(replace(left, peak_bytes=1 << 50))
+    (left,) = searched.waiting()
+    searched.remove(left)
+    searched.add(replace(left, key="0" * 32))
+    searched.add(replace(left, peak_bytes=1 << 50))
     worker = start_worker(environment=ON)
     wait_until(lambda: "worker_started" in worker.output())
     time.sleep(3 * idle_calibration.IDLE_SECONDS)
     worker.stop()
     assert "idle_calibration_started" not in worker.output()
-    assert {each.tries for each in searches.waiting()} == {0}
+    assert {each.tries for each in searched.waiting()} == {0}
 
 
-def test_a_worker_that_is_suspended_measures_nothing(client: Client, start_worker: StartWorker, raw: Redis) -> None:
+@pytest.mark.usefixtures("searched")
+def test_a_worker_that_is_suspended_measures_nothing(start_worker: StartWorker, raw: Redis) -> None:
     worker = start_worker(environment=ON)
-    run_job(client, "first")
     processes = await_measuring(worker)
     raw.set("rq:suspended", 1)
     wait_until(lambda: "idle_calibration_stopped" in worker.output())
@@ -225,15 +239,16 @@ def test_a_worker_that_is_suspended_measures_nothing(client: Client, start_worke
     wait_until(lambda: worker.output().count("idle_calibration_started") > 1)
 
 
-def test_it_gives_way_to_a_calibration_beside_it(client: Client, settings: Settings, start_worker: StartWorker) -> None:
+def test_it_gives_way_to_a_calibration_beside_it(
+    settings: Settings, searched: UnfinishedSearches, start_worker: StartWorker
+) -> None:
     """Of another worker, or of `preflight train`, on this machine."""
     worker = start_worker(environment=ON)
-    run_job(client, "first")
     processes = await_measuring(worker)
     with calibration_lock(settings.cache_dir, lambda: None, 1.0) as alone:
         assert alone
         wait_until(lambda: all(gone(process) for process in processes))
-        wait_until(lambda: [each.tries for each in UnfinishedSearches(settings.cache_dir).waiting()] == [0])
+        wait_until(lambda: [each.tries for each in searched.waiting()] == [0])
     worker.stop()
     assert "idle_calibration_died" not in worker.output()
 
