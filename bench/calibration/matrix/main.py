@@ -30,7 +30,7 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
     record = start(
         "calibration-matrix", "python -m bench.calibration matrix", "process starts and imports, but in wall times"
     )
-    done = [] if again else [finding.cell for finding in findings.load()]
+    done = [] if again else [finding.cell for finding in findings.load() if finding.calibrated.machine is not None]
     cells = [cell for cell in chosen_cells(filters) if cell not in done]
     print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
     with _place(cells) as place:

@@ -243,7 +243,7 @@ def test_two_workers_average_their_weights_where_the_job_says_so(client: Client,
         client.enqueue(group_job(name, 2, batch_size=128, epochs=12, **EXACT, **fields))
         assert wait_for(client, name).status == "finished"
     first, again, exchanged = (client.result(name) for name in jobs)
-    assert first is not None and again is not None and exchanged is not None  # noqa: PT018 - narrows all three
+    assert first is not None and again is not None and exchanged is not None
     assert first.workers == 2
     assert first.test_accuracy > 0.8
     assert first.model_sha256 == again.model_sha256 != exchanged.model_sha256
