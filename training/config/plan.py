@@ -1,6 +1,6 @@
 """How to run a spec in this container. Another plan means another speed, not another lesson."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
@@ -14,7 +14,8 @@ def _current_allocator(name: object) -> object:
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
-Processes = Annotated[int, Field(ge=1, le=64)]
+MAX_PROCESSES: Final = 64
+Processes = Annotated[int, Field(ge=1, le=MAX_PROCESSES)]
 LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
 PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
 Precision = Literal["float32", "bfloat16"]

@@ -39,6 +39,8 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
     seat = request.seat
     if seat is None:
         raise InvalidConfig("the request has no seat; start training.loop.child for a training alone")
+    if request.plan.processes > 1:
+        raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
     require_shares(seat.most, request.spec.batch_size)
     signal.signal(signal.SIGTERM, _on_sigterm)
     if should_stop():

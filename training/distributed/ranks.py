@@ -168,11 +168,11 @@ class Ranks:
 
     def tell(self, told: bytes) -> bytes:
         """Return what the leader tells, on every rank."""
-        data = torch.frombuffer(bytearray(told), dtype=torch.uint8)
-        length = torch.tensor(len(data))
+        length = torch.tensor(len(told))
         dist.broadcast(length, LEADER)
-        if not self.leads:
-            data = torch.empty(int(length), dtype=torch.uint8)
+        data = torch.empty(int(length), dtype=torch.uint8)
+        if self.leads:
+            data = torch.frombuffer(bytearray(told), dtype=torch.uint8)
         dist.broadcast(data, LEADER)
         return bytes(data.tolist())
 

@@ -177,5 +177,5 @@ def _raise_cause(codes: Mapping[int, int], told: int, error: RuntimeError) -> No
     os.set_blocking(told, False)  # one that has not ended holds the other end open
     with suppress(BlockingIOError):
         for line in os.read(told, 1 << 16).splitlines()[:1]:
-            raise_failure(Record(0, "fail", time.time(), json.loads(line)))
+            raise_failure(Record(0, "fail", 0.0, json.loads(line)))
     raise ChildFailed(f"a process of the plan was lost (exit codes {[*codes.values()]}): {error}") from error

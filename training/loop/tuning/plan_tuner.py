@@ -41,8 +41,8 @@ class PlanTuner:
             return
         share = plan.share_of(spec.batch_size)
         self._micro = MicroBatchTuner(plan.micro_batch, share, batch_statistics=step.batch_statistics)
-        # Compiled code keeps the number of threads that it was compiled for. Where there are several processes, all wait
-        # for the slowest one, so that other threads in this one show nothing.
+        # Compiled code keeps the number of threads that it was compiled for. Several processes wait for the slowest,
+        # so that other threads in this one show nothing.
         fixed = plan.compile or plan.processes > 1
         if prediction is not None and prediction.step_s > 0 and not fixed:
             self._threads = ThreadTuner(plan.threads, spec.batch_size, prediction.step_s)
