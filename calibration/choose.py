@@ -12,7 +12,7 @@ from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
 from calibration.cache.unfinished import UnfinishedSearch, is_cut_short, unfinished
 from calibration.result import CalibrationResult, MemoryProbe, Trial
-from calibration.search.search_space import KNOBS, oversubscription
+from calibration.search.search_space import oversubscription
 from calibration.task import CalibrationContext, Options, task_of
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -110,7 +110,7 @@ def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options
     """Return the key of a finding for `spec`; where that is short, also the key of one for whole epochs."""
     whole = replace(spec, train_samples=None, max_steps=None)
     key, whole_key = (
-        signature(each, own, context.resources, context.store, knobs=options.knobs or KNOBS) for each in (spec, whole)
+        signature(each, own, context.resources, context.store, knobs=options.turned) for each in (spec, whole)
     )
     return [key] if key == whole_key else [key, whole_key]
 

@@ -90,6 +90,11 @@ class Options:
     advise: bool = False
     """Measure larger batches however short the training is."""
 
+    @property
+    def turned(self) -> tuple[Knob, ...]:
+        """Knobs that may change, none where none are named."""
+        return KNOBS if self.knobs is None else self.knobs
+
     def met_by(self, finding: CalibrationResult) -> bool:
         """Whether a cached finding was measured with at least what is asked for.
 
@@ -132,7 +137,7 @@ def task_of(
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=parts.total_steps / parts.steps, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
-        seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.knobs or KNOBS), earlier=earlier,
+        seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.turned), earlier=earlier,
         advice="asked" if options.advise else "auto",
         largest_batch=min(MAX_BATCH, parts.train, spec.epoch_samples or parts.train),
         sample_bytes=FLOAT32_BYTES * math.prod(context.store.shape),

@@ -16,7 +16,7 @@ VERDICTS: Final[Mapping[Verdict, str]] = {
     "level": "not proven faster",
     "lost": "slower",
     "dropped": "slower (95 %), stopped early",
-    "rejected": "its gradients differ",
+    "rejected": "its gradients differ, or it takes too much memory",
     "failed": "its process was killed or failed",
     "skipped": "not worth a measurement",
 }

@@ -17,7 +17,8 @@ from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Vali
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
-from training.loop.evaluate import evaluate
+from training.distributed.group import ALONE, Group
+from training.loop.evaluate import evaluate_together
 from training.loop.train_step import TrainStep
 from training.system.allocator import trim_allocator
 from training.system.resources import binding_quota
@@ -42,11 +43,12 @@ RESET_PEAK: Final = "5"
 class Benchmarker:
     """Measurements in one process, on the candidates that are ready there."""
 
-    def __init__(self, spec: TrainSpec, store: PreparedDataset, shares: int = 1) -> None:
-        """Build one model, for what torch imports only then, and forget it."""
+    def __init__(self, spec: TrainSpec, store: PreparedDataset, shares: int = 1, group: Group = ALONE) -> None:
+        """Build one model, for what torch imports only then, and forget it; the ranks of `group` measure together."""
         TrainStep(spec, FIRST, store.info.shape, store.info.classes)
         self._spec = spec
         self._store = store
+        self._group = group
         self._candidates: dict[tuple[Plan, int], Candidate] = {}
         """By plan and effective batch."""
         self._machine = SystemCounters(shares=shares)
@@ -84,7 +86,7 @@ class Benchmarker:
         """Train twice on one micro-batch, with the whole effective batch fetched, and look at the memory."""
         self.clear()
         _reset_peak()
-        candidate = Candidate(self._spec, plan, self._store)
+        candidate = self._candidate(self._spec, plan)
         torch.set_num_threads(plan.threads)
         seconds = 0.0
         for _ in range(2):  # the optimizer's state comes with the first step
@@ -109,17 +111,17 @@ class Benchmarker:
         self._candidates[key] = candidate
         info, count = self._store.info, min(samples, self._store.info.train_count)
         images, labels = self._store.train_images[-count:], self._store.train_labels[-count:]
-        evaluate(candidate.step, images, labels, info.mean, info.std)
+        evaluate_together(candidate.step, images, labels, info.mean, info.std)
         clock = WorkClock(binding_quota())
         for _ in range(2):
-            evaluate(candidate.step, images, labels, info.mean, info.std)
+            evaluate_together(candidate.step, images, labels, info.mean, info.std)
             clock.lap()
         timed = clock.timed()
         pass_s = min(timed.seconds) if timed.period_s is None else statistics.fmean(timed.seconds)
         return Validated(sample_s=pass_s / count)
 
     def check(self, plan: Plan, reference: Plan) -> Checked:
-        """Compare the gradients under two plans, after the steps of the gate."""
+        """Compare the gradients under two plans in this process alone, after the steps of the gate."""
         spec = replace(self._spec, batch_size=min(GATE_SAMPLES, self._spec.batch_size))
         micro = min(GATE_SAMPLES, reference.micro_batch)
         gate = Candidate(
@@ -142,23 +144,42 @@ class Benchmarker:
             del self._candidates[next(iter(self._candidates))]
         trim_allocator()
         spec = replace(self._spec, batch_size=samples)
-        return Candidate(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)), self._store)
+        return self._candidate(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)))
+
+    def _candidate(self, spec: TrainSpec, plan: Plan) -> Candidate:
+        """Return a plan with a model of its own, trained with the other ranks where there are any."""
+        group = self._group
+        if plan.processes > 1:
+            from training.distributed.ranks import Ranks
+
+            if isinstance(group, Ranks):
+                group = replace(group, batch_size=spec.batch_size)  # wraps one model, and has its effective batch
+        return Candidate(spec, plan, self._store, group)
 
 
 def _reset_peak() -> None:
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(RESET_PEAK)
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/clear_refs").write_text(RESET_PEAK)
 
 
 def _peak() -> int:
-    """Return the peak of this process's memory since the last reset, and its loader workers' share of theirs, in bytes.
+    """Return the peak of this process's memory since the last reset, and of what its children have alone, in bytes.
 
     What maps files (the data, the libraries) is left out: the kernel takes it back under pressure.
     """
-    sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if "kB" in line)
-    resident = {name: int(value.split()[0]) << 10 for name, value in sizes.items()}
-    peak = resident["VmHWM"] - resident["RssFile"]
-    for worker in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            peak += worker.memory_full_info().uss
+    own = _resident("self")
+    peak = own["VmHWM"] - own["RssFile"]
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error, OSError):
+            now = _resident(str(child.pid))
+            peak += child.memory_full_info().uss + now["VmHWM"] - now["VmRSS"]
     return max(0, peak)
+
+
+def _resident(process: str) -> dict[str, int]:
+    """Return the sizes in /proc/<process>/status, in bytes."""
+    sizes = dict(
+        line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines() if "kB" in line
+    )
+    return {name: int(value.split()[0]) << 10 for name, value in sizes.items()}

@@ -11,6 +11,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
+from training.distributed.group import ALONE, Group
 from training.loop.train_step import TrainStep
 from training.system.resources import Quota
 from training.system.timing.work_clock import WorkClock
@@ -19,12 +20,14 @@ from training.system.timing.work_clock import WorkClock
 class Candidate:
     """A plan in training."""
 
-    def __init__(self, spec: TrainSpec, plan: Plan, store: PreparedDataset) -> None:
+    def __init__(self, spec: TrainSpec, plan: Plan, store: PreparedDataset, group: Group = ALONE) -> None:
+        """Begin the training of one rank of `group`."""
         self.plan = plan
         self.spec = spec
         self.step = TrainStep(spec, plan, store.info.shape, store.info.classes)
+        self.step.join(group)
         # The generator must not know this object: a cycle would keep the model in memory until it is collected.
-        self._source = _forever(Batches(store, spec, plan))
+        self._source = _forever(Batches(store, spec, plan, group))
         self.trained = 0
         self.fetch_s = 0.0
         """Seconds spent waiting for batches, in the steps of the last call of `run`."""

@@ -8,6 +8,7 @@ from typing import Final
 from calibration.result import Knob
 from calibration.search.search_space import COMPILE_SECONDS, SearchState, Skipped, Space, Turned
 from training.config.plan import Plan
+from training.process.local_ranks import LEAST_SHARE
 
 MIN_MICRO_BATCH: Final = 16
 """Smaller micro-batches are not tried for speed: every layer is called that often more."""
@@ -19,10 +20,15 @@ COMPILE_GAIN: Final = 1.2
 """The most that compiling has ever gained here; a shorter training than pays for itself at that is not compiled."""
 FORMAT_GAIN: Final = 1.5
 """More than channels_last alone has ever gained; 1.17x to 1.36x were measured."""
+LEAST_CORES: Final = 4
+"""From which on several processes may gain without a neighbour: each has two threads or more then."""
+MANY_CORES: Final = 8
+"""From which on four processes are tried, where two have gained."""
 PREFETCH: Final = 2
 """Batches that each loader worker keeps ready: torch's own default."""
 PREFETCHES: Final = (PREFETCH, 4, 8)
 """Counts that are tried; they level out batches that take longer than others, and are held in memory."""
+NO_ROOM: Final = "the further processes would not fit into the memory beside the training"
 
 
 def allocators(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001 - one signature for all knobs
@@ -60,17 +66,42 @@ def _unless_slow(plan: Plan, space: Space) -> Plan | Skipped:
 
 
 def threads(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
-    """Try the other thread counts."""
-    return [replace(best, threads=count) for count in space.threads if count != best.threads]
+    """Try the other thread counts; several processes have them together."""
+    counts = dict.fromkeys(max(1, count // best.processes) for count in space.threads)
+    return [replace(best, threads=count) for count in counts if count != best.threads]
+
+
+def processes(best: Plan, space: Space, known: SearchState) -> Turned:
+    """Try several processes on the cores of one where there are enough, or where its threads wait for a neighbour's."""
+    cores = space.threads[0]
+    if best.processes > 1:
+        plans = [replace(best, processes=1, threads=cores)]
+    elif best.loader_workers or known.batch_size < 2 * LEAST_SHARE:
+        plans = []
+    else:
+        two = replace(best, processes=2, threads=max(1, cores // 2))
+        four = replace(best, processes=4, threads=max(1, cores // 4))
+        more = cores >= MANY_CORES and two in known.gained and known.batch_size >= 4 * LEAST_SHARE
+        plans = [two, *([four] if more else [])] if cores >= LEAST_CORES or known.named or known.waiting else []
+    if known.batch_statistics:
+        why = "the model has batch norms: sharing the batch out would change the result"
+        return [Skipped(plan, why) for plan in plans[:1]]
+    return [plan if _fits(plan, best, known) else Skipped(plan, NO_ROOM) for plan in plans]
+
+
+def _fits(plan: Plan, best: Plan, known: SearchState) -> bool:
+    """Whether there is room for the further processes of a plan, by what one has taken without samples."""
+    return (plan.processes - best.processes) * known.process_bytes <= known.room_bytes
 
 
 def micro_batches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try the whole batch at once where the user takes less, and half of what is taken: that saves memory."""
-    half = replace(best, micro_batch=math.ceil(best.micro_batch / 2))
+    share = best.share_of(known.batch_size)
+    half = replace(best, micro_batch=math.ceil(min(best.micro_batch, share) / 2))
     if known.batch_statistics:
         return [Skipped(half, "the model has batch norms: changing the micro-batch would change the result")]
     whole = replace(best, micro_batch=known.batch_size)
-    larger = [whole] if best.micro_batch < known.batch_size <= known.most_samples else []
+    larger = [whole] if best.micro_batch < share <= known.most_samples else []
     return [*larger, *([half] if half.micro_batch >= MIN_MICRO_BATCH else [])]
 
 
@@ -88,6 +119,8 @@ def loaders(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try gathering in the process itself where there are loader workers, and workers where fetching takes long."""
     if best.loader_workers:
         return [replace(best, loader_workers=0, prefetch_factor=None)]
+    if best.processes > 1:  # each gathers its own share
+        return []
     plans = [
         replace(best, loader_workers=count, prefetch_factor=PREFETCH)
         for count in (1, 2)
@@ -97,10 +130,7 @@ def loaders(best: Plan, space: Space, known: SearchState) -> Turned:
         why = f"fetching is {known.fetch_share:.1%} of a step: no loader could gain more"
         return [Skipped(plan, why) for plan in plans[:1]]
     fitting = [plan for plan in plans if plan.loader_workers * known.process_bytes <= known.room_bytes]
-    return [
-        plan if plan in fitting else Skipped(plan, "the workers would not fit into the memory beside the training")
-        for plan in plans
-    ]
+    return [plan if plan in fitting else Skipped(plan, NO_ROOM) for plan in plans]
 
 
 def prefetches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
@@ -123,7 +153,7 @@ def _held_bytes(plan: Plan, known: SearchState) -> float:
 
 def affinities(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try staying on as many processors as there are threads, where there are more."""
-    if best.affinity == "pinned" or space.processors <= best.threads:
+    if best.affinity == "pinned" or space.processors <= best.all_threads:
         return []
     return [replace(best, affinity="pinned")]
 
@@ -157,6 +187,6 @@ def compiles(best: Plan, space: Space, known: SearchState) -> Turned:
 MUTATIONS: Final[Mapping[Knob, Callable[[Plan, Space, SearchState], Turned]]] = {
     "allocator": allocators, "precision": precisions, "threads": threads, "micro_batch": micro_batches,
     "eval_batch": eval_batches, "loader": loaders, "affinity": affinities, "interop": interops, "compile": compiles,
-    "weight_gradients": weight_gradients, "prefetch": prefetches,
+    "weight_gradients": weight_gradients, "prefetch": prefetches, "processes": processes,
 }  # fmt: skip
 """Knob -> its mutations; a new knob is one entry here and one in `Knob`."""

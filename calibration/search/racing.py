@@ -73,7 +73,8 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
 def fit_side_by_side(run: SearchRun, best: Plan, plan: Plan) -> bool:
     """Whether both models fit into memory, and no loader of one works while the other is timed."""
     idle = best.loader_workers == plan.loader_workers == 0
-    return idle and 2 * run.evidence[best].peak_bytes <= run.task.memory_bytes
+    more = max(1.0, plan.processes / best.processes)
+    return idle and (1 + more) * run.evidence[best].peak_bytes <= run.task.memory_bytes
 
 
 def in_epochs(run: SearchRun, one: Plan, other: Plan, steps: Comparison) -> Comparison:

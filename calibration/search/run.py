@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from calibration.measure.backend import Backend
@@ -120,11 +120,13 @@ class SearchRun:
     @classmethod
     def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial | MemoryProbe], None]) -> Self:
         """Return the state before anything was measured."""
-        model = MemoryModel(batch_size=task.batch_size, budget_bytes=task.memory_bytes)
+        share = task.own.share_of(task.batch_size)
+        own = replace(task.own, micro_batch=min(task.own.micro_batch, share))
+        model = MemoryModel(batch_size=share, budget_bytes=task.memory_bytes)
         prober = MemoryProber(
-            own=task.own, threads=max(task.space.threads), model=model, backend=backend, records=records, tell=tell
+            own=own, threads=max(task.space.threads), model=model, backend=backend, records=records, tell=tell
         )  # fmt: skip
-        return cls(task, backend, records, tell, task.own, task.batch_size, prober, task.seconds)
+        return cls(task, backend, records, tell, own, task.batch_size, prober, task.seconds)
 
     @property
     def reference(self) -> Plan:

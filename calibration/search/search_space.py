@@ -16,7 +16,10 @@ COMPILE_SECONDS: Final = 20.0
 
 MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
 """Without these a search is not complete."""
-KNOBS: Final[tuple[Knob, ...]] = (*MAIN, "prefetch", "weight_gradients", "eval_batch", "affinity", "interop", "compile")
+OTHERS: Final[tuple[Knob, ...]] = (
+    "processes", "prefetch", "weight_gradients", "eval_batch", "affinity", "interop", "compile"
+)  # fmt: skip
+KNOBS: Final[tuple[Knob, ...]] = (*MAIN, *OTHERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,10 @@ class SearchState:
     """Whether the model has batch norms."""
     slow_weight_gradients: bool
     """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
+    named: bool
+    """Whether the job names the knobs to turn."""
+    waiting: bool
+    """Whether threads scale badly beside a neighbour: all of them wait for the one that it delays."""
     fetch_share: float
     validation_share: float
     """Of an epoch."""
@@ -75,8 +82,11 @@ def oversubscription(own: Plan, resources: Resources) -> list[str]:
     """Return warnings of threads and loader workers beyond the cores of a container, with both numbers."""
     cores = max(thread_counts(resources))
     has = "1 core" if cores == 1 else f"{cores} cores"
+    threads, setting = "threads", "plan.threads"
+    if own.processes > 1:
+        threads, setting = f"threads in {own.processes} processes", "plan.processes times plan.threads"
     remedies = (
-        (own.threads, "threads", f"set plan.threads to {resources.cores} at most, or leave it out"),
+        (own.all_threads, threads, f"set {setting} to {resources.cores} at most, or leave it out"),
         (own.loader_workers, "loader workers", f"set plan.loader_workers to {cores} at most, or leave it out"),
     )
     return [

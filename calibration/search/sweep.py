@@ -9,7 +9,7 @@ from calibration.search.mutations import MUTATIONS
 from calibration.search.progress import skip, skip_for_time
 from calibration.search.run import SearchRun
 from calibration.search.search_space import KNOBS, SearchState, Skipped
-from calibration.search.timing import epoch_seconds
+from calibration.search.timing import epoch_seconds, threads_wait
 from calibration.worth.earlier import whole_plan
 from calibration.worth.expectation import expect, is_affordable
 from training.config.plan import Plan
@@ -48,7 +48,7 @@ def _next_knob(run: SearchRun, left: list[Knob], best: Plan, memory: Memory) -> 
 
 def sweep_knob(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
     """Turn one knob as long as it gains; return the best plan then."""
-    if knob == "micro_batch":  # needs whole batches
+    if knob in ("micro_batch", "processes"):  # needs whole batches: gradients travel once for each
         part, run.cut = run.cut, run.task.batch_size
         best = _sweep(run, knob, best, memory)
         run.cut = part
@@ -103,6 +103,7 @@ def search_state(run: SearchRun, best: Plan, memory: Memory) -> SearchState:
     return SearchState(
         batch_size=run.task.batch_size, batch_statistics=run.batch_statistics,
         slow_weight_gradients=memory.slow_weight_gradients,
+        named=run.task.knobs != frozenset(KNOBS), waiting=threads_wait(run, best),
         fetch_share=run.evidence[best].fetch_share,
         validation_share=1 - run.task.steps_per_epoch * run.evidence[best].step_s / epoch_s,
         training_s=run.task.epochs * epoch_s,

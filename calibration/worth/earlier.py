@@ -17,7 +17,7 @@ Change = Callable[[Plan, Plan], Plan]
 TAKE: Final[dict[Knob, Change]] = {
     "precision": lambda own, won: replace(own, precision=won.precision, memory_format=won.memory_format),
     "allocator": lambda own, won: replace(own, allocator=won.allocator),
-    "threads": lambda own, won: replace(own, threads=won.threads),
+    "threads": lambda own, won: own if own.processes != won.processes else replace(own, threads=won.threads),
     "loader": lambda own, won: replace(
         own, loader_workers=won.loader_workers, prefetch_factor=won.prefetch_factor
     ),
@@ -26,7 +26,7 @@ TAKE: Final[dict[Knob, Change]] = {
     "weight_gradients": lambda own, won: replace(own, weight_gradients=won.weight_gradients),
     "compile": lambda own, won: replace(own, compile=won.compile),
 }  # fmt: skip
-"""Knob -> its part of another plan, taken over; batches are a matter of model and memory."""
+"""Knob -> its part of another plan, taken over; batches and their shares are a matter of model and memory."""
 
 
 def earlier_findings(cache: PlanCache, key: Signature) -> tuple[CalibrationResult, ...]:

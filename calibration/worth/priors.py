@@ -17,6 +17,7 @@ Change = Literal[
     "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "float32", "tcmalloc",
     "quota_threads", "cores_threads", "fewer_threads", "whole_batch", "smaller_micro_batch", "no_loader",
     "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
+    "processes", "one_process",
 ]  # fmt: skip
 """Kind of change that a trial makes; the chances of a kind are alike."""
 
@@ -55,6 +56,8 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "loader": Prior(0.3, 1.2),
     "prefetch": Prior(0.2, 1.05),
     "eval_batch": Prior(0.3, 1.1),
+    "processes": Prior(0.2, 1.1),  # two of one thread are 0.82x of one of two on two processors (docs/decisions.md)
+    "one_process": Prior(0.5, 1.1),
     "affinity": Prior(0.2, 1.05),
     "interop": Prior(0.1, 1.05),
     "weight_gradients": Prior(0.5, 1.05),  # ResNet-18 in bfloat16 (calibration/search/mutations.py)
@@ -83,6 +86,8 @@ def change_of(knob: Knob, plan: Plan, cores: int) -> Change | None:
             return "smaller_micro_batch"
         case "loader":
             return "loader" if plan.loader_workers else "no_loader"
+        case "processes":
+            return "processes" if plan.processes > 1 else "one_process"
         case "compile":
             return "compile" if plan.compile else "no_compile"
         case _:

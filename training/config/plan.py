@@ -1,6 +1,6 @@
 """How to run a spec in this container. Another plan means another speed, not another lesson."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
@@ -14,6 +14,8 @@ def _current_allocator(name: object) -> object:
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
+MAX_PROCESSES: Final = 64
+Processes = Annotated[int, Field(ge=1, le=MAX_PROCESSES)]
 LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
 PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
 Precision = Literal["float32", "bfloat16"]
@@ -33,11 +35,13 @@ class Plan:
     """How to run: chosen by calibration, or the user's own."""
 
     threads: Threads
-    """Intra-operation threads of torch."""
+    """Intra-operation threads of torch, in each process."""
+    processes: Processes = 1
+    """Processes that share out each effective batch and add up their gradients."""
     interop: Threads = 1
     """Inter-operation threads; can be set only once in a process."""
     micro_batch: BatchSize
-    """Samples per forward and backward; an effective batch is made of as many as it takes."""
+    """Samples per forward and backward; an effective batch, or a process's share, is made of as many as it takes."""
     eval_batch: BatchSize = 1000
     """Samples per forward pass of an evaluation."""
     loader_workers: LoaderWorkers = 0
@@ -64,3 +68,16 @@ class Plan:
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.loader_workers == 0:
             raise ValueError("prefetch_factor needs loader_workers of at least 1")
+        if self.processes > 1 and self.loader_workers:
+            raise ValueError("processes gather their own shares; set loader_workers to 0 or processes to 1")
+        if self.processes > 1 and self.device != "cpu":
+            raise ValueError("several processes train on the CPU alone; set device to 'cpu' or processes to 1")
+
+    def share_of(self, batch_size: int) -> int:
+        """Return the samples of an effective batch that a process has, at most."""
+        return -(-batch_size // self.processes)
+
+    @property
+    def all_threads(self) -> int:
+        """Intra-operation threads of all processes."""
+        return self.threads * self.processes

@@ -10,7 +10,6 @@ import ctypes
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -19,7 +18,7 @@ from typing import Final, NoReturn
 from training.distributed.seat import MODULE, Seat
 from training.errors import Cancelled, ChildFailed, GroupShort, InvalidConfig
 from training.loop.child import REQUEST, TrainingRequest
-from training.process.child_main import serve_request
+from training.process.child_main import end_like, serve_request
 from training.process.journal import JournalWriter
 
 LEAST_SHARE: Final = 2
@@ -40,13 +39,15 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
     seat = request.seat
     if seat is None:
         raise InvalidConfig("the request has no seat; start training.loop.child for a training alone")
+    if request.plan.processes > 1:
+        raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
     require_shares(seat.most, request.spec.batch_size)
     signal.signal(signal.SIGTERM, _on_sigterm)
     if should_stop():
         _on_sigterm(signal.SIGTERM, None)
     code = _run(request, seat, journal)
     if code:
-        _end_like(code)
+        end_like(code)
     if not seat.leader:
         journal.write("done", {}, durable=True)
 
@@ -142,18 +143,6 @@ def _silence_elastic() -> None:
     logger.propagate = False
     logger.handlers.clear()
     logger.addHandler(logging.NullHandler())
-
-
-def _end_like(code: int) -> NoReturn:
-    """End this process as its rank ended, so that the supervisor sees the cause."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(abs(code))
 
 
 def main() -> NoReturn:

@@ -89,6 +89,10 @@ class Group(Protocol):
         """Put the leader's weights, optimizer state and random state into every rank; return the leader's `state`."""
         ...
 
+    def tell(self, told: bytes, /) -> bytes:
+        """Return what the leader tells, on every rank."""
+        ...
+
     def finish(self) -> None:
         """Note that the training is over: from here on the leader needs the others no more."""
         ...
@@ -153,6 +157,10 @@ class Alone:
     def share_state(self, step: "TrainStep", state: "TrainState") -> "TrainState":  # noqa: ARG002
         """Return `state`."""
         return state
+
+    def tell(self, told: bytes) -> bytes:
+        """Return it."""
+        return told
 
     def finish(self) -> None:
         """Do nothing."""

@@ -11,18 +11,18 @@ from pydantic import Field, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
-from torch.distributed import DistError
 
 from training.checkpoints.files import checkpoint_files
 from training.distributed.averaging import AveragingRanks
 from training.distributed.elastic import PEER_LOST, REFORM
 from training.distributed.measuring import MeasuredRanks
 from training.distributed.mesh import connect_all
+from training.distributed.ranks import is_peer_lost
 from training.distributed.rendezvous import Place, Rendezvous, connect_store
 from training.distributed.seat import Seat
 from training.errors import Cancelled
 from training.loop.child import TrainingRequest, train
-from training.process.child_main import StopFlag, die_with_parent, failure_recorded, out_of_memory
+from training.process.child_main import StopFlag, die_with_parent, failure_recorded
 from training.process.journal import JournalWriter, RecordWriter
 
 LEAST_TIMEOUT: Final = 8.0
@@ -110,11 +110,6 @@ def take_orders(*, leader: bool) -> Orders:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(REFORM, signal.SIG_IGN)
     return orders
-
-
-def is_peer_lost(error: Exception) -> bool:
-    """Whether another rank has left this one alone: gloo and the store raise plain errors of torch."""
-    return isinstance(error, DistError) or (out_of_memory(error) is None and "gloo" in str(error).lower())
 
 
 def _train(

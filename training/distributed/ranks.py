@@ -15,10 +15,16 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from training.checkpoints.tensors import DTYPES, changing_tensors, restore
+from training.config.plan import Plan
+from training.config.spec import TrainSpec
+from training.data.dataset_store import PreparedDataset
 from training.distributed import gloo
 from training.distributed.seat import Wire
+from training.loop.prediction import Prediction
 from training.loop.train_state import TrainState
 from training.loop.train_step import TrainStep
+from training.process.child_main import out_of_memory
+from training.process.journal import RecordWriter
 
 LEADER: Final = 0
 TYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
@@ -62,6 +68,13 @@ class Ranks:
     def size(self) -> int:
         """How many there are."""
         return len(self.names)
+
+    def measure(
+        self, _spec: TrainSpec, _plan: Plan, _data: PreparedDataset, prediction: Prediction | None,
+        _report: RecordWriter, /,
+    ) -> Prediction | None:  # fmt: skip
+        """Return `prediction`: calibration has measured these ranks."""
+        return prediction
 
     def share_of(self, samples: Tensor) -> Tensor:
         """Return this rank's part of `samples` [N, ...]."""
@@ -155,11 +168,11 @@ class Ranks:
 
     def tell(self, told: bytes) -> bytes:
         """Return what the leader tells, on every rank."""
-        data = torch.frombuffer(bytearray(told), dtype=torch.uint8)
-        length = torch.tensor(len(data))
+        length = torch.tensor(len(told))
         dist.broadcast(length, LEADER)
-        if not self.leads:
-            data = torch.empty(int(length), dtype=torch.uint8)
+        data = torch.empty(int(length), dtype=torch.uint8)
+        if self.leads:
+            data = torch.frombuffer(bytearray(told), dtype=torch.uint8)
         dist.broadcast(data, LEADER)
         return bytes(data.tolist())
 
@@ -186,6 +199,13 @@ def _share(own: Tensor | None, dtype: str, shape: tuple[int, ...]) -> Tensor:
     value = torch.empty(shape, dtype=TYPES[dtype]) if own is None else own.detach().contiguous()
     dist.broadcast(value.reshape(-1).view(torch.uint8), LEADER)
     return value
+
+
+def is_peer_lost(error: BaseException) -> bool:
+    """Whether another rank has left this one alone: gloo and the store raise plain errors of torch."""
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and out_of_memory(error) is None and "gloo" in str(error).lower()
+    )
 
 
 def connect(store: Store, address: str, rank: int, ranks: int, timeout_seconds: float) -> None:

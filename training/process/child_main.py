@@ -89,6 +89,18 @@ def exit_at_once() -> NoReturn:
     os._exit(0)
 
 
+def end_like(code: int) -> NoReturn:
+    """End this process as another one ended, with its exit code or, where that is negative, by its signal."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
+
+
 def out_of_memory(error: Exception) -> OutOfMemory | None:
     """Return `OutOfMemory` for Python's and torch's errors of a failed allocation, None for any other error."""
     text = str(error)

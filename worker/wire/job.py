@@ -21,6 +21,7 @@ from training.config.lengths import check_lengths
 from training.config.recipes import FREE, RECIPES, RecipeName, check_recipe
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
 from training.errors import InvalidConfig
+from training.process.local_ranks import require_shares
 from worker.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
 from worker.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
 
@@ -32,6 +33,7 @@ Knob = Literal[
     "eval_batch",
     "loader",
     "prefetch",
+    "processes",
     "affinity",
     "interop",
     "weight_gradients",
@@ -76,6 +78,7 @@ class OwnPlan(Wire):
     model_config = ConfigDict(strict=True)
 
     threads: plan.Threads | None = None
+    processes: plan.Processes | None = None
     interop: plan.Threads | None = None
     micro_batch: spec.BatchSize | None = None
     eval_batch: spec.BatchSize | None = None
@@ -92,6 +95,8 @@ class OwnPlan(Wire):
     def complete(self, train_spec: TrainSpec, cores: int) -> plan.Plan:
         """Return the plan with PyTorch's defaults on all cores for every unset field."""
         own = self.model_dump(exclude_none=True)
+        cores = max(1, cores // (self.processes or 1))
+        require_shares(self.processes or 1, train_spec.batch_size)
         try:
             return plan.Plan(**{"threads": cores, "micro_batch": train_spec.batch_size, **own})
         except ValidationError as error:
@@ -99,13 +104,16 @@ class OwnPlan(Wire):
 
 
 ONE_WORKER: Final[JsonValue] = {
-    "anyOf": [{"const": 1}, {"type": "object", "required": ["max"], "properties": {"max": {"const": 1}}}]
+    "anyOf": [
+        {"const": 1},
+        {"type": "object", "required": ["min", "max"], "properties": {"min": {"const": 1}, "max": {"const": 1}}},
+    ]
 }
 """Schema of `workers` where one trains the job."""
 
 
 def _add_rules(schema: dict[str, JsonValue]) -> None:
-    """Add to the JSON schema of a job what its fields ask of each other: those that a recipe fixes, and workers."""
+    """Add to the JSON schema of a job what its fields ask of each other: recipe, workers, processes."""
     fixed = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
     rules: list[JsonValue] = [
         {
@@ -118,7 +126,15 @@ def _add_rules(schema: dict[str, JsonValue]) -> None:
         "if": {"required": ["average_every"], "properties": {"average_every": {"minimum": 2}}},
         "then": {"required": ["workers"], "properties": {"workers": {"not": ONE_WORKER}}},
     }
-    schema["allOf"] = [*rules, averages]
+    several: JsonValue = {
+        "required": ["processes"],
+        "properties": {"processes": {"type": "integer", "minimum": 2, "maximum": plan.MAX_PROCESSES}},
+    }
+    processes: JsonValue = {
+        "if": {"required": ["plan"], "properties": {"plan": several}},
+        "then": {"properties": {"workers": ONE_WORKER}},
+    }
+    schema["allOf"] = [*rules, averages, processes]
 
 
 class TrainJob(Wire):
@@ -207,6 +223,12 @@ class TrainJob(Wire):
                 f"average_every is {spec.average_every}, but one worker trains the job and has nothing to average; "
                 "set workers to 2 or more, or leave average_every out",
                 field="average_every",
+            )
+        if (self.plan.processes or 1) > 1 and self.group.max > 1:
+            raise InvalidConfig(
+                f"plan.processes is {self.plan.processes}, but each of several workers trains in one process; "
+                "set workers to 1, or leave plan.processes out",
+                field="plan.processes",
             )
         return self
 

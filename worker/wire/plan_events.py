@@ -12,6 +12,7 @@ class PlanFields(Event):
     """Fields of a plan in an event."""
 
     threads: plan.Threads
+    processes: plan.Processes = 1
     interop: plan.Threads
     micro_batch: spec.BatchSize
     precision: plan.Precision

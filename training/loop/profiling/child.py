@@ -12,10 +12,12 @@ from pydantic.dataclasses import dataclass
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.distributed.group import Group
 from training.errors import Cancelled
 from training.loop.profiling.profiler import PhaseTimer
 from training.process.child_main import serve_request
-from training.process.journal import JournalWriter
+from training.process.journal import JournalWriter, RecordWriter
+from training.process.local_ranks import run_in_processes
 from training.system.system_counters import SystemCounters
 
 if TYPE_CHECKING:
@@ -44,8 +46,19 @@ REQUEST = TypeAdapter(ProfileRequest)
 
 
 def profile(request: ProfileRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
-    """Time the first steps of a training and those after them; record both in `done`."""
+    """Time the first steps of a training and those after them, in the first process of the plan; see `time_phases`."""
     began = time.perf_counter()
+
+    def run(group: Group, records: RecordWriter) -> None:
+        time_phases(request, group, records, should_stop if group.leads else bool, began)
+
+    run_in_processes(request.spec, request.plan, journal, run)
+
+
+def time_phases(
+    request: ProfileRequest, group: Group, journal: RecordWriter, should_stop: Callable[[], bool], began: float
+) -> None:
+    """Train as one of the processes of a plan; record the phases of the first steps and those after in `done`."""
     # torch is imported here, so that its seconds are counted.
     from training.data.batches import Batches
     from training.data.dataset_store import open_dataset
@@ -56,7 +69,8 @@ def profile(request: ProfileRequest, journal: JournalWriter, should_stop: Callab
     prepare_process(request.plan)
     spec, store = request.spec, open_dataset(request.store)
     step = TrainStep(spec, request.plan, store.info.shape, store.info.classes)
-    batches, parts = Batches(store, spec, request.plan), split(spec, store.info)
+    step.join(group)
+    batches, parts = Batches(store, spec, request.plan, group), split(spec, store.info)
     source = chain.from_iterable(batches.of(epoch) for epoch in count())
     rates = (step.rate(number % parts.total_steps, parts.total_steps, parts.steps) for number in count())
     built = time.perf_counter()

@@ -39,9 +39,12 @@ class PlanTuner:
         self._micro: MicroBatchTuner | None = None
         if spec.deterministic:
             return
-        self._micro = MicroBatchTuner(plan.micro_batch, spec.batch_size, batch_statistics=step.batch_statistics)
-        # Compiled code keeps the number of threads that it was compiled for.
-        if prediction is not None and prediction.step_s > 0 and not plan.compile:
+        share = plan.share_of(spec.batch_size)
+        self._micro = MicroBatchTuner(plan.micro_batch, share, batch_statistics=step.batch_statistics)
+        # Compiled code keeps the number of threads that it was compiled for. Several processes wait for the slowest,
+        # so that other threads in this one show nothing.
+        fixed = plan.compile or plan.processes > 1
+        if prediction is not None and prediction.step_s > 0 and not fixed:
             self._threads = ThreadTuner(plan.threads, spec.batch_size, prediction.step_s)
 
     def observe_window(self, steps: int, seconds: float, share: float | None) -> Plan | None:
@@ -66,9 +69,11 @@ class PlanTuner:
 
         Threads follow the limit where they may change; the prediction follows the processors that they keep busy.
         """
-        before, self._machine, self._slow_since = self._step.plan.threads, machine, None
+        plan, self._machine, self._slow_since = self._step.plan, machine, None
+        before = plan.threads
         self._steps, self._seconds = 0, 0.0
-        factor = change.slowdown(before, before) if self._threads is None else self._threads.limit(change)
+        kept = plan.all_threads
+        factor = change.slowdown(kept, kept) if self._threads is None else self._threads.limit(change)
         threads = before if self._threads is None else self._threads.now
         told = self._prediction = None if self._prediction is None else self._prediction.scaled(factor, DEVIATION)
         figures = (None, None, None) if told is None else (told.epoch_s, told.low_s, told.high_s)
@@ -77,7 +82,7 @@ class PlanTuner:
             field="threads", before=before, after=threads, reason=f"{change.describe()}{new}",
             predicted_epoch_s=figures[0], predicted_low_s=figures[1], predicted_high_s=figures[2],
         )  # fmt: skip
-        self._apply(said, replace(self._step.plan, threads=threads))
+        self._apply(said, replace(plan, threads=threads))
         return told
 
     def _watch(self, pace: Throughput) -> None:

@@ -14,8 +14,8 @@ from worker.events.plan_words import reasons
 from worker.wire import CalibrationTrial, TrainJob
 
 PLAN_FIELDS = (
-    "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch", "loader_workers",
-    "prefetch_factor", "affinity", "weight_gradients", "compile", "device",
+    "threads", "processes", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch",
+    "loader_workers", "prefetch_factor", "affinity", "weight_gradients", "compile", "device",
 )  # fmt: skip
 """Fields of a plan that events show."""
 ADVISED_FIELDS = ("micro_batch", "ratio", "low", "high", "samples_per_s", "epoch_s", "peak_bytes")

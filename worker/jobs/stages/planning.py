@@ -10,7 +10,8 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
-from calibration.search.search_space import oversubscription
+from calibration.result import Knob
+from calibration.search.search_space import KNOBS, oversubscription
 from calibration.task import CalibrationContext, Options, memory_for_training
 from training.checkpoints.resume import ResumePoint, find_resume_points
 from training.config.spec import TrainSpec
@@ -155,8 +156,15 @@ def _options(context: JobContext, job: TrainJob) -> Options:
         samples=job.calibration_samples,
         seconds=job.calibration_seconds or context.settings.calibration_seconds,
         explicit_seconds=job.calibration_seconds is not None,
-        knobs=job.calibration_knobs,
+        knobs=_knobs(job),
     )
+
+
+def _knobs(job: TrainJob) -> tuple[Knob, ...] | None:
+    """Return the knobs that may change, None for all; each of several workers trains in one process."""
+    if job.group.max == 1:
+        return job.calibration_knobs
+    return tuple(knob for knob in job.calibration_knobs or KNOBS if knob != "processes")
 
 
 def _calibrate(

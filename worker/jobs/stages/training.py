@@ -148,7 +148,9 @@ class TrainingRun:
 
     def _halve(self, error: OutOfMemory, halvings: int) -> None:
         """Halve the micro-batch after memory ran out; raises `OutOfMemory` where that is not possible."""
-        plan, smaller = self.plan, halved(self.plan)
+        plan = self.plan
+        share = plan.share_of(self.spec.batch_size)
+        smaller = halved(replace(plan, micro_batch=min(plan.micro_batch, share)))
         if smaller is None or halvings == MAX_HALVINGS:
             tried = f"{halvings} times smaller micro-batches did not help" if halvings else "it cannot be halved"
             raise OutOfMemory(f"{error.message}; micro_batch is {plan.micro_batch}, {tried}") from error

@@ -68,7 +68,7 @@ class IdleSearch:
     def _run(self) -> None:
         search = self._search
         context = self._context()
-        knobs = search.knobs or KNOBS
+        knobs = KNOBS if search.knobs is None else search.knobs
         key = signature(search.spec, search.own, context.resources, context.store, knobs=knobs)
         if key.key != search.key or memory_for_training(context.resources) < search.peak_bytes:
             raise SystemExit(NOT_NOW)  # it was begun in another container, or so much memory is not free

@@ -601,7 +601,7 @@ export interface components {
              * Knob
              * @default null
              */
-            knob?: ("own" | "default" | "earlier" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
+            knob?: ("own" | "default" | "earlier" | "allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "processes" | "affinity" | "interop" | "weight_gradients" | "compile") | null;
             /**
              * Left S
              * @default null
@@ -659,6 +659,11 @@ export interface components {
              * @default null
              */
             prefetch_factor?: number | null;
+            /**
+             * Processes
+             * @default 1
+             */
+            processes?: number;
             /**
              * Ratio
              * @default null
@@ -803,6 +808,11 @@ export interface components {
             predicted_low_s?: number | null;
             /** Prefetch Factor */
             prefetch_factor?: number | null;
+            /**
+             * Processes
+             * @default 1
+             */
+            processes?: number;
             /** Proven */
             proven?: boolean | null;
             /** Ratio */
@@ -1960,7 +1970,7 @@ export interface components {
             memory_format?: ("contiguous" | "channels_last") | null;
             /**
              * Micro Batch
-             * @description Samples per forward and backward; an effective batch is made of as many as it takes
+             * @description Samples per forward and backward; an effective batch, or a process's share, is made of as many as it takes
              * @default null
              */
             micro_batch?: number | null;
@@ -1977,8 +1987,14 @@ export interface components {
              */
             prefetch_factor?: number | null;
             /**
+             * Processes
+             * @description Processes that share out each effective batch and add up their gradients
+             * @default null
+             */
+            processes?: number | null;
+            /**
              * Threads
-             * @description Intra-operation threads of torch
+             * @description Intra-operation threads of torch, in each process
              * @default null
              */
             threads?: number | null;
@@ -2052,6 +2068,11 @@ export interface components {
             precision?: "float32" | "bfloat16";
             /** Prefetch Factor */
             prefetch_factor?: number | null;
+            /**
+             * Processes
+             * @default 1
+             */
+            processes?: number;
             /** Threads */
             threads: number;
             /**
@@ -2449,7 +2470,7 @@ export interface components {
              * @description Knobs that calibration may change; null: all
              * @default null
              */
-            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
+            calibration_knobs?: ("allocator" | "precision" | "threads" | "micro_batch" | "eval_batch" | "loader" | "prefetch" | "processes" | "affinity" | "interop" | "weight_gradients" | "compile")[] | null;
             /**
              * Calibration Samples
              * @description Steps measured of each plan; null: chosen by memory
@@ -2562,6 +2583,7 @@ export interface components {
              *       "micro_batch": null,
              *       "precision": null,
              *       "prefetch_factor": null,
+             *       "processes": null,
              *       "threads": null,
              *       "weight_gradients": null
              *     }
@@ -2643,7 +2665,7 @@ export interface components {
              * @default 1
              */
             workers?: number | components["schemas"]["GroupSize"];
-        } & (unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown);
         /**
          * TrainResult
          * @description The return value of the job's function; `preflight train --json` prints it.
@@ -2768,6 +2790,11 @@ export interface components {
              * @default null
              */
             prefetch_factor?: number | null;
+            /**
+             * Processes
+             * @default 1
+             */
+            processes?: number;
             /** Seq */
             seq: number;
             /** Threads */

@@ -11,6 +11,7 @@ from statistics import fmean
 import psutil
 import pytest
 import torch
+from plain_model import PLAIN_MODEL
 from python_path import importing
 from safetensors.torch import load_file
 from seats import Sitting, Table
@@ -34,14 +35,6 @@ from training.process.runner import run_child
 
 SPEC = TrainSpec(dataset="digits", model="cnn-valid", epochs=3, batch_size=64, seed=3)
 PLAIN = replace(SPEC, model="plain", deterministic=True, epochs=1)
-MODEL_WITHOUT_BATCH_NORMS = """
-from torch import nn
-
-def plain(shape, classes):
-    sizes = shape[0] * shape[1] * shape[2], 32, 48, 24, classes
-    layers = [layer for size in zip(sizes, sizes[1:]) for layer in (nn.Linear(*size), nn.ReLU())]
-    return nn.Sequential(nn.Flatten(), *layers[:-1])
-"""
 PLAN = Plan(threads=1, micro_batch=64, eval_batch=100)
 LONG = replace(SPEC, epochs=5000)
 """Long enough to be disturbed on any machine; the test ends it."""
@@ -122,7 +115,7 @@ def test_a_group_learns_what_one_learns_alone(
 ) -> None:
     """Without batch norms, its weights differ by rounding alone; each sample counts once, each matrix is one rank's."""
     spec = replace(PLAIN, optimizer=optimizer)
-    install_package("preflight.models", {"plain": "plain:plain"}, "plain", MODEL_WITHOUT_BATCH_NORMS)
+    install_package("preflight.models", {"plain": "plain:plain"}, "plain", PLAIN_MODEL)
     table.environment, table.server = importing(tmp_path / "site"), None
     alone = TrainingRequest(spec=spec, plan=PLAN, store=table.store.path, artifact=tmp_path / "alone", facts={})
     run_child(
@@ -330,7 +323,7 @@ def test_averaged_weights_are_the_means_of_trainings_on_the_shares(
     table: Table, tmp_path: Path, install_package: Callable[..., None]
 ) -> None:
     """Every five steps and at the end of each epoch; loss and accuracy told are those of whole batches."""
-    install_package("preflight.models", {"plain": "plain:plain"}, "plain", MODEL_WITHOUT_BATCH_NORMS)
+    install_package("preflight.models", {"plain": "plain:plain"}, "plain", PLAIN_MODEL)
     table.environment, table.server = importing(tmp_path / "site"), None
     table.spec = replace(PLAIN, deterministic=False, epochs=2, validation_samples=0, average_every=5)
     table.least = 2

@@ -7,6 +7,7 @@ from contexts import ListSink, context_of
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
+from calibration.search.search_space import KNOBS
 from calibration.task import Options
 from training.checkpoints.format import Origin, write
 from training.config.plan import Plan
@@ -24,7 +25,7 @@ from worker.wire import JOB_TYPE, parse_job
 
 JOB: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "digits"}
 PLAN = Plan(threads=1, micro_batch=32)
-KNOBS: dict[str, JsonValue] = {"calibration_knobs": ["threads"]}
+NAMED: dict[str, JsonValue] = {"calibration_knobs": ["threads"]}
 END = "ignored, as the job resumes under the plan of its checkpoint; use another job id to measure again"
 
 
@@ -51,11 +52,11 @@ def warnings_of(
     [
         ({}, {"calibration_samples": 50}, "calibration_samples is"),
         ({}, {"force_calibration": True, "calibration_seconds": 60.0}, "force_calibration, calibration_seconds are"),
-        ({}, KNOBS, "calibration_knobs is"),
+        ({}, NAMED, "calibration_knobs is"),
         ({"calibration_samples": 20}, {"calibration_samples": 50, "force_calibration": True},
          "force_calibration, calibration_samples are"),
-        ({"calibration_samples": 50, "force_calibration": True, **KNOBS},
-         {"calibration_samples": 50, "force_calibration": True, **KNOBS}, None),
+        ({"calibration_samples": 50, "force_calibration": True, **NAMED},
+         {"calibration_samples": 50, "force_calibration": True, **NAMED}, None),
         ({"calibration_samples": 50}, {}, None),
         ({}, {}, None),
     ],
@@ -74,11 +75,8 @@ def test_a_resumed_job_is_warned_of_threads_beyond_the_cores(tmp_path: Path, dig
     assert "asks for 1000 threads" in warning
 
 
-@pytest.mark.parametrize("only", [True, False])
-def test_a_calibration_that_trains_nothing_is_thorough(
-    tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch, only: bool
-) -> None:
-    """It may spend all of its time, however short the training would be, and is none of idle time."""
+def asked_of_calibration(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """Measure nothing; return the options with which plans are asked for, as they are."""
     asked: list[Options] = []
 
     def choose(spec: TrainSpec, own: Plan, around: object, options: Options, *_: object) -> PlanChoice:  # noqa: ARG001
@@ -86,7 +84,34 @@ def test_a_calibration_that_trains_nothing_is_thorough(
         return PlanChoice(plan=own, source="own", why="")
 
     monkeypatch.setattr(planning, "choose_plan", choose)
+    return asked
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_a_calibration_that_trains_nothing_is_thorough(
+    tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch, only: bool
+) -> None:
+    """It may spend all of its time, however short the training would be, and is none of idle time."""
+    asked = asked_of_calibration(monkeypatch)
     job = parse_job(JOB)
     select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store, only=only)
     (options,) = asked
     assert (options.thorough, options.advise, options.idle) == (only, only, False)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [(None, {*KNOBS} - {"processes"}), (["threads", "processes"], {"threads"}), (["processes"], set())],
+)
+def test_each_of_several_workers_trains_in_one_process(
+    tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch, knobs: list[JsonValue] | None,
+    expected: set[str],
+) -> None:  # fmt: skip
+    """Calibration leaves that knob alone where others may join, and turns it for one worker."""
+    asked = asked_of_calibration(monkeypatch)
+    for workers in (2, 1):
+        job = parse_job({**JOB, "workers": workers, "calibration_knobs": knobs})
+        select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store)
+    group, alone = asked
+    assert {*group.turned} == expected
+    assert "processes" in alone.turned

@@ -20,9 +20,11 @@ PROFILE = ("profile", "--dataset", "digits", "--warm-up", "3", "--steps", "25")
 pytestmark = [pytest.mark.usefixtures("command_environment"), pytest.mark.process]
 
 
-def test_the_phases_of_the_measured_steps_make_their_time() -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_phases_of_the_measured_steps_make_their_time(processes: int) -> None:
     """The warm-up is told apart, 28 steps of epochs of 10; neither validation nor checkpoints are among them."""
-    done = run(*PROFILE, "--json", "--set", "plan.threads=1", "--set", "plan.micro_batch=32")
+    sizes = ("plan.threads=1", "plan.micro_batch=32", f"plan.processes={processes}")
+    done = run(*PROFILE, "--json", *(part for size in sizes for part in ("--set", size)))
     assert done.exit_code == 0, done.stderr
     (line,) = done.stdout.splitlines()
     found = json.loads(line)

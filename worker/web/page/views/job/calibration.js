@@ -14,7 +14,7 @@ const VERDICTS = {
   level: ["circle", "open", "not proven faster"],
   lost: ["circle", "open", "slower"],
   dropped: ["down", "open", "slower (95 %), stopped early"],
-  rejected: ["cross", "warn", "its gradients differ"],
+  rejected: ["cross", "warn", "its gradients differ, or it takes too much memory"],
   failed: ["cross", "bad", "its process failed"],
   skipped: ["circle", "open", "not run"],
 };
