@@ -245,5 +245,5 @@ def test_two_workers_average_their_weights_where_the_job_says_so(client: Client,
     first, again, exchanged = (client.result(name) for name in jobs)
     assert first is not None and again is not None and exchanged is not None
     assert first.workers == 2
-    assert first.test_accuracy > 0.8
+    assert first.test_accuracy is not None and first.test_accuracy > 0.8
     assert first.model_sha256 == again.model_sha256 != exchanged.model_sha256
