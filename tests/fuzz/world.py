@@ -525,10 +525,12 @@ class World:
 
     def _holds_back(self, parent: Submitted) -> bool:
         """Whether the jobs that depend on `parent` may wait for ever."""
+        if parent.lost or parent.corrupted:  # its hash may be anything
+            return True
         told = self._told(parent)
         rq_status = text(self.connection.hget(f"rq:job:{parent.id}", "status") or b"")
         cancelled = rq_status in ("canceled", "stopped") or (bool(told) and told[-1].type == "job_cancelled")
-        return parent.lost or parent.corrupted or cancelled or rq_status == "deferred"
+        return cancelled or rq_status == "deferred"
 
     def _model_problems(self, job: Submitted, status: str) -> list[str]:
         result = self.client.result(job.id) if status == "finished" else None
