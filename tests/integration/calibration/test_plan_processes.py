@@ -62,6 +62,7 @@ def test_every_question_is_answered_by_all_processes_of_a_plan(pool: ProcessPool
     assert len(pool.measure(TWO, 1, settle=0, warm_up=1).seconds) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_the_measurement_and_no_more(pool: ProcessPool) -> None:
     pool.measure(TWO, 1, settle=0, warm_up=1)
     (leader,) = psutil.Process().children()

@@ -129,7 +129,7 @@ def test_a_group_learns_what_one_learns_alone(
 
 @pytest.mark.parametrize(
     ("members", "average_every"),
-    [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(2, 5, marks=pytest.mark.slow)],
+    [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(2, 5, marks=pytest.mark.slow)],
 )
 def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int, average_every: int) -> None:
     """Undisturbed, after a member was killed and another one came, and after the leader was killed."""
@@ -370,6 +370,7 @@ def hits_of(leader: Sitting, spec: TrainSpec) -> int:
     return round(hits)
 
 
+@pytest.mark.slow
 def test_averaged_weights_are_as_accurate_as_those_of_one(table: Table, tmp_path: Path) -> None:
     """A training like that of recipe `balanced`: muon on a cosine."""
     spec = replace(RECIPES["balanced"], dataset="digits", batch_size=64, epoch_samples=3_200)

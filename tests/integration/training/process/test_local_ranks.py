@@ -35,7 +35,7 @@ LONG = replace(SPEC, epochs=5000)
 ENVIRONMENT = dict(os.environ)
 
 
-@pytest.fixture(params=["fork server", "fresh interpreter"])
+@pytest.fixture(params=["fork server", pytest.param("fresh interpreter", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest) -> Iterator[ForkServer | None]:
     """Yield what starts children: a fork server, as a worker has one, or None."""
     if request.param == "fresh interpreter":
@@ -87,18 +87,20 @@ def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize(
+    "plan", [TWO, pytest.param(replace(TWO, processes=3, micro_batch=10), marks=pytest.mark.slow)], ids=["2", "3"]
+)
 def test_processes_learn_what_one_learns(
-    digits_store: DatasetInfo, tmp_path: Path, install_package: Callable[..., None]
+    digits_store: DatasetInfo, tmp_path: Path, install_package: Callable[..., None], plan: Plan
 ) -> None:
     """Without batch norms, weights differ by rounding alone: each sample counts once, and micro-batches are summed."""
     install_package("preflight.models", {"plain": "plain:plain"}, "plain", PLAIN_MODEL)
-    environment, spec = importing(tmp_path / "site"), replace(SPEC, model="plain", deterministic=True)
+    environment, spec = importing(tmp_path / "site"), replace(SPEC, model="plain", epochs=1, deterministic=True)
     expected = train(request_of(digits_store, tmp_path / "one", spec, ONE), tmp_path / "one", environment)
-    for plan in (TWO, replace(TWO, processes=3, micro_batch=10)):
-        directory = tmp_path / f"{plan.processes}"
-        found = train(request_of(digits_store, directory, spec, plan), directory, environment)
-        for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
+    directory = tmp_path / "several"
+    found = train(request_of(digits_store, directory, spec, plan), directory, environment)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_a_killed_process_ends_all_as_if_the_training_were_killed(
