@@ -197,12 +197,17 @@ class PreflightWorker(Worker):
         return self._next_id_or_seat(timeout)
 
     def _next_id_or_seat(self, timeout: float) -> bytes | None:
-        """Return the id of the next job, if one comes in time; else sit down. A group that is short goes first."""
-        sits = self._seat(short=True)
-        raw_id = None if sits else self._next_id(False, timeout)
-        if raw_id is None and not sits:
-            self._seat(short=False)
-        return raw_id
+        """Return the id of the next job, if one comes in time; else sit down.
+
+        A group that is short goes before a waiting job, any other one after it.
+        """
+        if self._seat(short=True):
+            return None
+        if self._seating.has_offer(short=False):
+            raw_id = self._next_id(True, timeout)
+            if raw_id is not None or self._seat(short=False):
+                return raw_id
+        return self._next_id(False, timeout)
 
     def _seat(self, *, short: bool) -> bool:
         """Sit down where there is an offer; returns once the worker has left that group."""
@@ -212,12 +217,12 @@ class PreflightWorker(Worker):
         self._presence.begin_seat()
         return self._seating.sit(short=short)
 
-    def _next_id(self, burst: bool, timeout: float) -> bytes | None:
+    def _next_id(self, at_once: bool, timeout: float) -> bytes | None:
         move = (self._queue.key, self._queue.intermediate_queue_key, "LEFT", "RIGHT")
         # redis-py's own method is declared for whole seconds only.
         raw_id: object = (
             self.connection.execute_command("LMOVE", *move)
-            if burst
+            if at_once
             else self.connection.execute_command("BLMOVE", *move, timeout)
         )
         return raw_id.encode() if isinstance(raw_id, str) else raw_id if isinstance(raw_id, bytes) else None
