@@ -8,7 +8,7 @@ from typing import Final
 from calibration.result import Knob
 from calibration.search.search_space import COMPILE_SECONDS, SearchState, Skipped, Space, Turned
 from training.config.plan import Plan
-from training.process.local_ranks import LEAST_SHARE
+from training.distributed.group import LEAST_SHARE
 
 MIN_MICRO_BATCH: Final = 16
 """Smaller micro-batches are not tried for speed: every layer is called that often more."""

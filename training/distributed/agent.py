@@ -13,16 +13,14 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Final, NoReturn
+from typing import NoReturn
 
+from training.distributed.group import require_shares
 from training.distributed.seat import MODULE, Seat
 from training.errors import Cancelled, ChildFailed, GroupShort, InvalidConfig
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child_main import end_like, serve_request
 from training.process.journal import JournalWriter
-
-LEAST_SHARE: Final = 2
-"""Samples of an effective batch for each rank: of one, a batch norm has no variance."""
 
 __all__ = ["MODULE", "main"]
 
@@ -41,7 +39,7 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
         raise InvalidConfig("the request has no seat; start training.loop.child for a training alone")
     if request.plan.processes > 1:
         raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
-    require_shares(seat.most, request.spec.batch_size)
+    require_shares(seat.most, request.spec.batch_size, "workers", "workers")
     signal.signal(signal.SIGTERM, _on_sigterm)
     if should_stop():
         _on_sigterm(signal.SIGTERM, None)
@@ -50,16 +48,6 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
         end_like(code)
     if not seat.leader:
         journal.write("done", {}, durable=True)
-
-
-def require_shares(ranks: int, batch_size: int) -> None:
-    """Refuse more ranks than have a share of the effective batch; raises `InvalidConfig`."""
-    if ranks * LEAST_SHARE > batch_size:
-        raise InvalidConfig(
-            f"{ranks} workers would share batches of {batch_size} samples, but each needs {LEAST_SHARE} of them; "
-            f"use at most {max(1, batch_size // LEAST_SHARE)} workers or a larger batch_size",
-            field="workers",
-        )
 
 
 def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
+from training.errors import InvalidConfig
 from training.loop.prediction import Prediction
 from training.process.journal import RecordWriter
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from training.data.dataset_store import PreparedDataset
     from training.loop.train_state import TrainState
     from training.loop.train_step import TrainStep
+
+LEAST_SHARE: Final = 2
+"""Samples of an effective batch for each rank: of one, a batch norm has no variance."""
+
+
+def require_shares(ranks: int, batch_size: int, kind: Literal["workers", "processes"], field: str) -> None:
+    """Refuse more ranks than have a share of the effective batch; raises `InvalidConfig` about `field`."""
+    if ranks * LEAST_SHARE > batch_size:
+        raise InvalidConfig(
+            f"{ranks} {kind} would share batches of {batch_size} samples, but each needs {LEAST_SHARE} of them; "
+            f"use at most {max(1, batch_size // LEAST_SHARE)} {kind} or a larger batch_size",
+            field=field,
+        )
 
 
 class Group(Protocol):

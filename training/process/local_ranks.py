@@ -18,8 +18,8 @@ from pydantic import JsonValue
 
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
-from training.distributed.group import ALONE, Group
-from training.errors import ChildFailed, InvalidConfig
+from training.distributed.group import ALONE, Group, require_shares
+from training.errors import ChildFailed
 from training.process.child_main import die_with_parent, end_like, failure_recorded
 from training.process.journal import Record, RecordWriter
 from training.process.launch import pin
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from training.distributed.ranks import Ranks
 
 LOOPBACK: Final = "127.0.0.1"
-LEAST_SHARE: Final = 2
-"""Samples of an effective batch for each process: of one, a batch norm has no variance."""
 TIMEOUT_SECONDS: Final = 86_400.0
 """Of a call between ranks: one that ends closes its connections, so that only a stopped process is waited for."""
 ENDING_SECONDS: Final = 2.0
@@ -53,7 +51,7 @@ def run_in_processes(spec: TrainSpec, plan: Plan, journal: RecordWriter, task: T
     if plan.processes == 1:
         task(ALONE, journal)
         return
-    require_shares(plan.processes, spec.batch_size)
+    require_shares(plan.processes, spec.batch_size, "processes", "plan.processes")
     from training.distributed.ranks import is_peer_lost  # with torch, so that the forks share its import
 
     store = os.memfd_create("ranks")
@@ -73,16 +71,6 @@ def run_in_processes(spec: TrainSpec, plan: Plan, journal: RecordWriter, task: T
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         _collect(others, ENDING_SECONDS)
-
-
-def require_shares(processes: int, batch_size: int) -> None:
-    """Refuse more processes than have a share of the effective batch; raises `InvalidConfig`."""
-    if processes * LEAST_SHARE > batch_size:
-        raise InvalidConfig(
-            f"{processes} processes would share batches of {batch_size} samples, but each needs {LEAST_SHARE} of them; "
-            f"use at most {max(1, batch_size // LEAST_SHARE)} processes or a larger batch_size",
-            field="plan.processes",
-        )
 
 
 class _Failures:

@@ -20,8 +20,8 @@ from training.config import plan, spec
 from training.config.lengths import check_lengths
 from training.config.recipes import FREE, RECIPES, RecipeName, check_recipe
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
+from training.distributed.group import require_shares
 from training.errors import InvalidConfig
-from training.process.local_ranks import require_shares
 from worker.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
 from worker.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
 
@@ -96,7 +96,7 @@ class OwnPlan(Wire):
         """Return the plan with PyTorch's defaults on all cores for every unset field."""
         own = self.model_dump(exclude_none=True)
         cores = max(1, cores // (self.processes or 1))
-        require_shares(self.processes or 1, train_spec.batch_size)
+        require_shares(self.processes or 1, train_spec.batch_size, "processes", "plan.processes")
         try:
             return plan.Plan(**{"threads": cores, "micro_batch": train_spec.batch_size, **own})
         except ValidationError as error:

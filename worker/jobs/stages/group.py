@@ -10,6 +10,7 @@ from calibration.choose import PlanChoice
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import checksum
+from training.distributed.group import LEAST_SHARE
 from training.errors import GroupShort, InvalidConfig
 from training.system.resources import Resources
 from worker.jobs.context import JobContext
@@ -22,8 +23,6 @@ from worker.jobs.group.roster import Roster
 from worker.jobs.group.tidings import Tidings
 from worker.wire import TrainJob
 
-LEAST_SHARE: Final = 2
-"""Samples of a batch for each worker at least: of one, a batch norm has no variance."""
 MIN_GATHER_SECONDS: Final = 0.5
 """For elastic's rendezvous, which waits no shorter."""
 
