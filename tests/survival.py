@@ -10,7 +10,7 @@ FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
 
 def long_job(job_id: str, **fields: object) -> TrainJob:
     """Return a deterministic job of some seconds."""
-    return digits_job(job_id=job_id, epochs=12, deterministic=True, plan={"threads": 1}, **fields)
+    return digits_job(job_id=job_id, epochs=12, deterministic=True, **fields)
 
 
 def until_checkpoint(client: Client, job_id: str, count: int = 2) -> None:

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from training.checkpoints.files import checkpoint_files
 from training.distributed.averaging import AveragingRanks
 from training.distributed.elastic import PEER_LOST, REFORM
+from training.distributed.gradients import may_poll
 from training.distributed.measuring import MeasuredRanks
 from training.distributed.mesh import connect_all
 from training.distributed.ranks import is_peer_lost
@@ -24,6 +25,7 @@ from training.errors import Cancelled
 from training.loop.child import TrainingRequest, train
 from training.process.child_main import StopFlag, die_with_parent, failure_recorded
 from training.process.journal import JournalWriter, RecordWriter
+from training.system.resources import detect
 
 LEAST_TIMEOUT: Final = 8.0
 """Seconds that a rank waits for the others, at least; and at least `TIMEOUT_STEPS` predicted steps of the leader."""
@@ -125,11 +127,12 @@ def _train(
         raise SystemExit(PEER_LOST)
     names, rank = [told[each].name for each in ordered], ordered.index(place.rank)
     connect_all(store, seat.address, rank, names, told[ordered[0]].timeout_seconds)
+    shares = request.share.of if request.share else 1
     kind: type[MeasuredRanks] = AveragingRanks if request.spec.average_every > 1 else MeasuredRanks
     group = kind(
         rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish,
         deterministic=request.spec.deterministic, average_every=request.spec.average_every, measures=seat.measure,
-        wanted=seat.wire, memory=memory,
+        wanted=seat.wire, memory=memory, polls=may_poll(request.plan, detect(shares=shares).quota),
     )  # fmt: skip
     seconds = time.monotonic() - place.began
     journal.write("group", {"members": [*names], "seconds": seconds, "restarts": place.restarts}, durable=True)

@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 from pydantic import TypeAdapter
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket, Store
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch._C._distributed_c10d import Store
 from torch.nn.parallel import DistributedDataParallel
 
 from training.checkpoints.tensors import DTYPES, changing_tensors, restore
@@ -19,6 +18,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
 from training.distributed import gloo
+from training.distributed.gradients import GradientExchange, await_message
 from training.distributed.seat import Wire
 from training.loop.prediction import Prediction
 from training.loop.train_state import TrainState
@@ -27,6 +27,8 @@ from training.process.child_main import out_of_memory
 from training.process.journal import RecordWriter
 
 LEADER: Final = 0
+WORTH_TELLING: Final = 1e8
+"""Cost of work from which on a message takes shorter: `balanced` has 1.2e7, `best` 8.5e8 (docs/decisions.md)."""
 TYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -57,7 +59,10 @@ class Ranks:
     """Steps of the training after which weights are averaged; 1: gradients are, at every step."""
     wire: Wire = "float32"
     """Precision of gradients between ranks, for models that are wrapped from now on."""
+    polls: bool = False
+    """Whether to wait for messages awake at first."""
     _wrapped: DistributedDataParallel | None = field(default=None, init=False)
+    _gradients: GradientExchange = field(init=False)
 
     @property
     def leads(self) -> bool:
@@ -90,8 +95,8 @@ class Ranks:
             model, forward_sync_buffers=False, gradient_as_bucket_view=True,
             find_unused_parameters=self.deterministic,  # else buckets, and the order of sums, change after a step
         )  # fmt: skip
-        if self.wire == "bfloat16":
-            wrapped.register_comm_hook(None, _as_bfloat16)
+        self._gradients = GradientExchange(rank=self.rank, ranks=self.size, wire=self.wire, polls=self.polls)
+        wrapped.register_comm_hook(None, self._gradients.exchange)
         self._wrapped = wrapped
         return wrapped.__call__
 
@@ -100,23 +105,19 @@ class Ranks:
         return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
 
     def total(self, loss: Tensor, correct: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Return a function that waits for loss and correct samples of the whole batch; they travel meanwhile."""
-        figures = torch.stack([loss.double() / self.size, correct.double()])
-        travels = dist.all_reduce(figures, async_op=True)
-
-        def wait() -> tuple[Tensor, Tensor]:
-            travels.wait()
-            return figures[0].to(loss.dtype), figures[1].to(correct.dtype)
-
-        return wait
+        """Return a function that, after the backward pass, returns loss and correct samples of the whole batch."""
+        figures = self._gradients.figures = torch.stack([loss.double() / self.size, correct.double()])
+        return lambda: (figures[0].to(loss.dtype), figures[1].to(correct.dtype))
 
     def share_work(
         self, function: Callable[[Tensor], Tensor], inputs: Iterable[Tensor], costs: Sequence[float]
     ) -> Iterator[Tensor]:
-        """Yield what `function` makes of each of `inputs`; every rank computes a part, and tells the others.
+        """Yield what `function` makes of each of `inputs`, the same to the bit on every rank.
 
-        On all of them it is the same to the bit, rounded to the precision between ranks.
+        Where it pays, each computes a part and tells the others, rounded to the precision between ranks.
         """
+        if sum(costs) < WORTH_TELLING:
+            return map(function, inputs)
         given, owners = [*inputs], divide(costs, self.size)
         dtype = torch.bfloat16 if self.wire == "bfloat16" else torch.float32
         told: list[Iterator[Tensor]] = []
@@ -130,8 +131,7 @@ class Ranks:
             pieces = part.split([each.numel() for each in share])
             told.append(piece.view(each.shape).float() for piece, each in zip(pieces, share, strict=True))
         for travel in travels:
-            if travel is not None:
-                travel.wait()
+            await_message(travel, polls=self.polls)
         return (next(told[owner]) for owner in owners)
 
     def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
@@ -217,8 +217,3 @@ def connect(store: Store, address: str, rank: int, ranks: int, timeout_seconds: 
     gloo.register(address)
     timeout = timedelta(seconds=timeout_seconds)
     dist.init_process_group(gloo.NAME, store=store, rank=rank, world_size=ranks, timeout=timeout)
-
-
-def _as_bfloat16(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-    """Send gradients as bfloat16; up to torch 2.13 DDP refuses PyTorch's hook by its name where there is no NCCL."""
-    return bf16_compress_hook(group, bucket)
