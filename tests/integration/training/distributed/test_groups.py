@@ -113,7 +113,7 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
 def test_a_group_learns_what_one_learns_alone(
     table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, optimizer: Optimizer
 ) -> None:
-    """Without batch norms, its weights differ by rounding alone; each sample counts once, each matrix is one rank's."""
+    """Without batch norms, its weights differ by rounding alone: each sample counts once."""
     spec = replace(PLAIN, optimizer=optimizer)
     install_package("preflight.models", {"plain": "plain:plain"}, "plain", PLAIN_MODEL)
     table.environment, table.server = importing(tmp_path / "site"), None
