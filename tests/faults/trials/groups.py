@@ -17,7 +17,7 @@ from faults.preflight import PreflightScene
 from worker.wire import GroupFormed
 
 GROUP: Final = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_STANDBY": "auto"}
-FIELDS: Final[dict[str, JsonValue]] = {"batch_size": 1350, "epochs": 100, "deterministic": True}
+FIELDS: Final[dict[str, JsonValue]] = {"batch_size": 1350, "epochs": 40, "deterministic": True}
 """Few and large steps: each is a message to every member. Groups with equal numbers come to equal weights."""
 PATIENCE_S: Final = 300.0
 """More than others: a lease ends, another attempt gathers, and kills go on meanwhile."""
