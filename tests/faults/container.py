@@ -82,7 +82,7 @@ class Container:
     @property
     def _children(self) -> list[psutil.Process]:
         worker = self.worker
-        return [process for process in self.tree[1:] if worker and process.ppid() == worker.pid]
+        return [process for process in self.tree[1:] if worker and _parent_id(process) == worker.pid]
 
 
 def is_standby(process: psutil.Process) -> bool:
@@ -92,6 +92,14 @@ def is_standby(process: psutil.Process) -> bool:
         return _is_server(process) and not (parent is not None and _is_server(parent))
     except psutil.Error:
         return False
+
+
+def _parent_id(process: psutil.Process) -> int | None:
+    """Return the id of a process's parent; None for one that has just ended."""
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return None
 
 
 def _is_server(process: psutil.Process) -> bool:

@@ -23,7 +23,7 @@ CHILD_SIDE = {
     "training/data/augment.py", "training/data/batches.py", "training/data/counter_rng.py",
     "training/data/image_ops.py", "training/data/loader.py",
     "training/distributed/averaging.py", "training/distributed/elastic.py", "training/distributed/gloo.py",
-    "training/distributed/measuring.py", "training/distributed/mesh.py", "training/distributed/rank.py",
+    "training/distributed/gradients.py", "training/distributed/measuring.py", "training/distributed/mesh.py", "training/distributed/rank.py",
     "training/distributed/ranks.py", "training/distributed/rendezvous.py",
     "training/loop/evaluate.py", "training/loop/progress.py", "training/loop/train_step.py",
     "training/loop/trainer.py", "training/loop/window.py",
