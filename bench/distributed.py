@@ -1,6 +1,6 @@
 """Two containers of one CPU each on one training, against one of them: `python -m bench.distributed [ROUNDS]`.
 
-Real agents in cgroups (v1; needs root) with a quota of one CPU and 1 GiB each, over loopback addresses. The speeds are
+Real agents in cgroups (needs root) with a quota of one CPU and 1 GiB each, over loopback addresses. The speeds are
 those by which a group decides whether it pays: the leader's container alone, then both together, in each round anew.
 `python -m bench.distributed accuracy [SEEDS]` trains recipe `balanced` to the end by one and by two, for each seed.
 """
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from bench.container import Container, container
 from bench.record import judged, samples, start
 from training.config.plan import Plan
 from training.config.recipes import RECIPES
@@ -31,9 +32,7 @@ from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
 from training.process.journal import Record
 from training.process.runner import iter_records
-from training.system.cgroups import Files, cgroup_mounts, own_cgroup
 
-PERIOD_US: Final = 100_000
 MEMORY: Final = 1 << 30
 NAMES: Final = ("leader", "member")
 ADDRESSES: Final = ("127.0.0.1", "127.0.0.2")
@@ -69,12 +68,12 @@ def measure_speed(rounds: int) -> None:
     """Measure, print and record the speed of one and of two."""
     record = start("distributed", f"python -m bench.distributed {rounds}", "imports and process starts")
     record.head("training", "one, samples/s", "two, samples/s", "times", "bound", "", "between ranks", "forming, s")
-    with tempfile.TemporaryDirectory() as place, containers() as groups:
+    with tempfile.TemporaryDirectory() as place, containers() as boxes:
         store = mnist(Path(place))
         found: dict[str, list[dict[str, JsonValue]]] = {name: [] for name in WANTED}
         for _ in range(rounds):
             for name, spec in specs().items():
-                found[name].append(measure(replace(spec, validation_samples=1000), store, Path(place), groups))
+                found[name].append(measure(replace(spec, validation_samples=1000), store, Path(place), boxes))
                 print(f"{name}: {found[name][-1]['speedup']:.2f} times", file=sys.stderr, flush=True)
     for name, measured in found.items():
         times = figures(measured, "speedup")
@@ -93,9 +92,9 @@ def figures(measured: list[dict[str, JsonValue]], key: str) -> list[float]:
     return [value for each in measured if isinstance(value := each[key], float)]
 
 
-def measure(spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]]) -> dict[str, JsonValue]:
+def measure(spec: TrainSpec, store: Path, place: Path, boxes: list[Container]) -> dict[str, JsonValue]:
     """Form a group, and return its `group_measured` with the seconds that it took to form."""
-    with together(spec, store, place, groups, PATIENCE) as told:
+    with together(spec, store, place, boxes, PATIENCE) as told:
         seconds = next_of(told, "group")["seconds"]
         return next_of(told, "group_measured") | {"seconds": seconds}
 
@@ -109,12 +108,12 @@ def measure_accuracy(seeds: int) -> None:
     plain, averaged = RECIPES["balanced"], replace(RECIPES["balanced"], average_every=EVERY)
     ways = {"one worker": plain, "two workers": plain, f"two workers, averaged every {EVERY} steps": averaged}
     found: dict[str, list[float]] = {name: [] for name in ways}
-    with tempfile.TemporaryDirectory() as place, containers() as groups:
+    with tempfile.TemporaryDirectory() as place, containers() as boxes:
         store = mnist(Path(place))
         for seed in range(seeds):
             for name, spec in ways.items():
                 number = 1 if name == "one worker" else 2
-                found[name].append(100 * trained(replace(spec, seed=seed), store, Path(place), groups[:number]))
+                found[name].append(100 * trained(replace(spec, seed=seed), store, Path(place), boxes[:number]))
                 print(f"seed {seed}, {name}: {found[name][-1]:.2f} %", flush=True)
     alone = fmean(found["one worker"])
     for name, accuracies in found.items():
@@ -127,15 +126,15 @@ def measure_accuracy(seeds: int) -> None:
     record.write()
 
 
-def trained(spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]]) -> float:
+def trained(spec: TrainSpec, store: Path, place: Path, boxes: list[Container]) -> float:
     """Train to the end in one container or in several; return the test accuracy, 0..1."""
-    if len(groups) > 1:
-        with together(spec, store, place, groups, TRAINING_PATIENCE) as told:
+    if len(boxes) > 1:
+        with together(spec, store, place, boxes, TRAINING_PATIENCE) as told:
             done = next_of(told, "done")
     else:
         with tempfile.TemporaryDirectory(dir=place) as directory:
             request = requested(spec, store, Path(directory), None)
-            with inside(groups[0]):
+            with boxes[0].inside():
                 child = Child(training_child.MODULE, REQUEST.dump_json(request), Path(directory), dict(os.environ))
             with child:
                 done = next_of(iter_records(child, until(time.monotonic() + TRAINING_PATIENCE)), "done")
@@ -159,7 +158,7 @@ def requested(spec: TrainSpec, store: Path, directory: Path, seat: Seat | None) 
 
 @contextmanager
 def together(
-    spec: TrainSpec, store: Path, place: Path, groups: list[list[Path]], patience: float
+    spec: TrainSpec, store: Path, place: Path, boxes: list[Container], patience: float
 ) -> Iterator[Iterator[Record]]:  # fmt: skip
     """Start a group that measures itself and trains; yield the leader's records. It ends with the context."""
     secret, endpoint = secrets.token_hex(16), None
@@ -171,7 +170,7 @@ def together(
             )  # fmt: skip
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
             request = requested(spec, store, directory, seat)
-            with inside(groups[number]):
+            with boxes[number].inside():
                 child = Child(agent.MODULE, REQUEST.dump_json(request), directory, dict(os.environ))
             stack.enter_context(child)
             if number == 0:
@@ -198,42 +197,10 @@ def next_of(records: Iterator[Record], kind: str) -> dict[str, JsonValue]:
 
 
 @contextmanager
-def containers() -> Iterator[list[list[Path]]]:
-    """Make a cgroup with a quota of one CPU and one with 1 GiB for each container; remove them."""
-    files, made = Files(Path("/")), []
-    for number in range(len(NAMES)):
-        own = []
-        for controller, limits in {
-            "cpu": {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": PERIOD_US},
-            "memory": {"memory.limit_in_bytes": MEMORY},
-        }.items():
-            directory = own_cgroup(files, cgroup_mounts(files), controller).levels[0] / f"bench-{os.getpid()}-{number}"
-            directory.mkdir()
-            for name, value in limits.items():
-                (directory / name).write_text(str(value))
-            own.append(directory)
-        made.append(own)
-    try:
-        yield made
-    finally:
-        for directory in (each for own in made for each in own):
-            for _ in range(100):
-                with suppress(OSError):
-                    directory.rmdir()
-                    break
-                time.sleep(0.05)
-
-
-@contextmanager
-def inside(groups: list[Path]) -> Iterator[None]:
-    """Be in these cgroups for a while, so that a child starts there."""
-    for group in groups:
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-    try:
-        yield
-    finally:
-        for group in groups:
-            (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+def containers() -> Iterator[list[Container]]:
+    """Make a container of one CPU and 1 GiB for each worker."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(container(1.0, MEMORY)) for _ in NAMES]
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from bench.calibration.matrix.cells import WORKLOADS, Cell
-from bench.calibration.matrix.container import PERIOD_US, Container
 from bench.calibration.matrix.train import Place, plan_key
+from bench.container import PERIOD_US, Container
 from training.config.plan import MemoryFormat, Plan, Precision
 from training.config.spec import TrainSpec
 

@@ -14,11 +14,11 @@ from faults.means import NotHere
 
 from bench.calibration.matrix import findings, tables
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell, chosen_cells
-from bench.calibration.matrix.container import container
 from bench.calibration.matrix.findings import Finding
 from bench.calibration.matrix.grid import measure_grid
 from bench.calibration.matrix.train import Place, train
 from bench.calibration.matrix.workloads import ROOT, python_path
+from bench.container import container
 from bench.record import Record, start
 from worker.config.settings import load, service_environment
 

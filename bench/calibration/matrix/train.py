@@ -14,9 +14,9 @@ from pydantic import JsonValue, TypeAdapter
 
 from bench.calibration.common import PREFLIGHT
 from bench.calibration.matrix.cells import WORKLOADS, Cell
-from bench.calibration.matrix.container import Container
 from bench.calibration.matrix.findings import Training
 from bench.calibration.matrix.steadiness import Pulse
+from bench.container import Container
 from worker.config.settings import load, service_environment
 
 LIMIT: Final = 900.0

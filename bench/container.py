@@ -1,5 +1,6 @@
 """A container of one's own: real cgroups with a CPU quota and a memory limit, v1 or v2."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from faults.means import NotHere
+
+from training.system.cgroups import Files, cgroup_mounts, own_cgroup
 
 ROOT: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 100_000
@@ -26,6 +29,17 @@ class Container:
         """Return the command that joins them and becomes the one after it."""
         joins = " && ".join(f"echo $$ > {group}/cgroup.procs" for group in self.groups)
         return ["sh", "-c", f'{joins} && exec "$@"', "sh"]
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Be inside for a while, so that a child starts there."""
+        files = Files(Path("/"))
+        own = [own_cgroup(files, cgroup_mounts(files), controller).levels[0] for controller in ("cpu", "memory")]
+        _join(self.groups)
+        try:
+            yield
+        finally:
+            _join(own)
 
     def kills(self) -> int:
         """Return how many of its processes the kernel killed for memory, those in cgroups of their own apart."""
@@ -51,6 +65,8 @@ def container(processors: float, memory: int) -> Iterator[Container]:
         else {"cpu.max": f"{quota} {PERIOD_US}", "memory.max": str(memory)}
     )
     try:
+        if not first:
+            (ROOT / "cgroup.subtree_control").write_text("+cpu +memory")
         for group in groups:
             group.mkdir()
         for file, value in limits.items():
@@ -65,6 +81,11 @@ def container(processors: float, memory: int) -> Iterator[Container]:
         yield Container(groups, first)
     finally:
         _remove(groups)
+
+
+def _join(groups: Sequence[Path]) -> None:
+    for group in groups:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def _remove(groups: Sequence[Path]) -> None:
