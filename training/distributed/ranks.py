@@ -92,9 +92,10 @@ class Ranks:
     def wrap(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
         """Return the forward pass of the model under DistributedDataParallel."""
         wrapped = DistributedDataParallel(
-            model, forward_sync_buffers=False, gradient_as_bucket_view=True,
+            model, gradient_as_bucket_view=True,
             find_unused_parameters=self.deterministic,  # else buckets, and the order of sums, change after a step
         )  # fmt: skip
+        wrapped.broadcast_buffers = False  # not as an argument, whose name changed in torch 2.13
         self._gradients = GradientExchange(rank=self.rank, ranks=self.size, wire=self.wire, polls=self.polls)
         wrapped.register_comm_hook(None, self._gradients.exchange)
         self._wrapped = wrapped
