@@ -88,6 +88,7 @@ def _states(step: TrainStep, saved: Mapping[str, Tensor]) -> list[dict[str, Tens
         if value.shape not in (parameter.shape, torch.Size([])):
             raise InvalidCheckpoint(f"the optimizer's {key} of parameter {number} has another shape than the parameter")
         same = value.shape == parameter.shape
-        home = torch.empty_like(parameter, dtype=value.dtype) if same else torch.empty_like(value)
+        like = parameter if same else value
+        home = torch.empty_like(like, dtype=value.dtype, device=parameter.device)
         states[int(number)][key] = home.detach().copy_(value)
     return states

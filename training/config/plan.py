@@ -63,7 +63,7 @@ class Plan:
     compile: bool = False
     """Whether the model goes through torch.compile."""
     device: Device = "cpu"
-    """Where the model is; `cuda` has not been tried on hardware yet."""
+    """Where the model is. On `cuda` calibration measures nothing: it is for CPUs."""
 
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.loader_workers == 0:

@@ -1,6 +1,6 @@
 """Where a training computes, and what follows from it. Torch-free, so that it can be decided and tested anywhere.
 
-CUDA: the decisions here are tested; the training on a GPU is written and has not run on one yet.
+CUDA: no machine that runs the tests by itself has a GPU; tests/integration/training/loop/test_cuda.py is for one that has.
 """
 
 from dataclasses import dataclass
