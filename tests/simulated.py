@@ -157,10 +157,10 @@ class Simulated:
         self._wait(2 * samples * self.sample(plan))
         return Validated(sample_s=self.sample(plan))
 
-    def check(self, plan: Plan, reference: Plan) -> Checked:
+    def check(self, plan: Plan, reference: Plan, *, steps: int, samples: int) -> Checked:
         self._begin(plan)
         self.checked.append(plan)
-        self._wait(8 * self.speed(reference) / 4)
+        self._wait(steps * samples / 128 * self.speed(reference))
         return Checked(cosine=self.cosine)
 
     def gauge(self, plan: Plan) -> Gauged:

@@ -8,7 +8,7 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
 from calibration.result import Confirmation
 from calibration.search.baseline import record_peak
-from calibration.search.budget import CONFIRMING, training_seconds
+from calibration.search.budget import CONFIRMING, STEADY_STEPS, is_costly, training_seconds
 from calibration.search.evaluation import GAIN
 from calibration.search.racing import in_epochs, measure_pairs
 from calibration.search.run import PlanStats, SearchRun
@@ -27,8 +27,6 @@ MAX_STEADY_SECONDS: Final = 1.5
 """What that may take at most."""
 STEADY_SHARE: Final = 0.03
 """Most of a short training for that."""
-STEADY_STEPS: Final = 2
-"""Least steps of that, of a slow model."""
 MARGIN: Final = 0.04
 """Share of the budget that is left then: asking and answering take time, too."""
 STEADY_BLOCKS: Final = 4
@@ -84,21 +82,23 @@ def _steady_seconds(run: SearchRun, known: PlanStats) -> float:
 
 
 def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
-    """Time the plan that is kept as it will train: by itself, on whole batches, for longer than a block.
+    """Time the plan that is kept as it will train: by itself, for longer than a block.
 
-    Left out where there is no time for it. What goes wrong costs nothing but confidence.
+    On whole batches, unless these are a good part of the training. Left out where there is no time for it. What goes
+    wrong costs nothing but confidence.
     """
-    known, whole = run.evidence[plan], run.cut == run.task.batch_size
-    step_s, blocks = known.step_s, len(known.blocks)
-    left_s = run.left_s - MARGIN * run.task.seconds
-    affordable = int(left_s / step_s) - (not whole)  # a step that warms up
-    steps = min(affordable, max(STEADY_STEPS, int(_steady_seconds(run, known) / step_s)))
+    known = run.evidence[plan]
+    step_s, blocks, left_s = known.step_s, len(known.blocks), run.left_s - MARGIN * run.task.seconds
+    grows = run.part < 1 and not is_costly(run, step_s)
+    part = 1.0 if grows else run.part
+    affordable = int(left_s / step_s / part) - grows  # a step that warms up
+    steps = min(affordable, max(STEADY_STEPS, int(_steady_seconds(run, known) / step_s / part)))
     if steps < STEADY_STEPS:
-        run.complete &= whole
+        run.complete &= not grows
         return
-    run.cut = run.task.batch_size
     try:
-        if not whole:
+        if grows:
+            run.cut = run.task.batch_size
             run.backend.isolate(plan)
             run.evidence[plan] = replace(known, blocks=[])
         for count in split_steps(steps, STEADY_BLOCKS):
@@ -107,5 +107,5 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
         run.complete, run.evidence[plan] = False, known
         return
     record_peak(run, plan, memory)
-    if whole and blocks and abs(math.log(typical(run.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
+    if not grows and blocks and abs(math.log(typical(run.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
         run.disturbed = True

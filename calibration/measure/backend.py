@@ -45,8 +45,8 @@ class Backend(Protocol):
         """Time an evaluation."""
         ...
 
-    def check(self, plan: Plan, reference: Plan) -> Checked:
-        """Compare gradients."""
+    def check(self, plan: Plan, reference: Plan, *, steps: int, samples: int) -> Checked:
+        """Compare gradients after some steps of `samples` samples."""
         ...
 
     def gauge(self, plan: Plan) -> Gauged:

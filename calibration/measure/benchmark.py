@@ -26,15 +26,13 @@ from training.system.system_counters import SystemCounters
 from training.system.timing.reference_workload import time_reference_workload
 from training.system.timing.work_clock import WorkClock
 
-GATE_STEPS: Final = 8
-"""Steps before gradients are compared: at fresh weights their cosine is the luck of the seed (docs/decisions.md)."""
-GATE_SAMPLES: Final = 32
-"""Effective batch of those steps at most: what they cost depends on it, what they say does not (docs/decisions.md)."""
 AT_ONCE: Final = 2
 """Candidates kept ready: the best one and its challenger."""
 
 AUDIBLE: Final = 0.1
 """Seconds from which on the kernel's ticks of 10 ms tell noise from chance."""
+FEW: Final = 2
+"""Samples of a first step: the least that batch norms work with."""
 FIRST: Final = Plan(threads=1, micro_batch=1)
 RESET_PEAK: Final = "5"
 """Written to /proc/self/clear_refs, it resets the peak of resident memory (proc.rst)."""
@@ -83,16 +81,19 @@ class Benchmarker:
         )  # fmt: skip
 
     def probe(self, plan: Plan) -> Probed:
-        """Train twice on one micro-batch, with the whole effective batch fetched, and look at the memory."""
+        """Train on one micro-batch, with the whole effective batch fetched, and look at the memory.
+
+        On a few samples before, as the optimizer's state comes with the first step.
+        """
         self.clear()
         _reset_peak()
         candidate = self._candidate(self._spec, plan)
         torch.set_num_threads(plan.threads)
         seconds = 0.0
-        for _ in range(2):  # the optimizer's state comes with the first step
+        for count in (min(FEW, plan.micro_batch), plan.micro_batch):
             images, labels = candidate.next_batch()
             clock = WorkClock(binding_quota())
-            candidate.step.run(images[: plan.micro_batch], labels[: plan.micro_batch], self._spec.learning_rate)
+            candidate.step.run(images[:count], labels[:count], self._spec.learning_rate)
             clock.lap()
             (seconds,) = clock.timed().seconds
         return Probed(
@@ -120,14 +121,14 @@ class Benchmarker:
         pass_s = min(timed.seconds) if timed.period_s is None else statistics.fmean(timed.seconds)
         return Validated(sample_s=pass_s / count)
 
-    def check(self, plan: Plan, reference: Plan) -> Checked:
-        """Compare the gradients under two plans in this process alone, after the steps of the gate."""
-        spec = replace(self._spec, batch_size=min(GATE_SAMPLES, self._spec.batch_size))
-        micro = min(GATE_SAMPLES, reference.micro_batch)
+    def check(self, plan: Plan, reference: Plan, steps: int, samples: int) -> Checked:
+        """Compare the gradients under two plans in this process alone, after `steps` steps of `samples` samples."""
+        spec = replace(self._spec, batch_size=min(samples, self._spec.batch_size))
+        micro = min(samples, reference.micro_batch)
         gate = Candidate(
             spec, replace(reference, micro_batch=micro, loader_workers=0, prefetch_factor=None), self._store
         )
-        cosine = gradient_cosine(gate, replace(plan, micro_batch=micro), self._store, GATE_STEPS)
+        cosine = gradient_cosine(gate, replace(plan, micro_batch=micro), self._store, steps)
         return Checked(cosine=cosine if math.isfinite(cosine) else -1.0)  # NaN agrees with nothing
 
     def gauge(self, plan: Plan) -> Gauged:

@@ -76,7 +76,7 @@ def carry_out(order: Request, bench: "Benchmarker") -> dict[str, JsonValue]:
         case Validate():
             return asdict(bench.validate(order.plan, order.samples))
         case Check():
-            return asdict(bench.check(order.plan, order.reference))
+            return asdict(bench.check(order.plan, order.reference, order.steps, order.samples))
         case Gauge():
             return asdict(bench.gauge(order.plan))
         case Clear():

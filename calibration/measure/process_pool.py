@@ -99,9 +99,9 @@ class ProcessPool:
         """Time an evaluation of `samples` samples."""
         return self._ask(plan, Validate(plan=plan, samples=samples), VALIDATED)
 
-    def check(self, plan: Plan, reference: Plan) -> Checked:
-        """Compare the gradients under two plans of one setting."""
-        return self._ask(plan, Check(plan=plan, reference=reference), CHECKED)
+    def check(self, plan: Plan, reference: Plan, *, steps: int, samples: int) -> Checked:
+        """Compare the gradients under two plans of one setting, after `steps` steps of `samples` samples."""
+        return self._ask(plan, Check(plan=plan, reference=reference, steps=steps, samples=samples), CHECKED)
 
     def gauge(self, plan: Plan) -> Gauged:
         """Time the fixed piece of work on the plan's threads."""

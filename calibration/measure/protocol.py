@@ -66,6 +66,10 @@ class Check:
     do: Literal["check"] = "check"
     plan: Plan
     reference: Plan
+    steps: Annotated[int, Field(ge=0)]
+    """That the reference is trained before, since at fresh weights the cosine is the luck of the seed."""
+    samples: Annotated[int, Field(ge=1)]
+    """Effective batch of those steps, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -17,10 +17,14 @@ from training.errors import OutOfMemory
 
 LINE: Final = (8, 32)
 """Micro-batches that the line goes through: small enough for any container, far enough apart to see a slope."""
+SLOW: Final = 0.5
+"""Seconds of a step above which plans are compared on steps of fewer samples (calibration/search/baseline.py)."""
+SURELY_FITS: Final = 0.75
+"""Share of the budget up to which such a prediction stays unverified: it is off by a quarter at most."""
 ENOUGH: Final = 0.60
 """Share of the budget at which doubling ends."""
 PRECISION: Final = 4
-"""Bisection ends within a quarter: pieces of a batch are equal, so that few sizes are of use."""
+"""Bisection ends within a quarter, or where no equal piece of the batch lies between."""
 MIB: Final = 1 << 20
 
 
@@ -165,7 +169,10 @@ class MemoryProber:
         return outcome == "fits"
 
     def _cap(self) -> int:
-        """Return the effective batch where it is predicted to fit, else 0; the measurement to come verifies it."""
+        """Return the effective batch where it is predicted to fit, else 0.
+
+        The measurement to come verifies it; but where that is on parts of a batch, what may not fit is run here.
+        """
         predicted = self.model.predict(self.model.batch_size)
         if self.model.batch_size in self.model.peaks:
             return self.model.batch_size
@@ -174,6 +181,8 @@ class MemoryProber:
         if known_not or unsafe or self._doubtful(self.model.batch_size):
             self._note("1A", self.model.batch_size, None, "refused")
             return 0
+        if self.step_s > SLOW and predicted > SURELY_FITS * self.model.budget_bytes:
+            return self.model.batch_size if self._run("1A", self.model.batch_size) else 0
         self._note("1A", self.model.batch_size, None, "fits")
         return self.model.batch_size
 
@@ -190,9 +199,15 @@ class MemoryProber:
         return size, failed
 
     def _bisect(self, fits: int, fails: int) -> int:
+        batch_size = self.model.batch_size
         while fails - fits > max(1, fits // PRECISION):
+            own = equal_piece(batch_size, fits)
+            least = next((size for size in range(fits + 1, fails) if equal_piece(batch_size, size) > own), None)
+            if least is None:
+                break
             line = self.model.safe_samples()
             middle = line if fits < line < fails else (fits + fails) // 2  # where the line says: seldom needs a second
+            middle = equal_piece(batch_size, max(least, middle))
             if self._run("1C", middle):
                 fits = middle
             else:

@@ -6,16 +6,13 @@ from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
-from calibration.memory.prober import ENOUGH
+from calibration.memory.prober import SLOW
 from calibration.search.budget import budget_seconds, steps_of_race
 from calibration.search.progress import make_trial, record_trial
 from calibration.search.run import NothingMeasured, SearchRun
 from calibration.search.timing import measure, time_reference, validate
 from training.config.plan import Plan
 
-SLOW: Final = 0.5
-"""Seconds of a step above which plans are compared on steps of fewer samples: several pairs of
-short steps tell them apart better than one pair of long ones."""
 MIN_SAMPLES: Final = 32
 """Of such a step: with fewer, what every layer costs by itself counts for too much."""
 RESTARTS: Final = 2
@@ -114,17 +111,14 @@ def record_own(run: SearchRun, memory: Memory, began: float, note: str = "") -> 
 
 
 def _comparison_samples(run: SearchRun, memory: Memory) -> int:
-    """Return the samples of a comparison: the whole batch, unless its step is slow and its memory safe."""
-    fit, cut = memory.fit, run.task.batch_size
-    needed = fit.base_bytes + fit.sample_bytes * memory.plan.micro_batch
-    if needed > ENOUGH * fit.budget_bytes:
-        return cut
+    """Return the samples of a comparison: the whole batch, unless its step is slow."""
+    cut = run.task.batch_size
     while cut // 2 >= MIN_SAMPLES and memory.step_s * cut / run.task.batch_size > SLOW:
         cut //= 2
     return cut
 
 
 def record_peak(run: SearchRun, plan: Plan, memory: Memory) -> None:
-    """Replace the predicted peak of the user's plan by the measured one, where whole batches were measured."""
-    if run.cut == run.task.batch_size and plan == run.own:
+    """Replace the predicted peak of the user's plan by the measured one, where whole micro-batches were measured."""
+    if run.cut >= plan.micro_batch and plan == run.own:
         memory.verified(run.evidence[plan].peak_bytes)

@@ -4,7 +4,6 @@ import math
 from typing import Final
 
 from calibration.search.run import SearchRun
-from calibration.search.search_space import COMPILE_SECONDS
 from training.config.plan import Plan
 
 SHARE: Final = 0.05
@@ -29,6 +28,15 @@ MAX_WARM_UP_STEPS: Final = 3
 """Steps of a plan that is new in its process that do not count: they build primitives and fill caches."""
 WARM_UP_SECONDS: Final = 0.25
 """A slow model warms up in fewer."""
+STEADY_STEPS: Final = 2
+"""Least steps of the final measurement."""
+WHOLE_SECONDS: Final = 2.0
+"""Most time for whole batches at last in a short training; `WHOLE_SHARE` of a longer one."""
+WHOLE_SHARE: Final = 0.03
+GATE: Final = (8, 32)
+"""Steps, and their samples, before gradients are compared (docs/decisions.md)."""
+SLOW_GATE: Final = (4, 16)
+"""The same for a slow model: the cosine of `resnet18` was 0.9996 or more in four seeds."""
 
 
 def budget_seconds(run: SearchRun, step_s: float) -> float:
@@ -61,14 +69,24 @@ def steps_of_race(run: SearchRun, step_s: float, share: float = 1 / SLICES) -> i
     return max(min(2, run.task.samples), min(wanted, int(budget * share / 2 / step_s)))
 
 
-def race_seconds(run: SearchRun, best: Plan, plan: Plan) -> float:
-    """Return about how many seconds a race against the best plan takes, and what its confirmation would add."""
-    step_s = run.evidence[best].step_s
-    compilings = 2 - best.compile if plan.compile else 0  # in this process, and in the fresh one
-    steps = steps_of_race(run, step_s) + warm_up_steps(run, step_s)
-    return 2 * steps * step_s * run.part + compilings * COMPILE_SECONDS
-
-
 def warm_up_steps(run: SearchRun, step_s: float) -> int:
     """Return how many steps of a plan that is new in its process do not count."""
     return max(1, min(MAX_WARM_UP_STEPS, int(WARM_UP_SECONDS / (step_s * run.part))))
+
+
+def is_costly(run: SearchRun, step_s: float) -> bool:
+    """Whether a few whole batches of `step_s` are a good part of the training: then all is measured on parts, once."""
+    if run.part == 1 or run.task.thorough or run.task.exact:
+        return False
+    return (1 + STEADY_STEPS) * step_s > max(WHOLE_SECONDS, WHOLE_SHARE * training_seconds(run, step_s))
+
+
+def gate_size(run: SearchRun) -> tuple[int, int]:
+    """Return the steps, and their samples, after which the gradients of two precisions are compared."""
+    return GATE if run.part == 1 else SLOW_GATE
+
+
+def gate_seconds(run: SearchRun, best: Plan) -> float:
+    """Return about how many seconds that takes: those steps, and one more batch under either plan."""
+    steps, samples = gate_size(run)
+    return (steps + 2) * min(1.0, samples / run.task.batch_size) * run.evidence[best].step_s

@@ -6,9 +6,9 @@ from typing import Final
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.result import ADOPTED, Knob, Trial, Verdict
 from calibration.search.baseline import OVERDUE
-from calibration.search.budget import PAIRS, race_seconds, training_seconds
+from calibration.search.budget import PAIRS, gate_size, training_seconds
 from calibration.search.progress import end_trial, note_trial
-from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, race, race_validation
+from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, race, race_seconds, race_validation
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
@@ -43,7 +43,8 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
         if plan.precision != "float32" and plan.precision != best.precision:
             if not fit_side_by_side(run, best, plan):
                 run.backend.isolate(plan)  # comparing gradients takes a second model
-            cosine = run.backend.check(plan, best).cosine
+            steps, samples = gate_size(run)
+            cosine = run.backend.check(plan, best, steps=steps, samples=samples).cosine
             if not cosine > COSINE:
                 note = f"its gradients differ from those of {best.precision}: cosine {cosine:.3f}, at least {COSINE}"
                 return end_trial(run, knob, plan, "rejected", note, began, best)

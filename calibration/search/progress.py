@@ -1,11 +1,16 @@
 """Trials: each is recorded on disk and reported as it ends."""
 
+from typing import Final
+
 from calibration.result import ADOPTED, Knob, Trial, Verdict
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
 from calibration.statistics import MIN_PAIRS, Comparison, slowest
 from training.config.plan import Plan
+
+CLEAR: Final = 1.5
+"""Low end of a gain above which fewer pairs prove it: long steps of a plan that does not fit beside another."""
 
 
 def make_trial(
@@ -42,7 +47,7 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     won = verdict in ADOPTED
     if won and comparison:
         run.gained[plan] = comparison.ratio
-        if comparison.pairs >= MIN_PAIRS and not run.noise:
+        if (comparison.pairs >= MIN_PAIRS or comparison.low > CLEAR) and not run.noise:
             _chain(run, best, plan, comparison)
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
     return won

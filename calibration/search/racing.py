@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from calibration.search.budget import PAIRS, SLICES, SURE, steps_of_race
+from calibration.search.budget import PAIRS, SLICES, SURE, is_costly, steps_of_race, warm_up_steps
 from calibration.search.run import SearchRun
+from calibration.search.search_space import COMPILE_SECONDS
 from calibration.search.timing import epoch_seconds, measure, split_steps, validate
 from calibration.statistics import Comparison, compare
 from training.config.plan import Plan
@@ -19,6 +20,15 @@ AGAIN: Final = 2
 """Disturbed pairs of a race that are measured again."""
 Pair = tuple[Sequence[float], Sequence[float]]
 """Seconds of steps of the best plan, and of the challenger right before or after."""
+
+
+def race_seconds(run: SearchRun, best: Plan, plan: Plan) -> float:
+    """Return about how many seconds a race against the best plan takes, and what its confirmation would add."""
+    step_s = run.evidence[best].step_s
+    compilings = 2 - best.compile if plan.compile else 0  # in this process, and in the fresh one
+    steps = steps_of_race(run, step_s)
+    again = steps if fit_side_by_side(run, best, plan) else 0  # else its earlier steps are compared with
+    return (steps + again + warm_up_steps(run, step_s)) * step_s * run.part + compilings * COMPILE_SECONDS
 
 
 def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
@@ -37,7 +47,7 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
     """Measure both in turns (A B, B A, ...) within a share of the budget; return the seconds pair by pair.
 
     A pair during which something else used the processors is measured again, `AGAIN` times at most; then the trial
-    counts as disturbed. Plans that do not fit side by side are measured one after the other.
+    counts as disturbed. Plans that do not fit side by side, or whose turns cost much, are measured one after the other.
     """
     run.noise = ""
     step_s = run.evidence[best].step_s
@@ -71,7 +81,9 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
 
 
 def fit_side_by_side(run: SearchRun, best: Plan, plan: Plan) -> bool:
-    """Whether both models fit into memory, and no loader of one works while the other is timed."""
+    """Whether both models fit into memory, no loader of one works while the other is timed, and turns cost little."""
+    if is_costly(run, run.evidence[best].step_s):
+        return False
     idle = best.loader_workers == plan.loader_workers == 0
     more = max(1.0, plan.processes / best.processes)
     return idle and (1 + more) * run.evidence[best].peak_bytes <= run.task.memory_bytes

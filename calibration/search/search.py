@@ -47,6 +47,7 @@ def search(
     confirmation, best = accept(run, best)
     backend.limit(task.seconds + OVERDUE)
     final_measurement(run, best, memory)
+    run.cut = task.batch_size
     prediction = _predict(run, best)
     advice = advise_batch(run, best, memory, prediction)
     return _result(run, best, confirmation, memory, prediction, advice)

@@ -3,10 +3,11 @@
 from calibration.memory.model import Memory
 from calibration.result import Knob
 from calibration.search.baseline import RESTARTS
-from calibration.search.budget import race_deadline, race_seconds
+from calibration.search.budget import race_deadline
 from calibration.search.evaluation import evaluate
 from calibration.search.mutations import MUTATIONS
 from calibration.search.progress import skip, skip_for_time
+from calibration.search.racing import race_seconds
 from calibration.search.run import SearchRun
 from calibration.search.search_space import KNOBS, SearchState, Skipped
 from calibration.search.timing import epoch_seconds, threads_wait

@@ -12,6 +12,7 @@ EVAL_SAMPLES: Final = 2000
 """Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
 LEAST_SCALING: Final = 0.5
 """Share of the additional cores below which threads scale badly: two processes that lose nothing have twice as much."""
+LEAST_EVAL_SAMPLES: Final = 32
 EVAL_SECONDS: Final = 0.4
 """What that may take, by the seconds of a training step."""
 
@@ -34,7 +35,7 @@ def validate(run: SearchRun, plan: Plan, seconds: float = EVAL_SECONDS, like: Pl
         run.evidence[plan].sample_s = 0.0
         return
     sample_s = run.evidence[plan].step_s / run.task.batch_size  # an upper bound: forward alone is less
-    samples = min(run.task.validation, EVAL_SAMPLES, max(64, int(seconds / 3 / sample_s)))
+    samples = min(run.task.validation, EVAL_SAMPLES, max(LEAST_EVAL_SAMPLES, int(seconds / 3 / sample_s)))
     run.evidence[plan].sample_s = run.backend.validate(plan, samples).sample_s
 
 

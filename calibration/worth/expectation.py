@@ -6,10 +6,12 @@ from typing import Final
 from calibration.result import Knob
 from calibration.search.budget import (
     CONFIRMING,
-    race_seconds,
+    gate_seconds,
+    is_costly,
     steps_of_race,
     warm_up_steps,
 )
+from calibration.search.racing import race_seconds
 from calibration.search.run import SearchRun
 from calibration.search.search_space import COMPILE_SECONDS, SearchState
 from calibration.search.timing import epoch_seconds
@@ -32,9 +34,6 @@ CLOSING_STEPS: Final = 3
 PROBABLE: Final = 0.8
 """Probability of winning from which on a plan is measured all the same, where it would save `TIMES` its cost."""
 TIMES: Final = 2.0
-GATE_STEPS: Final = 10
-"""Steps of `GATE_SAMPLES` samples that comparing gradients takes (calibration/measure/benchmark.py)."""
-GATE_SAMPLES: Final = 32
 EVALUATING: Final = 0.8
 """Share of the validation that a larger evaluation batch cannot save: its arithmetic."""
 
@@ -82,8 +81,7 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     saving_s -= prior.probability * COMPILE_SECONDS if plan.compile and not best.compile else 0.0
     cost_s = race_seconds(run, best, plan) + start_seconds(run, plan)
     if plan.precision != "float32" and plan.precision != best.precision:
-        share = min(1.0, GATE_SAMPLES / run.task.batch_size)
-        cost_s += GATE_STEPS * share * run.evidence[best].step_s
+        cost_s += gate_seconds(run, best)
     if best == run.reference and needs_fresh_process(run, best):
         cost_s += prior.probability * confirmation_seconds(run, best)
     return Expected(saving_s, cost_s, prior.probability)
@@ -114,7 +112,9 @@ def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
     own_s = run.task.epochs * epoch_seconds(run, run.own)
     gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
     allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s
-    closing_s = CLOSING_SECONDS + CLOSING_STEPS * run.evidence[best].step_s
+    step_s = run.evidence[best].step_s
+    part = run.part if is_costly(run, step_s) else 1.0
+    closing_s = CLOSING_SECONDS + CLOSING_STEPS * step_s * part
     spent_s = run.backend.now() + run.backend.import_seconds + expected.cost_s + closing_s
     probable = expected.probability >= PROBABLE and expected.rate >= TIMES
     return run.task.thorough or run.task.exact or probable or spent_s <= allowed_s

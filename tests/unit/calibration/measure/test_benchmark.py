@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from calibration.measure import benchmark, candidate
-from calibration.measure.benchmark import AT_ONCE, GATE_STEPS, Benchmarker, _peak, _reset_peak
+from calibration.measure.benchmark import AT_ONCE, Benchmarker, _peak, _reset_peak
 from calibration.measure.candidate import Candidate, gradient_cosine
+from calibration.search.budget import GATE
 from calibration.search.evaluation import COSINE
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -229,7 +230,7 @@ def test_mapped_files_are_no_memory(tmp_path: Path) -> None:
 
 def test_equal_plans_have_equal_gradients(noise: PreparedDataset) -> None:
     """Another layout computes the same."""
-    assert gradient_cosine(Candidate(SPEC, OWN, noise), LAST, noise, GATE_STEPS) > 0.999
+    assert gradient_cosine(Candidate(SPEC, OWN, noise), LAST, noise, GATE[0]) > 0.999
 
 
 class Rolled(TrainStep):
@@ -266,7 +267,7 @@ def test_other_gradients_are_noticed(
 ) -> None:
     """The gate tells gradients of the wrong weights, NaN, and gradients that point the other way; in numbers."""
     monkeypatch.setattr(candidate, "TrainStep", doctored)
-    cosine = bench.check(BFLOAT16, OWN).cosine
+    cosine = bench.check(BFLOAT16, OWN, *GATE).cosine
     assert -1.01 <= cosine <= COSINE
     assert trained(bench) == {}
 
@@ -280,4 +281,4 @@ def test_bfloat16_passes_the_parity_gate(digits_store: DatasetInfo, batch_size: 
     for seed in range(3):
         spec = TrainSpec(dataset="digits", model="cnn", batch_size=batch_size, seed=seed)
         bfloat16 = replace(reference, precision="bfloat16")
-        assert Benchmarker(spec, digits).check(bfloat16, reference).cosine > COSINE
+        assert Benchmarker(spec, digits).check(bfloat16, reference, *GATE).cosine > COSINE

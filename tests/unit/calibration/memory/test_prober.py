@@ -94,10 +94,10 @@ def test_a_measured_peak_takes_the_place_of_the_predicted_one(
 def test_doubling_ends_where_the_line_refuses() -> None:
     """1A refuses the cap, 1B doubles to 60 % of the budget, 1C bisects; what is above 85 % by the line never runs."""
     lab = laboratory(linear(200, 2))
-    memory = explored(lab, 1024, 1000)
+    memory = explored(lab, 1021, 1000)  # a prime: no equal pieces, so that every size is of use
     most = int((SAFE * 1000 - 200) / 2)
     assert phases(memory)[:5] == [
-        ("line", 8, "fits"), ("line", 32, "fits"), ("1A", 1024, "refused"), ("1B", 64, "fits"), ("1B", 128, "fits"),
+        ("line", 8, "fits"), ("line", 32, "fits"), ("1A", 1021, "refused"), ("1B", 64, "fits"), ("1B", 128, "fits"),
     ]  # fmt: skip
     assert {phase for phase, *_ in phases(memory)[5:]} == {"1B", "1C"}
     *_, last, answer = sizes_run(lab)
@@ -110,8 +110,28 @@ def test_doubling_ends_where_the_line_refuses() -> None:
             assert probe.predicted_bytes > SAFE * 1000 * MIB
             assert probe.peak_bytes is None
     roomy = laboratory(linear(500, 1))  # twice 128 would fit, but 128 take 60 % of the budget
-    explored(roomy, 1024, 1000)
+    explored(roomy, 1021, 1000)
     assert sizes_run(roomy)[-2:] == [128, 350]
+
+
+@pytest.mark.parametrize(("allowed_mib", "feasible", "outcome"), [(None, 128, "fits"), (800, 64, "killed")])
+def test_a_slow_batch_that_may_not_fit_is_run(allowed_mib: int | None, feasible: int, outcome: str) -> None:
+    """At 83 % by the line: what is measured of a slow model are parts of a batch, which would not verify it."""
+    lab = laboratory(linear(500, 2.6), allowed_mib=allowed_mib)
+    lab.speed = lambda _: 7.5
+    memory = explored(lab, 128, 1000)
+    assert ("1A", 128, outcome) in phases(memory)
+    assert sizes_run(lab)[:3] == [*LINE, 128]
+    assert memory.plan.micro_batch == memory.fit.max_feasible == feasible
+
+
+def test_only_equal_pieces_are_tried() -> None:
+    """Of 1,024, where 325 would fit: 256 are run, and nothing between that and 512."""
+    lab = laboratory(linear(200, 2))
+    memory = explored(lab, 1024, 1000)
+    assert sizes_run(lab) == [*LINE, 64, 128, 256]
+    assert (memory.fit.max_feasible, memory.plan.micro_batch) == (256, 256)
+    assert [probe.micro_batch for probe in memory.fit.probes if probe.outcome == "refused"] == [1024, 512]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 8, 9, 31, 32, 33])
