@@ -177,8 +177,8 @@ class MemoryProber:
         if self.model.batch_size in self.model.peaks:
             return self.model.batch_size
         known_not = any(probe.outcome in ("killed", "over") for probe in self.probes)
-        unsafe = predicted is None or predicted > SAFE * self.model.budget_bytes
-        if known_not or unsafe or self._doubtful(self.model.batch_size):
+        unsafe = predicted is not None and predicted > SAFE * self.model.budget_bytes
+        if known_not or predicted is None or unsafe or self._doubtful(self.model.batch_size):
             self._note("1A", self.model.batch_size, None, "refused")
             return 0
         if self.step_s > SLOW and predicted > SURELY_FITS * self.model.budget_bytes:

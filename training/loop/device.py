@@ -1,6 +1,6 @@
 """Where a training computes, and what follows from it. Torch-free, so that it can be decided and tested anywhere.
 
-CUDA: no machine that runs the tests by itself has a GPU; tests/integration/training/loop/test_cuda.py is for one that has.
+CUDA: CI has no GPU; tests/integration/training/loop/test_cuda.py is for a machine that has one.
 """
 
 from dataclasses import dataclass
