@@ -7,6 +7,7 @@ from calibration.acceptance.confirmation import as_confirmation, confirm
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.result import Confirmation
 from calibration.search.baseline import OVERDUE
+from calibration.search.budget import is_costly
 from calibration.search.evaluation import GAIN
 from calibration.search.run import SearchRun
 from calibration.search.timing import epoch_seconds, time_reference, validate
@@ -45,7 +46,8 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
 def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confirmation, Plan]:
     """Leave what remains to be known of the winner to the final measurement: beside another plan it was slower."""
     known = run.evidence[best]
-    run.evidence[best] = replace(known, blocks=[])
+    if not is_costly(run, known.step_s):
+        run.evidence[best] = replace(known, blocks=[])
     with suppress(WorkerLost, PlanFailed):
         time_reference(run, best)
         if known.sample_s is None:
