@@ -24,6 +24,8 @@ CHANCE = 0.1
 PATIENT = {"PREFLIGHT_GATHER_SECONDS": "30"}
 """Of a leader that is started alone, so that it is known who leads."""
 ANY = {"min": 1, "max": 2}
+EPOCHS = 250
+"""Of a job that a second worker starts up for, sits down at, and fails to reach, while its leader trains: some 30 s."""
 QUARTER_CORE = {"cpu.cfs_quota_us": "25000", "cpu.cfs_period_us": "100000"}
 
 
@@ -54,7 +56,7 @@ def start_pair(
 ) -> list[Worker]:  # fmt: skip
     """Start a worker that leads `job`, and one that sits down there; each with an environment."""
     leader = start_on(start_worker, hosts[0], **{**PATIENT, **leads})
-    client.enqueue(group_job("job", ANY, **{"epochs": 12, **fields}))
+    client.enqueue(group_job("job", ANY, **{"epochs": EPOCHS, **fields}))
     wait_for(client, "job", "running")
     return [leader, start_on(start_worker, hosts[1], **joins)]
 
@@ -109,7 +111,7 @@ def test_members_that_cannot_reach_each_other_do_not_hold_the_job_up(
     """Each reaches the leader."""
     hosts = [network.add_host() for _ in range(3)]
     leader = start_on(start_worker, hosts[0], **PATIENT)
-    client.enqueue(group_job("job", {"min": 1, "max": 3}, epochs=12))
+    client.enqueue(group_job("job", {"min": 1, "max": 3}, epochs=EPOCHS))
     wait_for(client, "job", "running")
     for host in hosts[1:]:
         host.part()
@@ -157,7 +159,7 @@ def test_another_data_set_of_the_same_name_is_named(
     data[-1] ^= 1
     store.write_bytes(data)
     leader = start_worker(environment={**GROUP, **PATIENT})
-    client.enqueue(group_job("job", ANY, epochs=12))
+    client.enqueue(group_job("job", ANY, epochs=EPOCHS))
     wait_for(client, "job", "running")
     workers = [leader, start_worker(environment={**GROUP, "PREFLIGHT_CACHE_DIR": str(tmp_path / "other")})]
     events = assert_ended_well(client, connection, workers)
@@ -172,7 +174,7 @@ def test_a_slow_member_is_measured_and_let_go(
 ) -> None:
     """It has a quarter of a core."""
     leader = start_worker(environment={**GROUP, **PATIENT})
-    client.enqueue(group_job("job", ANY, epochs=12))
+    client.enqueue(group_job("job", ANY, epochs=EPOCHS))
     wait_for(client, "job", "running")
     enter = ["sh", "-c", f'echo $$ > {slow_cgroup}/cgroup.procs && exec "$@"', "sh"]
     workers = [leader, start_worker(environment=GROUP, prefix=enter)]
