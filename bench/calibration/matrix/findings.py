@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -113,7 +114,7 @@ def append(finding: Finding) -> None:
 
 
 def load() -> Sequence[Finding]:
-    """Return the last finding of each cell since `SINCE`; a line that is not whole is left out."""
+    """Return the last finding of each cell since `SINCE`, with its last grid; a line that is not whole is left out."""
     if not PATH.exists():
         return []
     found: dict[str, Finding] = {}
@@ -121,7 +122,9 @@ def load() -> Sequence[Finding]:
         with suppress(ValidationError):
             finding = FINDING.validate_json(line)
             if numbers(finding.version) >= SINCE:
-                found[finding.cell.name] = finding
+                before = found.get(finding.cell.name)
+                grid = finding.grid or (before.grid if before else None)
+                found[finding.cell.name] = replace(finding, grid=grid)
     return list(found.values())
 
 
