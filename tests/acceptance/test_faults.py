@@ -8,6 +8,7 @@ import tempfile
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -165,7 +166,7 @@ def test_rounds_that_were_made_are_not_made_again() -> None:
 
 
 def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
-    """What stands around it stays; versions, day, machine and command are said; twice is as once."""
+    """What stands around it stays; versions, seeds, day and machine are said; twice is as once."""
     path, fault = (
         tmp_path / "faults.md",
         next(fault for fault in CATALOGUE if fault.name == "kill -9 of the supervisor"),
@@ -176,23 +177,34 @@ def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
         *(ended(number, verdict) for number, verdict in enumerate(verdicts)),
         ended(0, Verdict(), service="stock RQ"),
     ]
-    text = report.page([Row(fault, verdicts, [Verdict()])], made, 20, "python -m faults --rounds 2")
+    text = report.page([Row(fault, verdicts, [Verdict()])], made)
     for _ in range(2):
         report.write(path, text)
     written = path.read_text()
-    assert written.startswith(f"before\n\n{report.BEGIN}\n\npreflight 1; stock RQ 1, 2026-01-01. a machine.\n")
+    assert written.startswith(
+        f"before\n\n{report.BEGIN}\n\npreflight 1 (seed 20); stock RQ 1 (seed 20), 2026-01-01. a machine.\n"
+    )
     assert written.endswith(f"\n\n{report.END}\n\nafter\n")
-    assert "`python -m faults --rounds 2`" in written
     assert f"{fault.name} | 2 | 1 | 1.0 / 1.5 s | 0 | 1 of 1 |" in written
     assert "old" not in written
 
 
 def test_the_page_shows_the_rounds_that_were_kept() -> None:
-    """docs/faults.md has the tables of the last version in the file of rounds."""
-    ended = rounds.read(RESULTS)
-    last = [one.round for one in ended if one.round.service == "preflight"][-1]
-    kept = rounds.of_run(ended, last.seed, last.version)
-    assert report.tables(report.rows(CATALOGUE, kept)) in (ROOT / "docs" / "faults.md").read_text()
+    """docs/faults.md has of each fault the rounds that tried it last."""
+    kept = rounds.newest(rounds.read(RESULTS))
+    assert report.page(report.rows(CATALOGUE, kept), kept) in (ROOT / "docs" / "faults.md").read_text()
+
+
+def test_each_fault_is_told_by_its_last_rounds() -> None:
+    """A newer version that tried another fault takes nothing away."""
+    first, second, *_ = SHORT
+    made = [(first, "1", 0), (second, "1", 0), (second, "2", 0), (second, "2", 1)]
+    everything = [
+        replace(ended(number, Verdict()), round=Round("preflight", version, 20, fault, number))
+        for fault, version, number in made
+    ]
+    kept = [(one.round.fault, one.round.version, one.round.number) for one in rounds.newest(everything)]
+    assert kept == [(first, "1", 0), (second, "2", 0), (second, "2", 1)]
 
 
 def test_a_page_without_markers_is_left_alone(tmp_path: Path) -> None:

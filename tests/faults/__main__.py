@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import shlex
 import signal
 import subprocess
 import sys
@@ -56,7 +55,8 @@ def main() -> int:
     rows = report.rows(faults, ended)
     print(f"\n{report.tables(rows)}\n")
     if options.write:
-        report.write(options.write, report.page(rows, ended, options.seed, _command(options)))
+        kept = rounds.newest(rounds.read(options.results))
+        report.write(options.write, report.page(report.rows(CATALOGUE, kept), kept))
     return int(any(not verdict.survived for row in rows for verdict in row.ours))
 
 
@@ -75,14 +75,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write", type=Path, metavar="PATH", help="page to write the tables into, between markers")
     parser.add_argument("--list", action="store_true", help="only say what the faults are")
     return parser.parse_args()
-
-
-def _command(options: argparse.Namespace) -> str:
-    """Return the command that makes these rounds, without the places of files."""
-    words = ["--rounds", str(options.rounds), "--seed", str(options.seed), "--parallel", str(options.parallel)]
-    words += [word for name in options.only or () for word in ("--only", name)]
-    words += ["--stock", str(options.stock)] if options.stock else []
-    return shlex.join(["python", "-m", "faults", *words])
 
 
 def _try_ours(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:

@@ -50,13 +50,14 @@ def tables(rows: Sequence[Row]) -> str:
     )
 
 
-def page(rows: Sequence[Row], ended: Sequence[Ended], seed: int, command: str) -> str:
-    """Return what a page says: on what, when and by which command the rounds were made, and what came of them."""
+def page(rows: Sequence[Row], ended: Sequence[Ended]) -> str:
+    """Return what a page says: by which versions, when and on what the rounds were made, and what came of them."""
     days = sorted({one.at for one in ended})
     when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
-    versions = "; ".join(dict.fromkeys(f"{one.round.service} {one.round.version}" for one in ended))
+    made = [one.round for one in ended]
+    versions = "; ".join(dict.fromkeys(f"{one.service} {one.version} (seed {one.seed})" for one in made))
     where = "; ".join(dict.fromkeys(one.machine for one in ended))
-    return f"{versions}, {when}. {where}.\n`{command}` (seed {seed}).\n\n{tables(rows)}"
+    return f"{versions}, {when}. {where}.\n\n{tables(rows)}"
 
 
 def write(path: Path, text: str) -> None:

@@ -80,6 +80,12 @@ def of_run(ended: Sequence[Ended], seed: int, version: str) -> list[Ended]:
     return ours + [one for one in stock if one.round.version == stock[-1].round.version]
 
 
+def newest(ended: Sequence[Ended]) -> list[Ended]:
+    """Return of each fault and service the rounds of the version and seed that tried it last."""
+    last = {(one.round.service, one.round.fault): (one.round.version, one.round.seed) for one in ended}
+    return [one for one in ended if last[one.round.service, one.round.fault] == (one.round.version, one.round.seed)]
+
+
 def today() -> str:
     """Return the day."""
     return f"{datetime.now(UTC):%Y-%m-%d}"

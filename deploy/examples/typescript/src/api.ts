@@ -1940,7 +1940,7 @@ export interface components {
             compile?: boolean | null;
             /**
              * Device
-             * @description Where the model is; `cuda` has not been tried on hardware yet
+             * @description Where the model is
              * @default null
              */
             device?: ("cpu" | "cuda") | null;
