@@ -40,13 +40,17 @@ def allocators(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa:
 
 
 def precisions(best: Plan, space: Space, known: SearchState) -> Turned:
-    """Try bfloat16 with channels_last first: it is the larger effect, and a slow model may get no further."""
+    """Try bfloat16 with channels_last first: it is the larger effect, and a slow model may get no further.
+
+    Without batch norms, bfloat16 alone: torch's group norm is slow in channels_last (docs/decisions.md).
+    """
     both = replace(best, precision="bfloat16", memory_format="channels_last")
-    plans = [
-        both,
-        replace(best, precision="float32", memory_format="channels_last"),
-        replace(best, precision="bfloat16", memory_format="contiguous"),
-    ]
+    alone = replace(best, precision="bfloat16", memory_format="contiguous")
+    channels_last = replace(best, precision="float32", memory_format="channels_last")
+    plans = [both, channels_last, alone]
+    if not known.batch_statistics and best.precision == "float32":
+        last = Skipped(channels_last, "bfloat16 without it was faster") if alone in known.gained else channels_last
+        return [_unless_slow(alone, space), _unless_slow(both, space), *([last] if channels_last != best else [])]
     if best.precision == "bfloat16":  # the user's own wish, and maybe a slow one
         plans.append(replace(best, precision="float32", memory_format="contiguous"))
     elif both in known.gained:

@@ -74,6 +74,8 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     change: Change | None = change_of(knob, plan, cores)
     if change == "smaller_micro_batch" and plan.micro_batch > best.micro_batch:
         change = "whole_batch"
+    if change == "bfloat16_alone" and not known.batch_statistics:
+        change = "bfloat16_without_batch_norms"
     if change is None:
         return Expected(0.0, 0.0)
     prior = informed(change, run.task.earlier, cores)

@@ -14,7 +14,8 @@ NEIGHBOURING: Final = 1.5
 """Gain assumed of threads for cores, where the user's plan has more or fewer: twice as many cores are 1.7x here."""
 
 Change = Literal[
-    "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "float32", "tcmalloc",
+    "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "bfloat16_without_batch_norms", "float32",
+    "tcmalloc",
     "quota_threads", "cores_threads", "fewer_threads", "whole_batch", "smaller_micro_batch", "no_loader",
     "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
     "processes", "one_process",
@@ -44,6 +45,8 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "bfloat16": Prior(0.9, 1.8),
     "channels_last": Prior(0.7, 1.2),  # 1.17x to 1.36x (FORMAT_GAIN in calibration/search/mutations.py)
     "bfloat16_alone": Prior(0.2, 1.3),
+    # 1.26x to 1.68x for the network of deploy/examples/own_task, in six containers (docs/decisions.md).
+    "bfloat16_without_batch_norms": Prior(0.8, 1.35),
     "float32": Prior(0.5, 1.5),
     "tcmalloc": Prior(0.3, 1.06),
     # Of a quota with a fraction one more thread used up what is left in half of the containers (issue 23).

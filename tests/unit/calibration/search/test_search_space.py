@@ -160,17 +160,28 @@ def test_allocators() -> None:
 
 def test_the_largest_effect_of_precision_comes_first() -> None:
     """From float32 and contiguous: both at once, then each alone."""
-    formats = [(plan.precision, plan.memory_format) for plan in tried("precision")]
+    known = replace(KNOWN, batch_statistics=True)
+    formats = [(plan.precision, plan.memory_format) for plan in tried("precision", known=known)]
     assert formats == [("bfloat16", "channels_last"), ("float32", "channels_last"), ("bfloat16", "contiguous")]
+
+
+def test_without_batch_norms_bfloat16_alone_comes_first() -> None:
+    """Where it has won, channels_last is tried with it, and not without."""
+    alone, last = replace(OWN, precision="bfloat16"), replace(OWN, memory_format="channels_last")
+    assert tried("precision") == [alone, BOTH, last]
+    known = replace(KNOWN, gained={alone: 1.4})
+    assert tried("precision", known=known) == [alone, BOTH]
+    assert reasons("precision", known=known) == ["bfloat16 without it was faster"]
+    assert tried("precision", last) == [replace(alone, memory_format="contiguous"), BOTH]
 
 
 def test_what_has_won_makes_others_needless() -> None:
     """Where both at once won, bfloat16 alone can only be slower; where they won by far, so can channels_last."""
     little, far = ({BOTH: ratio} for ratio in (FORMAT_GAIN - 0.01, FORMAT_GAIN))
-    known = replace(KNOWN, gained=little)
+    known = replace(KNOWN, batch_statistics=True, gained=little)
     assert tried("precision", known=known) == [BOTH, replace(OWN, memory_format="channels_last")]
     assert reasons("precision", known=known) == []
-    known = replace(KNOWN, gained=far)
+    known = replace(known, gained=far)
     assert tried("precision", known=known) == [BOTH]
     assert all("channels_last alone" in why for why in reasons("precision", known=known))
 
