@@ -30,9 +30,9 @@ WARM_UP_SECONDS: Final = 0.25
 """A slow model warms up in fewer."""
 STEADY_STEPS: Final = 2
 """Least steps of the final measurement."""
-WHOLE_SECONDS: Final = 2.0
-"""Most time for whole batches at last in a short training; `WHOLE_SHARE` of a longer one."""
-WHOLE_SHARE: Final = 0.03
+ALLOWED_SHARE: Final = 0.03
+"""Share of the training that may be spent without a gain; `ALLOWED_SECONDS` of a short one."""
+ALLOWED_SECONDS: Final = 2.0
 GATE: Final = (8, 32)
 """Steps, and their samples, before gradients are compared (docs/decisions.md)."""
 SLOW_GATE: Final = (4, 16)
@@ -78,7 +78,7 @@ def is_costly(run: SearchRun, step_s: float) -> bool:
     """Whether a few whole batches of `step_s` are a good part of the training: then all is measured on parts, once."""
     if run.part == 1 or run.task.thorough or run.task.exact:
         return False
-    return (1 + STEADY_STEPS) * step_s > max(WHOLE_SECONDS, WHOLE_SHARE * training_seconds(run, step_s))
+    return (1 + STEADY_STEPS) * step_s > max(ALLOWED_SECONDS, ALLOWED_SHARE * training_seconds(run, step_s))
 
 
 def gate_size(run: SearchRun) -> tuple[int, int]:

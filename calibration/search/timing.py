@@ -10,9 +10,10 @@ from training.config.plan import Plan
 
 EVAL_SAMPLES: Final = 2000
 """Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
+LEAST_EVAL_SAMPLES: Final = 32
+"""Of them, however long a model takes."""
 LEAST_SCALING: Final = 0.5
 """Share of the additional cores below which threads scale badly: two processes that lose nothing have twice as much."""
-LEAST_EVAL_SAMPLES: Final = 32
 EVAL_SECONDS: Final = 0.4
 """What that may take, by the seconds of a training step."""
 

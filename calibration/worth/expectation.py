@@ -5,6 +5,8 @@ from typing import Final
 
 from calibration.result import Knob
 from calibration.search.budget import (
+    ALLOWED_SECONDS,
+    ALLOWED_SHARE,
     CONFIRMING,
     gate_seconds,
     is_costly,
@@ -25,9 +27,6 @@ CEILINGS: Final = 20
 FRESH_SHARE: Final = 0.02
 """Share of the training that a confirmation in a fresh process may take where the races themselves prove the gain: it
 guards against what many races leave to chance, which a short training cannot lose much by."""
-ALLOWED_SHARE: Final = 0.03
-"""Share of the training that may be spent without a gain; `ALLOWED_SECONDS` of a short one."""
-ALLOWED_SECONDS: Final = 2.0
 CLOSING_SECONDS: Final = 0.4
 CLOSING_STEPS: Final = 3
 """What is left of that for the final measurement (STEADY_SECONDS), or for so many steps of a slow model."""

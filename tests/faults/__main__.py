@@ -51,11 +51,12 @@ def main() -> int:
     _try_ours(faults, options, root)
     if options.stock:
         _stock_in_its_environment(options)
-    ended = rounds.of_run(rounds.read(options.results), options.seed, _version("preflight"))
+    everything = rounds.read(options.results)
+    ended = rounds.of_run(everything, options.seed, _version("preflight"))
     rows = report.rows(faults, ended)
     print(f"\n{report.tables(rows)}\n")
     if options.write:
-        kept = rounds.newest(rounds.read(options.results))
+        kept = rounds.newest(everything)
         report.write(options.write, report.page(report.rows(CATALOGUE, kept), kept))
     return int(any(not verdict.survived for row in rows for verdict in row.ours))
 

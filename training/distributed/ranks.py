@@ -95,7 +95,7 @@ class Ranks:
             model, gradient_as_bucket_view=True,
             find_unused_parameters=self.deterministic,  # else buckets, and the order of sums, change after a step
         )  # fmt: skip
-        wrapped.broadcast_buffers = False  # not as an argument, whose name changed in torch 2.13
+        wrapped.broadcast_buffers = False  # its name as an argument differs between torch 2.11 and 2.13
         self._gradients = GradientExchange(rank=self.rank, ranks=self.size, wire=self.wire, polls=self.polls)
         wrapped.register_comm_hook(None, self._gradients.exchange)
         self._wrapped = wrapped

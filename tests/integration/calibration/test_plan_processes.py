@@ -40,10 +40,10 @@ def environment(tmp_path: Path, install_package: Callable[..., None]) -> dict[st
 @pytest.fixture
 def pool(digits_store: DatasetInfo, tmp_path: Path, environment: dict[str, str]) -> Iterator[ProcessPool]:
     """Yield a pool of measuring processes, none of which outlives it."""
-    before = psutil.Process().children()  # what other tests share
+    before = psutil.Process().children(recursive=True)  # what other tests share
     with ProcessPool(SPEC, digits_store.path, tmp_path, environment, lambda: None) as pool:
         yield pool
-    assert psutil.Process().children() == before
+    assert psutil.Process().children(recursive=True) == before
 
 
 def test_every_question_is_answered_by_all_processes_of_a_plan(pool: ProcessPool) -> None:
@@ -86,7 +86,7 @@ def test_processes_are_measured_where_the_job_names_the_knob(
         directory=directory, environment=environment,
     )  # fmt: skip
     options = Options(knobs=("processes",), samples=8, seconds=600.0)
-    before = psutil.Process().children()
+    before = psutil.Process().children(recursive=True)
     choice = choose_plan(SPEC, ONE, around, options, lambda *_: None, lambda: None)
     assert choice.finding is not None
     _, trial = choice.finding.trials
@@ -94,4 +94,4 @@ def test_processes_are_measured_where_the_job_names_the_knob(
     assert trial.verdict in ("won", "level", "lost", "dropped"), trial
     own = choice.finding.trials[0]
     assert (trial.peak_bytes or 0) > (own.peak_bytes or 0) > 0
-    assert psutil.Process().children() == before
+    assert psutil.Process().children(recursive=True) == before
