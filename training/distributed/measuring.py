@@ -23,7 +23,6 @@ from training.data.dataset_store import PreparedDataset
 from training.distributed.group import ALONE, Group
 from training.distributed.ranks import Ranks
 from training.distributed.seat import Wire
-from training.distributed.speeds import slow_members
 from training.loop.prediction import Prediction
 from training.loop.train_step import TrainStep
 from training.process.journal import RecordWriter
@@ -144,3 +143,20 @@ def time_steps(steps: Iterator[TrainStep], least: int, seconds: float) -> float:
         if done >= least and spent >= seconds:
             return spent / done
     raise AssertionError("count() does not end")
+
+
+def slow_members(speeds: Mapping[str, float], leader: str) -> list[str]:
+    """Return the members without whom the others would be faster, the slowest first.
+
+    Each rank has an equal share of a batch, so that k ranks are as fast as k times the slowest of them.
+
+    Args:
+        speeds: samples/s of each rank alone, by name.
+        leader: stays in any case.
+    """
+    members = sorted((name for name in speeds if name != leader), key=lambda name: speeds[name], reverse=True)
+    kept = max(
+        range(len(members) + 1),
+        key=lambda count: (count + 1) * min(speeds[name] for name in (leader, *members[:count])),
+    )
+    return members[kept:][::-1]

@@ -14,10 +14,9 @@ from training.data.batches import EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.distributed.averaging import AveragingRanks
-from training.distributed.measuring import MeasuredRanks, quicker
+from training.distributed.measuring import MeasuredRanks, quicker, slow_members
 from training.distributed.ranks import divide
 from training.distributed.seat import Seat
-from training.distributed.speeds import slow_members
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=2, batch_size=50)
 
