@@ -52,6 +52,7 @@ class Broadcaster:
     async def close(self) -> None:
         """Disconnect every viewer and stop the reader."""
         self.disconnect_all()
+        self._reader.close()
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

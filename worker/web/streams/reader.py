@@ -43,6 +43,7 @@ class StreamReader:
         self._subscriptions = subscriptions
         self._pages = pages
         self._has_work = asyncio.Event()
+        self._is_closed = False
         self.is_redis_away = False
         """Whether the last read failed."""
 
@@ -50,10 +51,18 @@ class StreamReader:
         """Wake the reader: there is a subscription."""
         self._has_work.set()
 
+    def close(self) -> None:
+        """End `run` with the read under way.
+
+        Cancelling it is not enough: `asyncio.wait_for`, by which redis-py sends, loses a cancellation until Python 3.12
+        (cpython issue 86296).
+        """
+        self._is_closed = True
+
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Read until closed or cancelled."""
         outage = Outage(describe_error)
-        while True:
+        while not self._is_closed:
             if not self._subscriptions:
                 self._has_work.clear()
                 await self._has_work.wait()
