@@ -28,6 +28,8 @@ class Window:
         """Start with the remaining steps of an epoch; the process started training at `started`."""
         self.state = state
         self._spec = step.spec
+        self._judges = step.group.leads
+        """Whether a loss that is not finite ends the training here: a member that ended first would hide why."""
         self._losses: list[Tensor] = []
         """Of the steps since they were read last, each where it was computed."""
         self._loss_before, self._first = state.loss, state.step
@@ -67,7 +69,11 @@ class Window:
         return self._epoch_is_over() or self._windows >= windows
 
     def report(self, hits: int) -> dict[str, JsonValue]:
-        """Return the figures of the steps since the last report, `hits` of their samples correct; raises `Diverged`."""
+        """Return the figures of the steps since the last report, `hits` of their samples correct.
+
+        Raises:
+            Diverged: as `sync_loss`.
+        """
         state, now = self.sync_loss(), self._began
         steps, seconds, loss = state.step - self._first, now - self._reported, state.loss - self._loss_before
         self._loss_before, self._first, self._reported, self._windows = state.loss, state.step, now, 0
@@ -84,7 +90,11 @@ class Window:
         }
 
     def sync_loss(self) -> TrainState:
-        """Bring loss and seconds of the state up to date, and return it; raises `Diverged`."""
+        """Bring loss and seconds of the state up to date, and return it.
+
+        Raises:
+            Diverged: the loss is no longer finite; in a group, the leader alone raises it.
+        """
         state = self.state
         if self._losses:
             # One sum, step by step, whatever the windows and checkpoints: the epoch's loss depends on neither.
@@ -92,7 +102,8 @@ class Window:
                 state.loss += loss
             self._losses.clear()
         state.seconds = self._seconds_before + time.perf_counter() - self._entered
-        require_finite("training", state.loss, state.position, self._spec)
+        if self._judges:
+            require_finite("training", state.loss, state.position, self._spec)
         return state
 
     def _epoch_is_over(self) -> bool:
