@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.parts import add_parts, require_known, run_parts
-from bench.speed import accuracy, data, former, memory, options, others, resnet, roof, telemetry
+from bench.speed import accuracy, data, evaluation, former, memory, options, others, resnet, roof, telemetry
 from bench.speed.common import BenchOptions
 
 PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
@@ -16,6 +16,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
     "roof": roof.main,
     "data": data.main,
     "options": options.main,
+    "evaluation": evaluation.main,
     "memory": memory.main,
     "telemetry": telemetry.main,
 }

@@ -42,7 +42,7 @@ class Plan:
     """Inter-operation threads; can be set only once in a process."""
     micro_batch: BatchSize
     """Samples per forward and backward; an effective batch, or a process's share, is made of as many as it takes."""
-    eval_batch: BatchSize = 1000
+    eval_batch: BatchSize = 256
     """Samples per forward pass of an evaluation."""
     loader_workers: LoaderWorkers = 0
     """Processes that gather batches; 0 gathers them in the training process from memory-mapped data."""

@@ -18,7 +18,7 @@ class PlanFields(Event):
     precision: plan.Precision
     memory_format: plan.MemoryFormat
     allocator: plan.Allocator
-    eval_batch: spec.BatchSize = 1000
+    eval_batch: spec.BatchSize = 256
     loader_workers: plan.LoaderWorkers = 0
     prefetch_factor: plan.PrefetchFactor | None = None
     affinity: plan.Affinity = "free"

@@ -575,7 +575,7 @@ export interface components {
             /**
              * Eval Batch
              * @description samples per optimizer step (the effective batch)
-             * @default 1000
+             * @default 256
              */
             eval_batch?: number;
             /**
@@ -764,7 +764,7 @@ export interface components {
             /**
              * Eval Batch
              * @description samples per optimizer step (the effective batch)
-             * @default 1000
+             * @default 256
              */
             eval_batch?: number;
             /**
@@ -2036,7 +2036,7 @@ export interface components {
             /**
              * Eval Batch
              * @description samples per optimizer step (the effective batch)
-             * @default 1000
+             * @default 256
              */
             eval_batch?: number;
             /**
@@ -2758,7 +2758,7 @@ export interface components {
             /**
              * Eval Batch
              * @description samples per optimizer step (the effective batch)
-             * @default 1000
+             * @default 256
              */
             eval_batch?: number;
             /** Interop */

@@ -261,7 +261,8 @@ def test_a_piece_fits_and_is_no_mere_crumb(batch_size: int, data: st.DataObject)
 @pytest.mark.parametrize("statistics", [True, False])
 def test_a_plan_that_does_not_fit_is_taken_in_pieces(statistics: bool) -> None:
     """The note has figures, and names the batch norms where there are any: for them it is another training."""
-    memory = explored(laboratory(linear(200, 2), statistics=statistics), 1024, 1000)
+    own = replace(OWN, micro_batch=1024, eval_batch=1000)
+    memory = explored(laboratory(linear(200, 2), statistics=statistics), 1024, 1000, own=own)
     assert memory.plan == replace(OWN, micro_batch=256, eval_batch=325)
     assert "of 1024 needs about 2248 MiB, but 850 MiB are safe to use, so that 256 are taken at a time" in memory.note
     assert ("; batch norms see only those" in memory.note) is statistics
@@ -270,8 +271,8 @@ def test_a_plan_that_does_not_fit_is_taken_in_pieces(statistics: bool) -> None:
 
 def test_a_large_evaluation_is_taken_in_pieces() -> None:
     """The evaluation batch is bounded by the same line, even where the training fits."""
-    memory = explored(laboratory(linear(200, 1)), 128, 1000)
-    assert memory.plan == replace(OWN, micro_batch=128, eval_batch=650)
+    memory = explored(laboratory(linear(200, 1)), 128, 1000, own=replace(OWN, eval_batch=1000))
+    assert memory.plan == replace(OWN, eval_batch=650)
     assert memory.note == "an evaluation takes at most 650 samples at a time"
     assert memory.most_samples == 650
 

@@ -688,10 +688,10 @@ def test_compiling_is_not_tried_where_it_cannot_pay(compiler: bool, epochs: int,
 
 def test_the_evaluation_batch_is_chosen_by_what_an_epoch_gains() -> None:
     """Where validation is much of an epoch, the batch that makes it quickest is taken; the steps stay as they are."""
-    lab = Simulated(even, sample=lambda plan: 0.020 / 128 * (0.5 if plan.eval_batch == 256 else 1.0))
+    lab = Simulated(even, sample=lambda plan: 0.020 / 128 * (0.5 if plan.eval_batch == 512 else 1.0))
     finding = found(lab, replace(only("eval_batch"), validation=60_000, steps_per_epoch=100))
-    assert finding.plan == replace(OWN, eval_batch=256)
-    assert [trial.plan.eval_batch for trial in trials_of(finding, "eval_batch")] == [128, 256, 512, 1024]
+    assert finding.plan == replace(OWN, eval_batch=512)
+    assert [trial.plan.eval_batch for trial in trials_of(finding, "eval_batch")] == [128, 512, 1024]
     assert finding.prediction.validation_s == pytest.approx(60_000 * 0.010 / 128)
 
 

@@ -221,10 +221,10 @@ def test_micro_batches(micro: int, most: int, sizes: list[int]) -> None:
 
 def test_evaluation_batches() -> None:
     """Those that fit and are not the user's own, where validation takes long enough to matter."""
-    assert [plan.eval_batch for plan in tried("eval_batch")] == [128, 256, 512, 1024]
-    fitting = replace(KNOWN, most_samples=300)
-    assert [plan.eval_batch for plan in tried("eval_batch", known=fitting)] == [128, 256]
-    assert [plan.eval_batch for plan in tried("eval_batch", replace(OWN, eval_batch=256))] == [128, 512, 1024]
+    assert [plan.eval_batch for plan in tried("eval_batch")] == [128, 512, 1024]
+    fitting = replace(KNOWN, most_samples=600)
+    assert [plan.eval_batch for plan in tried("eval_batch", known=fitting)] == [128, 512]
+    assert [plan.eval_batch for plan in tried("eval_batch", replace(OWN, eval_batch=1000))] == [128, 256, 512, 1024]
     short = replace(KNOWN, validation_share=VALIDATION_SHARE - 0.001)
     assert tried("eval_batch", known=short) == []
     assert len(reasons("eval_batch", known=short)) == 1
