@@ -13,7 +13,7 @@ from calibration.cache.unfinished import UnfinishedSearches
 from calibration.result import CalibrationResult, Knob
 from calibration.search.search_space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from training.config.spec import MAX_BATCH, TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.process.fork_server.client import ForkServer
@@ -24,8 +24,6 @@ from training.system.resources import Resources
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MAX_SAMPLES`."""
 MAX_SAMPLES: Final = 32
-MAX_BATCH: Final = 65_536
-"""Largest effective batch of a job (training/config/spec.py)."""
 FLOAT32_BYTES: Final = 4
 COMPILERS: Final = ("g++", "clang++", "c++")
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
-from training.config.spec import STRICT, BatchSize
+from training.config.spec import MAX_BATCH, STRICT
 
 
 def _current_allocator(name: object) -> object:
@@ -16,6 +16,10 @@ def _current_allocator(name: object) -> object:
 Threads = Annotated[int, Field(ge=1, le=1024)]
 MAX_PROCESSES: Final = 64
 Processes = Annotated[int, Field(ge=1, le=MAX_PROCESSES)]
+MicroBatch = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per forward and backward pass")]
+EvalBatch = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per forward pass of an evaluation")]
+EVAL_BATCH: Final = 256
+"""More are hardly faster and take more memory (docs/decisions.md)."""
 LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
 PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
 Precision = Literal["float32", "bfloat16"]
@@ -40,9 +44,9 @@ class Plan:
     """Processes that share out each effective batch and add up their gradients."""
     interop: Threads = 1
     """Inter-operation threads; can be set only once in a process."""
-    micro_batch: BatchSize
+    micro_batch: MicroBatch
     """Samples per forward and backward; an effective batch, or a process's share, is made of as many as it takes."""
-    eval_batch: BatchSize = 256
+    eval_batch: EvalBatch = EVAL_BATCH
     """Samples per forward pass of an evaluation."""
     loader_workers: LoaderWorkers = 0
     """Processes that gather batches; 0 gathers them in the training process from memory-mapped data."""

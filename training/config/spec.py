@@ -4,7 +4,7 @@ The bounds below are the only ones in the project: the wire format and the comma
 They are guards against slips (a batch of 10^9), not advice; each is far beyond any sensible digit recognizer.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -35,7 +35,8 @@ MaxSteps = Annotated[
         description="optimizer steps after which the training ends, within an epoch too; null: those of all epochs",
     ),
 ]  # fmt: skip
-BatchSize = Annotated[int, Field(ge=1, le=65_536, description="samples per optimizer step (the effective batch)")]
+MAX_BATCH: Final = 65_536
+BatchSize = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per optimizer step (the effective batch)")]
 LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum of sgd and muon (Nesterov)")]
 WeightDecay = Annotated[float, Field(ge=0, le=10, description="weight decay")]

@@ -80,8 +80,8 @@ class OwnPlan(Wire):
     threads: plan.Threads | None = None
     processes: plan.Processes | None = None
     interop: plan.Threads | None = None
-    micro_batch: spec.BatchSize | None = None
-    eval_batch: spec.BatchSize | None = None
+    micro_batch: plan.MicroBatch | None = None
+    eval_batch: plan.EvalBatch | None = None
     loader_workers: plan.LoaderWorkers | None = None
     prefetch_factor: plan.PrefetchFactor | None = None
     precision: plan.Precision | None = None

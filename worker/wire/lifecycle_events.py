@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from training.config import spec
+from training.config import plan, spec
 from training.config.recipes import RecipeName
 from worker.wire.base import Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
 from worker.wire.configuration import Request
@@ -72,9 +72,9 @@ class MemoryRanOut(Event):
 
     type: Literal["out_of_memory"] = "out_of_memory"
     message: Text
-    micro_batch: spec.BatchSize
+    micro_batch: plan.MicroBatch
     """New micro-batch."""
-    eval_batch: spec.BatchSize
+    eval_batch: plan.EvalBatch
     """New evaluation batch."""
 
 

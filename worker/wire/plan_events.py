@@ -14,11 +14,11 @@ class PlanFields(Event):
     threads: plan.Threads
     processes: plan.Processes = 1
     interop: plan.Threads
-    micro_batch: spec.BatchSize
+    micro_batch: plan.MicroBatch
     precision: plan.Precision
     memory_format: plan.MemoryFormat
     allocator: plan.Allocator
-    eval_batch: spec.BatchSize = 256
+    eval_batch: plan.EvalBatch = plan.EVAL_BATCH
     loader_workers: plan.LoaderWorkers = 0
     prefetch_factor: plan.PrefetchFactor | None = None
     affinity: plan.Affinity = "free"
@@ -33,7 +33,7 @@ class MemoryProbed(Event):
     type: Literal["memory_probe"] = "memory_probe"
     phase: ProbePhase
     """`line`: one of the sizes that predict the others; `1A`: the whole batch; `1B`: doubling; `1C`: bisection."""
-    micro_batch: spec.BatchSize
+    micro_batch: plan.MicroBatch
     predicted_bytes: Count | None = None
     """By the line through the two smallest sizes; null before there is one."""
     peak_bytes: Count | None = None
@@ -137,7 +137,7 @@ class BatchAdvice(Event):
     """Largest effective batch that was measured; the job's own where none larger was."""
     advised: spec.BatchSize | None = None
     """Smallest batch within 2 % of the fastest; null: none is proven faster than the job's own."""
-    advised_micro_batch: spec.BatchSize | None = None
+    advised_micro_batch: plan.MicroBatch | None = None
     advised_ratio: Rate | None = None
     """Samples per second of the advised batch relative to the job's own, from paired measurements."""
     advised_low: Rate | None = None

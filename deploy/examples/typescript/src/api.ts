@@ -574,7 +574,7 @@ export interface components {
             disturbed?: boolean;
             /**
              * Eval Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward pass of an evaluation
              * @default 256
              */
             eval_batch?: number;
@@ -629,7 +629,7 @@ export interface components {
             memory_format: "contiguous" | "channels_last";
             /**
              * Micro Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward and backward pass
              */
             micro_batch: number;
             /** Note */
@@ -763,7 +763,7 @@ export interface components {
             doubt?: string;
             /**
              * Eval Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward pass of an evaluation
              * @default 256
              */
             eval_batch?: number;
@@ -792,7 +792,7 @@ export interface components {
             memory_format: "contiguous" | "channels_last";
             /**
              * Micro Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward and backward pass
              */
             micro_batch: number;
             /**
@@ -1760,7 +1760,7 @@ export interface components {
             limit_bytes: number;
             /**
              * Micro Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward and backward pass
              */
             micro_batch: number;
             /**
@@ -1807,7 +1807,7 @@ export interface components {
             attempt: number;
             /**
              * Eval Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward pass of an evaluation
              */
             eval_batch: number;
             /** Job Id */
@@ -1816,7 +1816,7 @@ export interface components {
             message: string;
             /**
              * Micro Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward and backward pass
              */
             micro_batch: number;
             /** Seq */
@@ -2035,7 +2035,7 @@ export interface components {
             device?: "cpu" | "cuda";
             /**
              * Eval Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward pass of an evaluation
              * @default 256
              */
             eval_batch?: number;
@@ -2057,7 +2057,7 @@ export interface components {
             memory_format?: "contiguous" | "channels_last";
             /**
              * Micro Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward and backward pass
              */
             micro_batch: number;
             /**
@@ -2757,7 +2757,7 @@ export interface components {
             device?: "cpu" | "cuda";
             /**
              * Eval Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward pass of an evaluation
              * @default 256
              */
             eval_batch?: number;
@@ -2777,7 +2777,7 @@ export interface components {
             memory_format: "contiguous" | "channels_last";
             /**
              * Micro Batch
-             * @description samples per optimizer step (the effective batch)
+             * @description samples per forward and backward pass
              */
             micro_batch: number;
             /**
