@@ -18,6 +18,8 @@ PREFLIGHT = str(Path(sys.executable).parent / "preflight")
 MIB = 1 << 20
 Log = Iterator[dict[str, JsonValue]]
 
+pytestmark = pytest.mark.usefixtures("signals_heard")  # the trainings end by SIGINT
+
 
 @contextmanager
 def training(group: Path, directory: Path, *options: str) -> Iterator[Log]:
@@ -37,7 +39,10 @@ def training(group: Path, directory: Path, *options: str) -> Iterator[Log]:
         yield (json.loads(line) for line in process.stderr if line.startswith(b"{"))
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
 
 

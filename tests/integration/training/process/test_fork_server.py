@@ -160,6 +160,7 @@ journal.write("done", {})
 """
 
 
+@pytest.mark.usefixtures("signals_heard")  # a fresh interpreter would ignore what the tests ignore
 def test_nothing_of_one_child_is_left_for_the_next(tmp_path: Path) -> None:
     """Weights, environment, descriptors, threads, generators, priority, cgroup: as in a fresh interpreter."""
     bench = Bench(tmp_path, ("torch", "training.loop.train_step"))
