@@ -34,13 +34,6 @@ ROWS = (
     *(f"tests/integration/worker/queue/test_{name}.py" for name in ("quarantine", "suspension", "worker_processes")),
 )
 """The other tests that rows of docs/rq.md name."""
-IN_PART = (
-    *(f"{ROWS[0]}::test_{name}" for name in ("a_waiting_job", "a_finished_job", "a_running_job_is_stopped_by_rq")),
-    *ROWS[1:2], *ROWS[3:],
-    *(f"{ROWS[2]}::test_{name}"
-      for name in ("only_known_fields_are_restored", "no_pickle_is_read", "a_quarantined_id_is_removed_everywhere")),
-)  # fmt: skip
-"""Of each row what depends on RQ's own records most."""
 PRODUCER = """
 import sys
 from redis import Redis
@@ -87,7 +80,6 @@ def run(environment: dict[str, str], *arguments: str) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("rq", "server", "tests"), [
     (OLDEST, "Valkey", (*TESTS, *FEATURES)),
-    (OLDEST, "Valkey", IN_PART),
     (NEWEST, "Redis", TESTS),
     pytest.param(OLDEST, "Redis", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
     pytest.param(NEWEST, "Valkey", (*TESTS, *FEATURES), marks=pytest.mark.slow),

@@ -127,10 +127,8 @@ def test_a_group_learns_what_one_learns_alone(
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("members", "average_every"),
-    [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(2, 5, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("members", "average_every"), [(1, 1), (2, 1), (2, 5)])
 def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int, average_every: int) -> None:
     """Undisturbed, after a member was killed and another one came, and after the leader was killed."""
     table.spec = replace(SPEC, epochs=6, deterministic=True, average_every=average_every)

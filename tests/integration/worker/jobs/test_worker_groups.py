@@ -77,6 +77,7 @@ def test_a_killed_member_is_replaced(client: Client, start_worker: StartWorker) 
     assert_nothing_duplicated(client, "job")
 
 
+@pytest.mark.slow
 def test_a_group_goes_on_without_a_killed_member(client: Client, start_worker: StartWorker) -> None:
     workers = start_group(start_worker, 3)
     client.enqueue(group_job("job", {"min": 2, "max": 3}, epochs=60))
