@@ -30,7 +30,8 @@ demo: $(VENV)/.demo  ## Train on real digits: one job from end to end.
 FUZZ_SECONDS ?= 60
 FUZZ_ALL_SECONDS ?= 3600
 
-# COVERAGE=1 measures coverage and fails below the bound of pyproject.toml.
+# COVERAGE=1 measures coverage, in the child processes of tests marked `covers_children` too, and fails below the bound of
+# pyproject.toml.
 PYTEST = $(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest)
 
 # pytest keeps the rewritten tests as bytecode, which saves a second of each process; an empty variable lets it.
@@ -48,7 +49,7 @@ suite: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
 
-test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage, with which they take a third to a half longer.
+test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage.
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/acceptance
 	$(BIN)/coverage run -m pytest tests/repository tests/unit tests/integration --numprocesses 2 --dist worksteal

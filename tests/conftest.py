@@ -15,7 +15,7 @@ import pytest
 from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare
 
-pytest_plugins = ("command_line", "markers", "services", "terminals", "page_browser")
+pytest_plugins = ("child_coverage", "command_line", "markers", "services", "terminals", "page_browser")
 
 hypothesis.settings.register_profile("no deadlines", deadline=None)  # a busy machine is no bug
 hypothesis.settings.register_profile(

@@ -31,6 +31,8 @@ from worker.config.settings import Settings
 from worker.report import child as report_child
 from worker.report.request import REPORT, REQUEST, ReportRequest
 
+pytestmark = pytest.mark.covers_children
+
 REPORTING = {"PREFLIGHT_REPORT": "auto"}
 NASTY = "</title><script>alert('x')</script>$\\frac{1}{0}$"
 

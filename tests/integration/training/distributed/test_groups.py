@@ -198,6 +198,7 @@ def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Si
     leader.told("epoch", len(leader.of("epoch")) + 1)
 
 
+@pytest.mark.covers_children
 def test_a_newcomer_joins(table: Table) -> None:
     """A group of one becomes one of two, and loses no step: the leader saves before it forms anew."""
     table.spec, table.awaited = LONG, 1
@@ -387,6 +388,7 @@ def test_averaged_weights_are_as_accurate_as_those_of_one(table: Table, tmp_path
             pytest.fail(str((alone, together)))
 
 
+@pytest.mark.covers_children
 def test_a_group_that_averages_goes_on_without_a_member_and_stops_where_all_are_alike(table: Table) -> None:
     """Checkpoints are made only then: at the end of an epoch, or after so many steps."""
     table.spec, table.checkpoint_seconds = replace(LONG, average_every=8), 0.1

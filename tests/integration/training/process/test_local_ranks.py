@@ -87,6 +87,7 @@ def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.covers_children
 @pytest.mark.parametrize(
     "plan", [TWO, pytest.param(replace(TWO, processes=3, micro_batch=10), marks=pytest.mark.slow)], ids=["2", "3"]
 )

@@ -65,6 +65,7 @@ def assert_reported(client: Client, settings: Settings) -> list[AnyEvent]:
     return events
 
 
+@pytest.mark.covers_children
 def test_the_result_does_not_wait_for_its_report(
     settings: Settings, client: Client, queue: Queue, stopped_report: tuple[Worker, psutil.Process]
 ) -> None:
@@ -100,6 +101,7 @@ def test_the_next_worker_makes_the_report(
     assert_reported(client, settings)
 
 
+@pytest.mark.covers_children
 def test_a_report_that_crashes_is_a_warning_and_made_later(
     settings: Settings, client: Client, start_worker: StartWorker, stopped_report: tuple[Worker, psutil.Process]
 ) -> None:

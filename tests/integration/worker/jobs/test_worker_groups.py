@@ -31,6 +31,7 @@ EXACT: dict[str, object] = {"deterministic": True}
 """Nothing is measured, and the weights are those of every run with so many workers."""
 
 
+@pytest.mark.covers_children
 def test_two_workers_train_one_job(client: Client, connection: Redis, start_worker: StartWorker) -> None:
     workers = start_group(start_worker, 2)
     client.enqueue(group_job("job", 2, epochs=6, **EXACT))

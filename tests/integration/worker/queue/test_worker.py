@@ -57,6 +57,7 @@ def test_a_worker_warns_of_missing_bytecode(run_worker: RunWorker, tmp_path: Pat
     assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in worker.output()
 
 
+@pytest.mark.covers_children
 def test_a_job_is_trained_and_told(
     settings: Settings, client: Client, connection: Redis, queue: Queue, start_worker: StartWorker
 ) -> None:
@@ -141,6 +142,7 @@ BAD: dict[str, dict[str, JsonValue]] = {
 }  # fmt: skip
 
 
+@pytest.mark.covers_children
 def test_bad_jobs_fail_in_one_sentence(settings: Settings, client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """Published under RQ's id, never begun."""
     job = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
@@ -225,6 +227,7 @@ def test_a_job_cancelled_in_the_queue_is_not_taken(client: Client, connection: R
     assert not client.cancel("never-heard-of")
 
 
+@pytest.mark.covers_children
 def test_a_running_job_is_cancelled(
     client: Client, settings: Settings, connection: Redis, start_worker: StartWorker
 ) -> None:
@@ -242,6 +245,7 @@ def test_a_running_job_is_cancelled(
     assert_runs_the_next_job(client, worker)
 
 
+@pytest.mark.covers_children
 def test_a_stop_command_of_rq_cancels(client: Client, raw: Redis, queue: Queue, start_worker: StartWorker) -> None:
     """It names RQ's id, which may differ from the job's."""
     long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)

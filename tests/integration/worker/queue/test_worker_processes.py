@@ -36,6 +36,7 @@ def workers(worker: Worker) -> set[int]:
     return {process.pid for process in psutil.Process(worker.process.pid).children()}
 
 
+@pytest.mark.covers_children
 def test_two_processes_run_two_jobs_at_the_same_time(client: Client, raw: Redis, two: Worker) -> None:
     """Each with half of the cores and the memory; the job of a killed one is resumed by the one that replaces it."""
     wait_until(lambda: states(raw) == ["idle", "idle"])

@@ -24,6 +24,8 @@ from worker.web.files.file_response import RangeNotSatisfiable, byte_range
 from worker.web.files.tickets import SECONDS, Tickets
 from worker.wire import STATE_TTL, TrainingDone
 
+pytestmark = pytest.mark.covers_children
+
 WEIGHTS = bytes(range(256)) * 40
 PATH = "/v1/jobs/done/files"
 FILES = TypeAdapter(list[dict[str, str | int]])

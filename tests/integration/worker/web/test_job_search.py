@@ -141,6 +141,7 @@ def test_keys_of_another_type_stop_no_search(running: Service, client: Client, r
     assert ids(search(running)) == ["there"]
 
 
+@pytest.mark.covers_children
 def test_a_job_is_found_by_what_it_was_run_with(running: Service, client: Client, start_worker: StartWorker) -> None:
     """From a real worker: model, batch size, result."""
     client.enqueue(digits_job(job_id="real", epochs=1))

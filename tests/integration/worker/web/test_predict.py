@@ -50,6 +50,7 @@ def listeners(service: Service) -> list[psutil.Process]:
     return psutil.Process(service.process.pid).children()
 
 
+@pytest.mark.covers_children
 def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tmp_path: Path) -> None:
     """With the probabilities of `preflight predict`; refused pictures end no process, a killed process is replaced."""
     (tmp_path / "zero.png").write_bytes(picture())

@@ -33,6 +33,8 @@ from worker.web.auth import MAX_BODY_BYTES
 from worker.web.streams.thinning import stride_of
 from worker.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
 
+pytestmark = pytest.mark.covers_children
+
 
 @pytest.fixture(scope="module")
 def shared_settings(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
