@@ -82,7 +82,7 @@ def run(environment: dict[str, str], *arguments: str) -> str:
     (OLDEST, "Valkey", (*TESTS, *FEATURES)),
     (NEWEST, "Redis", TESTS),
     pytest.param(OLDEST, "Redis", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
-    pytest.param(NEWEST, "Valkey", (*TESTS, *FEATURES), marks=pytest.mark.slow),
+    pytest.param(NEWEST, "Valkey", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
     pytest.param(PINNED, "Valkey", (*TESTS, *FEATURES), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_another_rq_or_server_works(
