@@ -2,8 +2,8 @@
 
     python -m bench.versions REVISION
 
-Prints Markdown tables: medians and ranges of wall seconds, from the start of the process to its end (the worker: to its
-record `worker_started`), and of their ratios, pair by pair. A pair takes turns A B, B A.
+Prints Markdown tables: medians and ranges of wall seconds, from the start of the process to its end, or to a record in
+its log that ends what is compared; and of their ratios, pair by pair. A pair takes turns A B, B A.
 """
 
 import compileall
@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -29,13 +30,26 @@ PACKAGES: Final = ("worker", "calibration", "training")
 MAX_SLOWDOWN: Final = 1.05
 """Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
 TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
-COMMANDS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
-    "worker start": (7, ("worker",)),
-    "recipe `fast`": (5, (*TRAIN, "fast")),
-    "calibration of `cnn`": (5, ("calibrate", "--force-calibration")),
-    "recipe `balanced`": (3, (*TRAIN, "balanced")),
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What both versions do in turns."""
+
+    pairs: int
+    arguments: tuple[str, ...]
+    until: str = ""
+    """The record in its log at which it is stopped; empty: it ends by itself."""
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "worker start": Command(pairs=7, arguments=("worker",), until="worker_started"),
+    "recipe `fast`": Command(pairs=5, arguments=(*TRAIN, "fast")),
+    "start and calibration of a training, `cnn`": Command(
+        pairs=5, arguments=("train", "--force-calibration", "--json"), until="calibration_winner"
+    ),
+    "recipe `balanced`": Command(pairs=3, arguments=(*TRAIN, "balanced")),
 }
-"""Name -> pairs and arguments."""
 
 
 def main(revision: str) -> None:
@@ -45,11 +59,11 @@ def main(revision: str) -> None:
         was, now = (version_of(each) for each in (tree, here))
         record.version = now
         record.head("command", f"{was}, seconds", f"{now}, seconds", f"{now} / {was}", f"at most {MAX_SLOWDOWN:g}")
-        for name, (pairs, arguments) in COMMANDS.items():
-            measure = partial(seconds, arguments, url)
+        for name, command in COMMANDS.items():
+            measure = partial(seconds, command, url)
             for each in (tree, here):
                 measure(each)  # data sets are prepared, bytecode is written
-            turns = [(tree, here) if number % 2 == 0 else (here, tree) for number in range(pairs)]
+            turns = [(tree, here) if number % 2 == 0 else (here, tree) for number in range(command.pairs)]
             taken = [{root: measure(root) for root in turn} for turn in turns]
             before, after = ([each[root] for each in taken] for root in (tree, here))
             ratios = [new / old for old, new in zip(before, after, strict=True)]
@@ -103,17 +117,17 @@ def environment(tree: Path, url: str, directory: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def seconds(arguments: tuple[str, ...], url: str, tree: Path) -> float:
-    """Run a command of a checkout and return its wall seconds; the worker is stopped once it says that it started."""
-    command = [sys.executable, "-P", "-m", "worker.cli", *arguments]
+def seconds(command: Command, url: str, tree: Path) -> float:
+    """Run a command of a checkout and return its wall seconds, to its end or to the record at which it is stopped."""
+    arguments = [sys.executable, "-P", "-m", "worker.cli", *command.arguments]
     began = time.perf_counter()
     with subprocess.Popen(
-        command, cwd=tree, env=environment(tree, url, tree / "bench-out"), stdout=subprocess.PIPE,
+        arguments, cwd=tree, env=environment(tree, url, tree / "bench-out"), stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     ) as process:  # fmt: skip
         last = ""
         for last in process.stdout or ():
-            if '"worker_started"' in last:
+            if command.until and f'"{command.until}"' in last:
                 taken = time.perf_counter() - began
                 process.terminate()
                 return taken
