@@ -56,14 +56,19 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
     join_cgroup(request.procs)
     if notify_fd is not None:
         os.set_inheritable(notify_fd, False)
+    code = 0
     with JournalWriter(request.journal, request.run, notify_fd) as journal:
         try:
             with failure_recorded(journal):
                 task(body.validate_json(request.body), journal, should_stop)
+        except SystemExit as ended:
+            if ended.code != 1:  # of the task's own
+                raise
+            code = 1
         finally:
             # At exit Python restores default handlers: a late SIGTERM would make a finished child look killed.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    exit_at_once()
+    exit_at_once(code)
 
 
 @contextmanager
@@ -80,25 +85,27 @@ def failure_recorded(journal: RecordWriter) -> Iterator[None]:
         raise SystemExit(1) from error
 
 
-def exit_at_once() -> NoReturn:
-    """Exit with 0 after the exit handlers, without taking torch's modules apart first, which takes 0.2 s."""
+def exit_at_once(code: int) -> NoReturn:
+    """Exit after the exit handlers, without taking torch's modules apart first, which takes 0.2 s."""
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(0)
+    _flush()
+    os._exit(code)
 
 
 def end_like(code: int) -> NoReturn:
     """End this process as another one ended, with its exit code or, where that is negative, by its signal."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+    _flush()
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(abs(code))
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def out_of_memory(error: Exception) -> OutOfMemory | None:
