@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Final
 
 from redis import Redis
@@ -90,11 +89,3 @@ async def follow(port: int, job_id: str) -> int:
         heard += line == b"event: progress\n"
     writer.close()
     return heard
-
-
-def most_resident(pid: int) -> int:
-    """Return the most bytes that a process has had resident."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    raise SystemExit(f"/proc/{pid}/status has no VmHWM")

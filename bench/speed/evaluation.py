@@ -20,6 +20,7 @@ from bench.record import samples, start
 from bench.speed.common import BenchOptions, as_json, ask, fast_plan, own_plan
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS, TrainSpec
+from training.system.resources import status_sizes
 
 SIZES: Final = (64, 128, 256, 512, 1024)
 SAMPLES: Final = 1024
@@ -78,8 +79,7 @@ def measure() -> None:
 
 def _peak_mib() -> float:
     """Return the most memory that this process ever had, in MiB; `getrusage` would count that of its parent."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return status_sizes()["VmHWM"] / (1 << 20)
 
 
 if __name__ == "__main__":

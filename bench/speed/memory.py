@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import psutil
@@ -20,6 +20,7 @@ from faults.means import NotHere, memory_limit
 from bench.calibration.common import PREFLIGHT, mnist
 from bench.record import judged, start
 from bench.speed.common import BenchOptions
+from training.system.resources import status_sizes
 from worker.config.settings import load, service_environment
 from worker.wire import TrainResult
 
@@ -103,9 +104,6 @@ def _anonymous(pid: int) -> int:
     except psutil.Error:
         return 0
     for process in family:
-        try:
-            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
-        except OSError:
-            continue
+        with suppress(OSError):  # it has ended
+            total += status_sizes(process.pid).get("RssAnon", 0)  # a zombie has none
     return total

@@ -21,7 +21,7 @@ from training.distributed.group import ALONE, Group
 from training.loop.evaluate import evaluate_together
 from training.loop.train_step import TrainStep
 from training.system.allocator import trim_allocator
-from training.system.resources import binding_quota
+from training.system.resources import binding_quota, status_sizes
 from training.system.system_counters import SystemCounters
 from training.system.timing.reference_workload import time_reference_workload
 from training.system.timing.work_clock import WorkClock
@@ -169,18 +169,10 @@ def _peak() -> int:
 
     What maps files (the data, the libraries) is left out: the kernel takes it back under pressure.
     """
-    own = _resident("self")
+    own = status_sizes()
     peak = own["VmHWM"] - own["RssFile"]
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error, OSError):
-            now = _resident(str(child.pid))
+            now = status_sizes(child.pid)
             peak += child.memory_full_info().uss + now["VmHWM"] - now["VmRSS"]
     return max(0, peak)
-
-
-def _resident(process: str) -> dict[str, int]:
-    """Return the sizes in /proc/<process>/status, in bytes."""
-    sizes = dict(
-        line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines() if "kB" in line
-    )
-    return {name: int(value.split()[0]) << 10 for name, value in sizes.items()}

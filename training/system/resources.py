@@ -125,6 +125,17 @@ def process_tree_bytes(process: int, root: Path = Path("/")) -> int:
     return own + sum(process_tree_bytes(int(child), root) for child in children.split() if child.isdecimal())
 
 
+def status_sizes(process: int | str = "self") -> dict[str, int]:
+    """Return the sizes in a process's status, such as `VmHWM` and `RssAnon`, in bytes (proc.rst, 1.1).
+
+    Raises:
+        OSError: there is no such process.
+    """
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    sizes = (line.partition(":") for line in lines if line.endswith(" kB"))
+    return {name: int(value.split()[0]) << 10 for name, _, value in sizes}
+
+
 def process_tree(process: int) -> list[int]:
     """Return the ids of a process and its descendants, it first."""
     try:

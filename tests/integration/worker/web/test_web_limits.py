@@ -14,8 +14,9 @@ import uvicorn
 from redis import Redis
 from services import wait_until
 from web import JOB, JSON, Service, serving
-from web_crowd import JOBS, MEMORY_BOUND, crowd, fill, most_resident
+from web_crowd import JOBS, MEMORY_BOUND, crowd, fill
 
+from training.system.resources import status_sizes
 from worker.config.settings import Settings
 from worker.web.auth import App, Message, Receive, Scope, Send
 from worker.web.protocol import Limits, protocol_with
@@ -216,7 +217,7 @@ def test_memory_stays_within_its_bound(redis_url: str, tmp_path: Path) -> None:
     fill(redis)
     with serving(Settings(redis_url=redis_url), tmp_path) as service:
         heard = asyncio.run(crowd(service.port))
-        peak = most_resident(service.process.pid)
+        peak = status_sizes(service.process.pid)["VmHWM"]
     redis.flushall()
     print(f"\nat most {peak >> 20} MiB resident")
     assert heard == [EVENTS_KEPT] * JOBS
