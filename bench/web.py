@@ -26,7 +26,7 @@ from web_crowd import ask
 
 from bench.record import Record, judged, samples, start
 from worker.broker.embedded_redis import redis_server
-from worker.config.settings import Settings, service_environment
+from worker.config.settings import load, service_environment
 from worker.events.state import publish
 from worker.wire import STATE_TTL, JobStarted, Progress
 
@@ -59,7 +59,7 @@ async def service() -> AsyncIterator[Service]:
             port = listening.getsockname()[1]
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "worker.cli", "serve", "--port", str(port)],
-            env=service_environment(Settings(redis_url=url)), stdin=subprocess.DEVNULL,
+            env=service_environment(load(redis_url=url)), stdin=subprocess.DEVNULL,
             stdout=(Path(directory) / "log").open("wb"), stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:

@@ -12,7 +12,7 @@ from typing import Final
 from bench.fleet.fleet import Fleet, observe
 from bench.fleet.real import held_bytes
 from bench.record import judged, samples, start
-from worker.config.settings import Settings, service_environment
+from worker.config.settings import load, service_environment
 
 COMMANDS_BOUND: Final = 2.0
 CONNECTIONS_BOUND: Final = 2
@@ -61,7 +61,7 @@ def ask_page(fleet: Fleet) -> dict[str, Sequence[float]]:
         port = listening.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "worker.cli", "serve", "--port", str(port)], stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, env=service_environment(Settings(redis_url=fleet.server.url)),
+        stdout=subprocess.DEVNULL, env=service_environment(load(redis_url=fleet.server.url)),
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 30

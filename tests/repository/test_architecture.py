@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("training", "calibration", "worker")
 KNOWS = {"training": {"training"}, "calibration": {"calibration", "training"}, "worker": set(ROOMS)}
-OUTSIDE = {"redis", "rq", "structlog", "click", "pydantic_settings", "http", "socketserver", "urllib"}
+OUTSIDE = {"redis", "rq", "structlog", "click", "http", "socketserver", "urllib"}
 """What training and calibration know nothing of."""
 HEAVY = {
     "torch", "torchvision", "numpy", "sklearn", "scipy", "safetensors", "fsspec", "s3fs", "mlflow", "tensorboard",

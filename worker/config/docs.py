@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 
-from worker.config.settings import Settings
+from worker.config.settings import Settings, variables
 from worker.wire.validation_errors import BOUNDS, Schema
 
 HEAD: Final = """# Configuration
@@ -29,10 +28,10 @@ TYPES: Final = {"integer": "whole number", "number": "number", "string": "text",
 
 def page() -> str:
     """Return the page, with one row per setting."""
-    texts, schema = _docstrings(), Settings.model_json_schema(by_alias=False)
+    texts, schema = _docstrings(), Settings.model_json_schema()
     properties = schema["properties"]
     rows = [
-        f"| {_variables(name, field)} | {_value(name, properties[name])} | {_default(field)} | {texts[name]} |"
+        f"| {_names(name)} | {_value(name, properties[name])} | {_default(field)} | {texts[name]} |"
         for name, field in Settings.model_fields.items()
     ]
     return HEAD + "\n".join(rows) + "\n"
@@ -50,13 +49,8 @@ def _docstrings() -> dict[str, str]:
     return found
 
 
-def _variables(name: str, field: FieldInfo) -> str:
-    alias = field.validation_alias
-    if isinstance(alias, AliasChoices):
-        names = [str(choice) for choice in alias.choices]
-    else:
-        names = [alias if isinstance(alias, str) else f"PREFLIGHT_{name.upper()}"]
-    return ", ".join(f"`{variable}`" for variable in names)
+def _names(field: str) -> str:
+    return ", ".join(f"`{variable}`" for variable in variables(field))
 
 
 def _value(name: str, node: Schema) -> str:

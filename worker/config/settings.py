@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from calibration.search.search_space import DEFAULT_SECONDS
 from training.errors import InvalidConfig
@@ -40,22 +39,30 @@ PLATFORM: Final = (
 )  # fmt: skip
 """Settings from the platform's own variables."""
 
+VARIABLES: Final[Mapping[str, Sequence[str]]] = {
+    "redis_url": ("PREFLIGHT_REDIS_URL", "REDIS_URL"),
+    "redis_password_file": ("REDIS_PASSWORD_FILE",),
+    "port": ("PORT",),
+    "railway_service": ("RAILWAY_SERVICE_NAME",),
+    "railway_deployment": ("RAILWAY_DEPLOYMENT_ID",),
+    "railway_replica": ("RAILWAY_REPLICA_ID",),
+    "railway_commit": ("RAILWAY_GIT_COMMIT_SHA",),
+    "railway_volume": ("RAILWAY_VOLUME_MOUNT_PATH",),
+}
+"""Environment variables of the settings that are not read from `PREFLIGHT_<NAME>`; the first that is set counts."""
+
 SECRET_FILES: Final = ("redis_password_file", "signing_key_file", "api_token_file")
 """Settings that name a file with a secret; None after it has been read."""
 
 
-class Settings(BaseSettings):
-    """Each field is read from the environment variable `PREFLIGHT_<NAME>`, or from its alias."""
+class Settings(BaseModel):
+    """Settings of a service or a command; `load` reads them from environment variables."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="PREFLIGHT_", frozen=True, extra="ignore", env_ignore_empty=True, populate_by_name=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    redis_url: str = Field(
-        default="redis://localhost:6379/0", validation_alias=AliasChoices("PREFLIGHT_REDIS_URL", "REDIS_URL")
-    )
+    redis_url: str = "redis://localhost:6379/0"
     """URL of Redis: redis://, rediss:// or unix:// (`PREFLIGHT_REDIS_URL` overrides `REDIS_URL`)."""
-    redis_password_file: Path | None = Field(default=None, validation_alias="REDIS_PASSWORD_FILE")
+    redis_password_file: Path | None = None
     """File with the Redis password (`REDIS_PASSWORD_FILE`); the URL must have none."""
     queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "preflight"
     """Name of the RQ queue."""
@@ -147,17 +154,17 @@ class Settings(BaseSettings):
     """Time limit of each of these two exports per job, retries included, seconds."""
     tensorboard_dir: Path | None = None
     """Directory of TensorBoard event files, with a subdirectory for each job."""
-    port: Annotated[int, Field(ge=1, le=65_535)] | None = Field(default=None, validation_alias="PORT")
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
     """Port assigned by the platform (`PORT`)."""
-    railway_service: str | None = Field(default=None, validation_alias="RAILWAY_SERVICE_NAME")
+    railway_service: str | None = None
     """Railway's name of this service; logged at start."""
-    railway_deployment: str | None = Field(default=None, validation_alias="RAILWAY_DEPLOYMENT_ID")
+    railway_deployment: str | None = None
     """Railway's id of this deployment; logged at start."""
-    railway_replica: str | None = Field(default=None, validation_alias="RAILWAY_REPLICA_ID")
+    railway_replica: str | None = None
     """Railway's id of this replica; logged at start."""
-    railway_commit: str | None = Field(default=None, validation_alias="RAILWAY_GIT_COMMIT_SHA")
+    railway_commit: str | None = None
     """Commit that Railway deployed; logged at start."""
-    railway_volume: Path | None = Field(default=None, validation_alias="RAILWAY_VOLUME_MOUNT_PATH")
+    railway_volume: Path | None = None
     """Mount path of Railway's volume; the four directories go there unless they are set."""
 
     @field_validator(
@@ -233,7 +240,7 @@ def load(**overrides: object) -> Settings:
             names it.
     """
     try:
-        found = Settings.model_validate(overrides) if overrides else Settings()
+        found = Settings.model_validate({**_from_environment(), **overrides})
     except ValidationError as error:
         where = str(error.errors()[0]["loc"]).lower()
         secret = "signing_key" in where or "api_token" in where
@@ -247,9 +254,21 @@ def _show_text(value: object) -> object:
     return redact_urls(value) if isinstance(value, str) else value
 
 
+def variables(field: str) -> Sequence[str]:
+    """Return the environment variables that a setting may be read from, the one that counts first."""
+    return VARIABLES.get(field, (f"PREFLIGHT_{field.upper()}",))
+
+
+def _from_environment() -> dict[str, str]:
+    """Return the settings that a variable of this process has; an empty one counts as unset."""
+    found = {field: os.environ.get(_variable(field), "") for field in Settings.model_fields}
+    return {field: value for field, value in found.items() if value}
+
+
 def _variable(field: str) -> str:
-    """Return the environment variable of `field`; an alias is the variable itself."""
-    return field if field.isupper() else f"PREFLIGHT_{field.upper()}"
+    """Return the environment variable that gives a setting its value here, or would do so."""
+    names = variables(field)
+    return next((name for name in names if os.environ.get(name)), names[0])
 
 
 def _on_volume(settings: Settings) -> Settings:
