@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version as installed_version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,8 @@ from worker.broker.embedded_redis import redis_server
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("worker", "calibration", "training")
+OWN_PACKAGES: Final = ("rq", "pydantic-settings", "python-dotenv")
+"""Packages of other versions, or that are no dependency any more."""
 MAX_SLOWDOWN: Final = 1.05
 """Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
 TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
@@ -75,7 +77,7 @@ def main(revision: str) -> None:
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """Check a revision out to a temporary directory, compiled, with its entry points and its RQ beside it."""
+    """Check a revision out to a temporary directory, compiled, with its entry points and its packages beside it."""
     with tempfile.TemporaryDirectory(prefix="versions-") as scratch:
         tree = Path(scratch)
         archive = subprocess.Popen(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE)  # noqa: S607 - git on PATH
@@ -90,18 +92,20 @@ def checked_out(revision: str) -> Iterator[Path]:
         (info / "entry_points.txt").write_text(
             "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups)
         )
-        _install_rq(tree)
+        _install_own(tree)
         for package in PACKAGES:  # no run of it has to, where bytecode is not kept
             compileall.compile_dir(tree / package, quiet=2)
         yield tree
 
 
-def _install_rq(tree: Path) -> None:
-    """Put the RQ that a checkout was tested with beside its code, where another one is installed here."""
-    (pinned,) = re.findall(r"^rq==(.+)$", (tree / "constraints.txt").read_text(), re.MULTILINE)
-    if pinned != installed_version("rq"):
+def _install_own(tree: Path) -> None:
+    """Put the packages that a checkout was tested with beside its code, where others or none are installed here."""
+    pins = dict(re.findall(r"^(\S+?)==(.+)$", (tree / "constraints.txt").read_text(), re.MULTILINE))
+    here = {found.name: found.version for found in distributions()}
+    own = [f"{name}=={pins[name]}" for name in OWN_PACKAGES if name in pins and pins[name] != here.get(name)]
+    if own:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--target", str(tree), f"rq=={pinned}"], check=True)
+        subprocess.run([*pip, "--target", str(tree), *own], check=True)
 
 
 def version_of(tree: Path) -> str:
