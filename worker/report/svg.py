@@ -1,13 +1,14 @@
 """Figures of matplotlib as SVG inside a page, with the page's fonts and colours."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from io import StringIO
-from typing import Final
+from typing import Final, Protocol
 
 from markupsafe import Markup
 from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 WIDTH: Final = 288
@@ -20,13 +21,24 @@ COLOURS: Final = {
 }  # fmt: skip
 
 
+NO_METADATA: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+
+class SvgCanvas(Protocol):
+    """What matplotlib's canvas does here; it has no types."""
+
+    def print_svg(self, filename: StringIO, *, metadata: Mapping[str, None]) -> None:
+        """Write the figure as an SVG document."""
+
+
 def draw_svg(name: str, height: int, title: str, description: str, draw: Callable[[Figure], None]) -> Markup:
     """Return what `draw` puts on a figure of `height` points as an SVG element whose ids begin with `name`."""
     with _style():
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         draw(figure)
         drawn = StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        canvas: SvgCanvas = FigureCanvasSVG(figure)
+        canvas.print_svg(drawn, metadata=NO_METADATA)  # savefig would draw it twice
     return Markup(
         '<svg viewBox="0 0 {} {}" role="img"><title>{}</title><desc>{}</desc>{}</svg>'
     ).format(WIDTH, height, title, description, _inline(drawn.getvalue(), name))  # fmt: skip
