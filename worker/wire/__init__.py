@@ -31,6 +31,7 @@ from worker.wire.events import (
     STATUS_BY_EVENT,
     TERMINAL_EVENTS,
     AnyEvent,
+    build_events,
     flatten,
     follows_end,
     unflatten,
@@ -87,6 +88,6 @@ __all__ = (
     "JobFailed", "JobId", "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label",
     "LoaderConfig", "MemoryProbed", "MemoryRanOut", "ModelBuilt", "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields",
     "PredictionChecked", "Progress", "ReportReady", "ResourceLimits", "Seconds", "Share", "Status", "StepProfile",
-    "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile", "encode_job",
-    "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result", "unflatten",
+    "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile", "build_events",
+    "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result", "unflatten",
 )  # fmt: skip

@@ -80,9 +80,9 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Wire(BaseModel):
-    """Base of every model of the contract."""
+    """Base of every model of the contract; each is built at its first use, as a process uses few of them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def is_job_id(text: str) -> bool:

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from worker.wire.base import Event, Status
 from worker.wire.lifecycle_events import (
@@ -29,6 +29,7 @@ from worker.wire.plan_events import (
     LoaderConfig,
     MemoryProbed,
     PlanAdapted,
+    PlanFields,
     TrainingConfig,
 )
 from worker.wire.training_events import (
@@ -76,7 +77,7 @@ AnyEvent = Annotated[
     | JobWarning,
     Field(discriminator="type"),
 ]
-EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
 
 LIFECYCLE_EVENTS: Final = (
     "job_started", "calibration_winner", "group_formed", "group_measured", "group_changed", "group_short",
@@ -93,6 +94,13 @@ TERMINAL_EVENTS: Final = tuple(kind for kind, status in STATUS_BY_EVENT.items() 
 """Types of the events that end an attempt."""
 EXTRA_EVENTS: Final = ("onnx_ready", "report_ready", "artifact_uploaded")
 """Types of events that may follow `training_done`."""
+
+
+def build_events() -> None:
+    """Build the models of all events, so that each fork of this process has them."""
+    EVENT.rebuild()
+    for model in (*Event.__subclasses__(), *PlanFields.__subclasses__()):
+        model.model_rebuild()
 
 
 def follows_end(event: AnyEvent, last: AnyEvent | None) -> bool:

@@ -24,7 +24,7 @@ UNSIGNED: Final = "-"
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Address = Annotated[str, Field(min_length=1, max_length=64)]
 Text = Annotated[str, Field(max_length=1_000)]
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -99,7 +99,9 @@ Order = Call | Leave
 
 REQUEST = TypeAdapter(GroupRequest)
 SAID = TypeAdapter(Said)
-ORDER: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator="kind")])
+ORDER: TypeAdapter[Order] = TypeAdapter(
+    Annotated[Order, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
+)
 Body = TypeVar("Body")
 
 

@@ -21,6 +21,7 @@ from worker.ops.standby import Standby
 from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.refusal import publish_failure
 from worker.queue.work_horse import WorkHorse, describe_exit
+from worker.wire import build_events
 
 
 class JobRunner:
@@ -75,6 +76,7 @@ class JobRunner:
             ).run()  # fmt: skip
 
         self._standby.prepare()
+        build_events()  # beside torch's import, once for all jobs
         self._horse = WorkHorse(
             job.job_id, supervise, self._stop,
             lambda: self._heartbeat(lambda: self._records.renew_execution(job.rq_job, execution)),
