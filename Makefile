@@ -92,7 +92,7 @@ bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH :
 
 bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
 	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
-	$(USERS)/bin/python -m bench.footprint --cpu-python $(CPU)/bin/python
+	$(USERS)/bin/python -m bench.footprint --image-python $(CPU)/bin/python
 	$(BIN)/python -m bench.web
 	$(BIN)/python -m bench.listing
 	@$(MAKE) bench-speed
@@ -165,7 +165,7 @@ $(TOOLS)/.made: Makefile
 
 $(CPU)/.made: Makefile
 	$(PYTHON) -m venv $(CPU)
-	$(CPU)/bin/pip install --quiet $(if $(PIP_FIND_LINKS),,$(addprefix --extra-index-url=,$(TORCH_INDEX_URL))) torch==2.13.0+cpu -e '.[train,demo]'
+	$(CPU)/bin/pip install --quiet $(if $(PIP_FIND_LINKS),,$(addprefix --extra-index-url=,$(TORCH_INDEX_URL))) torch==2.13.0+cpu -e '.[train,report,web,s3]' scikit-learn
 	@touch $@
 
 # The newest RQ before whatever this service runs on; everything else is that of .venv.

@@ -31,7 +31,7 @@ README: Final = (
         "worst cell: measured against predicted",
         (1, 2, 3),
     ),
-    ("an idle worker, resident", "footprint", 0, "idle worker, resident", (1, 2, 3)),
+    ("an idle worker of the image, resident", "footprint", 0, "idle worker, resident, the image's packages", (1, 2, 3)),
 )
 """Label, benchmark, number of its table, first cell of the row, columns: figure, bound, verdict."""
 STAGES: Final = (

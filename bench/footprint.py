@@ -1,9 +1,10 @@
 """Memory and start of an idle worker, and start-up of the light commands.
 
-    PYTHONPATH=tests python -m bench.footprint [--cpu-python PYTHON]
+    PYTHONPATH=tests python -m bench.footprint [--image-python PYTHON]
 
-Prints a Markdown table: median and range over the repetitions. Each figure is of a whole real process. What standby
-processes add is measured after a job, with torch's CPU build where its interpreter is named.
+Prints a Markdown table: median and range over the repetitions. Each figure is of a whole real process. An idle worker,
+and what standby processes add, are measured with the packages of the image, too, where an interpreter with them is
+named: torch's CPU build, and neither rich nor MLflow, whose packages structlog and redis import where they are there.
 """
 
 import argparse
@@ -33,12 +34,12 @@ WITHOUT_STANDBY: Final = {"PREFLIGHT_STANDBY": "off"}
 TORCH_VERSION: Final = "import importlib.metadata; print(importlib.metadata.version('torch'))"
 
 
-def idle_worker() -> tuple[float, int, bool]:
+def idle_worker(python: Path) -> tuple[float, int, bool]:
     """Return seconds until a worker listens, its resident bytes two seconds later, and whether torch is loaded."""
     with redis_server() as url, tempfile.TemporaryFile() as log:
         registered, began = Redis.from_url(url), time.perf_counter()
         worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker.cli", "worker"],
+            [str(python.absolute()), "-P", "-m", "worker.cli", "worker"],
             env={**service_environment(load(redis_url=url)), **WITHOUT_STANDBY}, stdout=log, stderr=log,
         )  # fmt: skip
         try:
@@ -52,6 +53,13 @@ def idle_worker() -> tuple[float, int, bool]:
             worker.terminate()
             worker.wait()
     return seconds, resident, torch
+
+
+def resident(workers: Sequence[tuple[float, int, bool]], packages: str, record: Record) -> None:
+    """Print what idle workers hold."""
+    sizes = [size for _, size, _ in workers]
+    record.row(f"idle worker, resident, {packages}", samples([size / 2**20 for size in sizes], ".1f", " MiB"), "60 MB",
+               judged(statistics.median(sizes) <= 60e6))  # fmt: skip
 
 
 def held_after_job(python: Path, **variables: str) -> int:
@@ -88,15 +96,15 @@ def seconds_of(*command: str, code: int = 0) -> Callable[[], float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.footprint", description=__doc__)
-    parser.add_argument("--cpu-python", type=Path, default=sys.executable)
-    cpu_python: Path = parser.parse_args(arguments).cpu_python
-    workers = [idle_worker() for _ in range(REPETITIONS)]
+    parser.add_argument("--image-python", type=Path, help="an interpreter with the packages of the image")
+    image_python: Path | None = parser.parse_args(arguments).image_python
+    workers = [idle_worker(Path(sys.executable)) for _ in range(REPETITIONS)]
     importing = "import time; t = time.perf_counter(); import worker.client; print(time.perf_counter() - t)"
     imports = [float(subprocess.check_output([sys.executable, "-P", "-c", importing])) for _ in range(REPETITIONS)]
     preflight = str(Path(sys.executable).parent / "preflight")
     preflight_help, refused = seconds_of(preflight, "--help"), seconds_of(preflight, "train", "--epochs", "0", code=2)
     helps, refusals = ([way() for _ in range(REPETITIONS)] for way in (preflight_help, refused))
-    record = start("footprint", "python -m bench.footprint")
+    record = start("footprint", "python -m bench.footprint --image-python PYTHON")
     record.head("figure", "median (range)", "bound", "")
     for name, values, bound in (
         ("worker listens after", [seconds for seconds, _, _ in workers], 0.7),
@@ -105,11 +113,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("a job that is refused (epochs 0)", refusals, 0.3),
     ):
         record.row(name, samples(values, ".3f", " s"), f"{bound:g} s", judged(statistics.median(values) <= bound))
-    resident = [size for _, size, _ in workers]
-    record.row("idle worker, resident", samples([size / 2**20 for size in resident], ".1f", " MiB"), "60 MB",
-               judged(statistics.median(resident) <= 60e6))  # fmt: skip
+    resident(workers, "every extra", record)
+    if image_python is not None:
+        resident([idle_worker(image_python) for _ in range(REPETITIONS)], "the image's packages", record)
     record.row("torch in the idle worker", str(any(torch for _, _, torch in workers)), "False", "")
-    standby(cpu_python, record)
+    standby(image_python or Path(sys.executable), record)
     record.write()
 
 
