@@ -102,10 +102,10 @@ def _install_own(tree: Path) -> None:
     """Put the packages that a checkout was tested with beside its code, where others or none are installed here."""
     pins = dict(re.findall(r"^(\S+?)==(.+)$", (tree / "constraints.txt").read_text(), re.MULTILINE))
     here = {found.name: found.version for found in distributions()}
-    own = [f"{name}=={pins[name]}" for name in OWN_PACKAGES if name in pins and pins[name] != here.get(name)]
-    if own:
+    own = {name: pins[name] for name in OWN_PACKAGES if name in pins}
+    if any(here.get(name) != pinned for name, pinned in own.items()):
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--target", str(tree), *own], check=True)
+        subprocess.run([*pip, "--target", str(tree), *map("==".join, own.items())], check=True)
 
 
 def version_of(tree: Path) -> str:
