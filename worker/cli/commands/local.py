@@ -26,15 +26,16 @@ def train(as_json: bool, **options: object) -> None:
     )  # report a mistake before the slow imports
     from worker.ops.fork_server import started_report_server, started_server
 
-    # They import torch and matplotlib, and this process the rest, at the same time.
-    with started_server(settings) as server, started_report_server(settings) as reporter:
+    # It imports torch meanwhile; then another one matplotlib, as a third import at the same time would delay torch's.
+    with started_server(settings) as server:
         from worker.cli.formatting.results import format_extras, format_result
         from worker.jobs.local.training import train_local
 
         log_to_stderr(settings)
-        result = train_local(
-            job, settings, lambda first: None if as_json else click.echo(format_result(first)), server, reporter
-        )
+        with started_report_server(settings) as reporter:
+            result = train_local(
+                job, settings, lambda first: None if as_json else click.echo(format_result(first)), server, reporter
+            )
     click.echo(result.model_dump_json() if as_json else format_extras(result))
 
 
