@@ -10,9 +10,7 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH_INDEX_TIMEOUT ?= 5
 # A separate environment for tools: their dependencies are no part of a worker.
 TOOLS := build/tools
-# An environment without developers' tools: redis imports OpenTelemetry where they installed it.
-USERS := build/users
-# An environment with torch's CPU build, whose memory and imports are less; PIP_FIND_LINKS may name a folder with its wheel.
+# An environment with the packages of the image and torch's CPU build; PIP_FIND_LINKS may name a folder with its wheel.
 CPU := build/cpu
 # A release with known vulnerabilities: a mirror that shows none has no list of them.
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
@@ -91,8 +89,7 @@ audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH := tests
 
 bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
-	@$(MAKE) VENV=$(USERS) $(USERS)/.demo
-	$(USERS)/bin/python -m bench.footprint --image-python $(CPU)/bin/python
+	$(BIN)/python -m bench.footprint --image-python $(CPU)/bin/python
 	$(BIN)/python -m bench.web
 	$(BIN)/python -m bench.listing
 	@$(MAKE) bench-speed
