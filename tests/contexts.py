@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from worker.config.settings import Settings
+from worker.config.settings import load
 from worker.events.sink import Sink
 from worker.jobs.context import JobContext
 from worker.jobs.control import JobControl
@@ -45,7 +45,7 @@ def context_of(
     directory: Path, *sinks: Sink, report: Literal["auto", "off"] = "auto", control: JobControl | None = None
 ) -> JobContext:
     """Return the context of the first attempt of job `j`."""
-    settings = Settings(
+    settings = load(
         artifact_dir=directory / "artifacts", cache_dir=directory / "cache", state_dir=directory / "state",
         report=report,
     )  # fmt: skip

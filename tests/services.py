@@ -22,7 +22,7 @@ from rq.serializers import JSONSerializer
 
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client
-from worker.config.settings import Settings, service_environment
+from worker.config.settings import Settings, load, service_environment
 from worker.wire import JobState, TrainJob
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(redis_url: str, cache_dir: Path, tmp_path: Path) -> Settings:
     """Settings with an empty Redis and directories of the test's own."""
     Redis.from_url(redis_url).flushall()
-    return Settings(
+    return load(
         redis_url=redis_url,
         data_dir=tmp_path / "data",
         artifact_dir=tmp_path / "artifacts",

@@ -28,7 +28,7 @@ from training.artifacts.model_dir import MANIFEST, MODEL
 from training.config.plan import Plan
 from worker.broker import keys
 from worker.client import Client
-from worker.config.settings import Settings, service_environment
+from worker.config.settings import load, service_environment
 from worker.jobs.paths import JOBS
 from worker.jobs.stages.pending_extras import pending_attempts
 from worker.wire import (
@@ -66,7 +66,7 @@ class PreflightScene(Scene):
 
     def __init__(self, directory: Path, service: "Preflight", expected: Undisturbed | None) -> None:
         self._service = service
-        self.settings = Settings(
+        self.settings = load(
             redis_url=f"unix://{directory / 'proxy.sock'}",
             data_dir=service.root / "data",
             cache_dir=service.root / "cache",
