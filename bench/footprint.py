@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     preflight = str(Path(sys.executable).parent / "preflight")
     preflight_help, refused = seconds_of(preflight, "--help"), seconds_of(preflight, "train", "--epochs", "0", code=2)
     helps, refusals = ([way() for _ in range(REPETITIONS)] for way in (preflight_help, refused))
-    record = start("footprint", "python -m bench.footprint --image-python PYTHON")
+    record = start("footprint", "python -m bench.footprint" + " --image-python PYTHON" * (image_python is not None))
     record.head("figure", "median (range)", "bound", "")
     for name, values, bound in (
         ("worker listens after", [seconds for seconds, _, _ in workers], 0.7),

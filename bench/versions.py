@@ -28,7 +28,7 @@ from worker.broker.embedded_redis import redis_server
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("worker", "calibration", "training")
 OWN_PACKAGES: Final = ("rq", "pydantic-settings", "python-dotenv")
-"""Packages of other versions, or that are no dependency any more."""
+"""Dependencies that an earlier version has in another version, or that are none any more."""
 MAX_SLOWDOWN: Final = 1.05
 """Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
 TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
