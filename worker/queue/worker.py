@@ -158,6 +158,7 @@ class PreflightWorker(Worker):
         pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while not self._stop():
             self._touch_lock()
+            has_chores = burst and self._chores.remain(0)  # a job may have waited for them: look again once they end
             try:
                 raw_id = self._retry.repair(partial(self._do_idle_work, burst))
                 REDIS.note_answer()
@@ -166,7 +167,7 @@ class PreflightWorker(Worker):
                     job = self._intake.admit(raw_id)
                     if job is not None:
                         return job
-                elif burst and not self._chores.remain(BLMOVE_TIMEOUT):
+                elif burst and not self._chores.remain(BLMOVE_TIMEOUT) and not has_chores:
                     return None
                 pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
             except PERMANENT_ERRORS:

@@ -47,9 +47,9 @@ def test_a_cancelled_job_resumes_from_its_checkpoint(client: Client, start_worke
 def test_a_failed_job_is_tried_again(client: Client, run_worker: RunWorker, raw: Redis) -> None:
     """It may succeed now; its state says that it waits, and not why it had failed."""
     client.enqueue(digits_job(job_id="failing", epochs=3))
-    run_worker({"PREFLIGHT_MAX_EPOCHS": "2"})
+    worker = run_worker({"PREFLIGHT_MAX_EPOCHS": "2"})
     failed = client.status("failing")
-    assert (failed.status, failed.field) == ("failed", "epochs")
+    assert (failed.status, failed.field) == ("failed", "epochs"), worker.output()
     assert raw.zcard("rq:failed:preflight") == 1
     client.retry("failing")
     queued = client.status("failing")

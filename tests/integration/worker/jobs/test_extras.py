@@ -1,6 +1,7 @@
 """What follows a result outlives kills, stops, full disks and failures, and never changes the outcome."""
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from worker.client import Client
 from worker.config.settings import Settings
 from worker.jobs.paths import JOBS
 from worker.queue.maintenance.extras_room import may_run_beside
+from worker.queue.worker import BLMOVE_TIMEOUT
 from worker.report.request import REPORT
 from worker.wire import AnyEvent, JobWarning
 
@@ -162,6 +164,22 @@ def test_on_one_core_the_next_job_waits(settings: Settings, client: Client, star
     assert_reported(client, settings)
     assert wait_for(client, "next").status == "finished"
     assert started_after(client, report="job", job="next")
+
+
+def test_a_worker_that_ends_with_its_queue_runs_what_waits_for_a_report(
+    client: Client, connection: Redis, start_worker: StartWorker
+) -> None:
+    """Also where the report ends after the worker's last look at its queue: here in the middle of its second wait."""
+    connection.set(keys.maintenance("preflight"), "another", ex=60)  # else this worker cleans, and waits at other times
+    for name in ("job", "next"):
+        client.enqueue(digits_job(job_id=name, epochs=1))
+    core = str(min(os.sched_getaffinity(0)))
+    worker = start_worker("--burst", environment=REPORTING, prefix=("taskset", "-c", core))
+    report = stop_report(worker)
+    time.sleep(1.3 * BLMOVE_TIMEOUT)
+    report.kill()
+    assert worker.wait() == 0
+    assert client.status("next").status == "finished"
 
 
 def in_idle_class() -> bool:
