@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pydantic import ConfigDict, JsonValue
@@ -15,6 +16,7 @@ from training.loop.profiling.profiler import PHASES
 from training.loop.train_state import EpochDone
 from worker.report import numbers, plots
 from worker.report.calibration import calibration_section
+from worker.report.fork import Fork
 from worker.report.request import Group, ReportRequest
 from worker.report.templates import render_template
 from worker.report.test_set import section_of_test_set
@@ -59,6 +61,7 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
     kept = request.artifact / PREDICTIONS
     found = evaluation_metrics(*read(kept)) if kept.is_file() else None
     predicted, result = request.prediction, request.finding
+    tested = None if found is None else Fork(partial(section_of_test_set, found, request.store))
     return render_template(
         "run_page.html",
         title=f"{record.spec.model} on {record.spec.dataset}",
@@ -69,13 +72,13 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
         config=request.config,
         learning=plots.learning(record.history, request.losses),
         learned=_learned(record),
-        test_set=section_of_test_set(found, request.store) if found else None,
         seconds=plots.seconds(_phases(request, record)),
         predicted=plots.prediction(record.history, predicted) if predicted else None,
         off=_off(request, record),
         why=request.why,
         section=calibration_section(result, request.facts) if result else None,
         manifest=_manifest(manifest),
+        test_set=None if tested is None else tested.result(),  # last: the fork draws it beside the other parts
     )
 
 

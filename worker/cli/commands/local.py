@@ -20,14 +20,12 @@ MAX_PROFILED: Final = 1_000_000
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def train(as_json: bool, **options: object) -> None:
     """Train without Redis. Calibration, training and model files are those of a queued job."""
-    job, settings = (
-        require_one_worker(parse_job_options(options), "train"),
-        load_settings(),
-    )  # report a mistake before the slow imports
+    settings = load_settings()
     from worker.ops.fork_server import started_report_server, started_server
 
     # It imports torch meanwhile; then another one matplotlib, as a third import at the same time would delay torch's.
     with started_server(settings) as server:
+        job = require_one_worker(parse_job_options(options), "train")  # report a mistake before the slow imports
         from worker.cli.formatting.results import format_extras, format_result
         from worker.jobs.local.training import train_local
 
