@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     parser.add_argument("--revision", default="7bba196", help="the earlier version; by default 0.13.0")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cpu-python", type=Path, help="an interpreter with torch's CPU build, to calibrate with, too")
+    parser.add_argument("--cpu-python", type=Path, help="an interpreter with torch's CPU build, to measure, too")
     parser.add_argument("--many", type=int, metavar="JOBS", help="give one worker so many jobs instead")
     return Options(**vars(parser.parse_args(arguments)))
 
@@ -51,7 +51,8 @@ def compare(asked: Options) -> None:
     with checked_out(asked.revision) as old, checked_out("HEAD") as new:
         sides = was, now = Side(old), Side(new)
         for side in sides:
-            side.run_command()  # its data set is prepared, its plan is known
+            for python in (Path(sys.executable), *([asked.cpu_python] if asked.cpu_python else [])):
+                side.run_command(python)  # its data set is prepared, its plan is known
         for number in range(asked.rounds):
             measure_round(sides[:: 1 if number % 2 == 0 else -1], asked.cpu_python)
         record = start("job", f"python -m bench.job --revision {asked.revision} --rounds {asked.rounds}")

@@ -16,7 +16,7 @@ from bench.versions import environment, version_of
 
 RECIPE: Final = "fast"
 WARM_JOBS: Final = 3
-"""Of each version in a round."""
+"""Of each version in a round, and as many commands."""
 PAUSE_SECONDS: Final = 1.0
 """Before a warm job: what follows a result is over."""
 NO_REDIS: Final = "redis://none"
@@ -37,17 +37,19 @@ class Side:
     """With torch's CPU build."""
     commands: list[float] = field(default_factory=list)
     """Wall time of `preflight train` without the training."""
+    cpu_commands: list[float] = field(default_factory=list)
+    """With torch's CPU build."""
 
     @property
     def name(self) -> str:
         """Its version."""
         return version_of(self.tree)
 
-    def run_command(self) -> float:
+    def run_command(self, python: Path = Path(sys.executable)) -> float:
         """Return the seconds of a whole `preflight train` that are not `train_seconds`."""
         began = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, *COMMAND],
+            [python, *COMMAND],
             cwd=self.tree,
             env=environment(self.tree, NO_REDIS, self.tree / "bench-out"),
             capture_output=True,
@@ -72,8 +74,12 @@ def measure_round(turn: Sequence[Side], cpu_python: Path | None) -> None:
                 side.warm.append(services[side.tree].run(recipe=RECIPE))
         for side in turn:
             side.calibrations.append(services[side.tree].calibrate("cnn"))
-    for side in turn:
-        side.commands.append(side.run_command())
-        if cpu_python is not None:
+    for _ in range(WARM_JOBS):
+        for side in turn:
+            side.commands.append(side.run_command())
+            if cpu_python is not None:
+                side.cpu_commands.append(side.run_command(cpu_python))
+    if cpu_python is not None:
+        for side in turn:
             with running_worker(side.tree, cpu_python) as service:
                 side.cpu_calibrations.append(service.calibrate("cnn"))

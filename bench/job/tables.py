@@ -29,6 +29,7 @@ FIGURES: Final = (
     Figure("cold: enqueue to result", lambda side: [job.wall for job in side.cold]),
     Figure("cold: beyond `train_seconds`", lambda side: [job.beyond_training for job in side.cold], 7.0),
     Figure("`preflight train`, warm: beyond `train_seconds`", lambda side: side.commands, 2.5),
+    Figure("`preflight train` with torch's CPU build, likewise", lambda side: side.cpu_commands, 2.5),
     Figure("calibration of `cnn`", lambda side: side.calibrations, 6.0),
     Figure("calibration of `cnn` with torch's CPU build", lambda side: side.cpu_calibrations, 6.0),
 )
