@@ -109,16 +109,21 @@ def needs_fresh_process(run: SearchRun, plan: Plan) -> bool:
 
 
 def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
-    """Whether all that was spent, and this, is paid by what was gained and may be lost, or very probably will be."""
+    """Whether all that was spent, and this, is paid by what was gained and may be lost, or very probably will be.
+
+    Where the user's own plan alone took more than that, only a gain can make up for it: one race is allowed then.
+    """
     own_s = run.task.epochs * epoch_seconds(run, run.own)
     gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
     allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s
     step_s = run.evidence[best].step_s
     part = run.part if is_costly(run, step_s) else 1.0
     closing_s = CLOSING_SECONDS + CLOSING_STEPS * step_s * part
-    spent_s = run.backend.now() + run.backend.import_seconds + expected.cost_s + closing_s
+    spent_s = run.backend.now() + run.backend.import_seconds
     probable = expected.probability >= PROBABLE and expected.rate >= TIMES
-    return run.task.thorough or run.task.exact or probable or spent_s <= allowed_s
+    overspent = spent_s > allowed_s and not any(trial.ratio for trial in run.trials)
+    free = run.task.thorough or run.task.exact
+    return free or probable or overspent or spent_s + expected.cost_s + closing_s <= allowed_s
 
 
 def start_seconds(run: SearchRun, plan: Plan) -> float:

@@ -773,6 +773,15 @@ def test_calibration_costs_no_more_than_it_saves(speed: Speeds, starting: float,
     assert lab.clock <= TASK.seconds
 
 
+@pytest.mark.parametrize("gain", [1.0, 1.4])
+def test_one_race_may_win_back_what_the_users_own_plan_took(gain: float) -> None:
+    """A fraction of a core starts a process in 5 s: to measure nothing else then would be sure to lose them."""
+    lab = Simulated(lambda plan: 0.060 / (gain if plan.memory_format == "channels_last" else 1.0), starting=5.0)
+    finding = found(lab, replace(TASK, space=replace(SPACE, bfloat16=False)))
+    raced = [trial.plan.memory_format for trial in finding.trials if trial.ratio]
+    assert (raced, finding.plan.memory_format) == (["channels_last"], "channels_last" if gain > 1 else "contiguous")
+
+
 @pytest.mark.parametrize("step_s", [0.018, 0.1, 1.07])
 def test_a_long_enough_training_gets_all_that_is_faster(step_s: float) -> None:
     """What is left out in a short one is what it would not pay for, not what wins; the result says how far it holds."""
