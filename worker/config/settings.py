@@ -122,7 +122,7 @@ class Settings(BaseModel):
     max_repeats: Annotated[int, Field(ge=0)] = 1000
     """Maximum runs that one job may ask for by RQ's `Repeat`, beside its first."""
     standby: Literal["auto", "off"] = "auto"
-    """`auto`: a worker keeps a process with torch imported while jobs come, where it has at least 1 GiB of memory; it
+    """`auto`: a worker keeps a process with torch imported while jobs come, where it has at least 480 MiB of memory; it
     takes some 200 to 300 MiB, which the children of a job share. `off`: each child imports torch itself."""
     report: Literal["auto", "off"] = "auto"
     """`auto`: each training writes `report.html` beside its model, with the extra `report`; `off`: none."""

@@ -16,8 +16,11 @@ PRELOADED: Final = (
 """Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
 REPORTING: Final = ("worker.report.child", "worker.report.page")
 """Modules that the report imports; torch is none of them."""
-MIN_BYTES: Final = 1 << 30
-"""Memory of a container, or of a share of it, below which nothing is kept beside a training."""
+MIN_BYTES: Final = 480 << 20
+"""Memory of a container, or of a share of it, below which none is started: half a GB has room for it and its children,
+which share what it has imported."""
+MIN_REPORTING_BYTES: Final = 1 << 30
+"""The same for a server of reports: what it imports, the children of the training do not share."""
 
 
 def new_server(settings: Settings) -> ForkServer | None:
@@ -25,6 +28,16 @@ def new_server(settings: Settings) -> ForkServer | None:
     if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
         return None
     return ForkServer(job_environment(settings), PRELOADED)
+
+
+def new_report_server(settings: Settings) -> ForkServer | None:
+    """Return a server of reports that is not started yet; None where settings, memory or cores forbid it."""
+    if "off" in (settings.standby, settings.report):
+        return None
+    resources = detect(shares=settings.processes)
+    if resources.cores == 1 or resources.memory_bytes < MIN_REPORTING_BYTES:
+        return None
+    return ForkServer(job_environment(settings), REPORTING)
 
 
 @contextmanager
@@ -37,8 +50,7 @@ def started_server(settings: Settings) -> Iterator[ForkServer | None]:
 @contextmanager
 def started_report_server(settings: Settings) -> Iterator[ForkServer | None]:
     """Start a server that imports what a report needs beside torch's import elsewhere; None where no core is left."""
-    wanted = settings.report == "auto" and detect().cores > 1 and new_server(settings) is not None
-    with _started(ForkServer(job_environment(settings), REPORTING) if wanted else None) as server:
+    with _started(new_report_server(settings)) as server:
         yield server
 
 
