@@ -1,7 +1,8 @@
 """Checkpointer: saves the checkpoints of a running training, and resumes from one.
 
 A checkpoint holds weights and buffers, the optimizer's state, the best weights, torch's random state and the scalar
-training state. Training stops only while tensors are copied; a thread hashes, writes and syncs them.
+training state. Training stops only while tensors are copied; a thread hashes, writes and syncs them. Where memory has
+no room for copies, training stops until that is done.
 """
 
 import time
@@ -22,15 +23,17 @@ from training.checkpoints.files import prune, tensors_of
 from training.checkpoints.format import InvalidCheckpoint, Origin
 from training.checkpoints.resume import skip_message
 from training.checkpoints.schedule import CheckpointSchedule
-from training.checkpoints.tensors import changing_tensors, is_finite, restore, tensor_view
+from training.checkpoints.tensors import LiveTensors, changing_tensors, is_finite, restore, tensor_view
 from training.data import dataset_store
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.errors import DatasetError
 from training.loop.train_state import TrainState, divergence_error
 from training.loop.train_step import TrainStep
+from training.loop.tuning.micro_batches import SHORT
 from training.process.journal import RecordWriter
 from training.system.digests import Digest, Digests
+from training.system.resources import MemoryUse
 from training.system.safetensors_file import TensorView
 
 KEPT: Final = 2
@@ -68,11 +71,12 @@ class Checkpointer:
     def __init__(
         self, step: TrainStep, info: DatasetInfo, report: RecordWriter, *,
         directory: Path | None = None, seconds: float | None = None, facts: dict[str, JsonValue] | None = None,
-        verified: Sequence[Digest] = (),
+        verified: Sequence[Digest] = (), memory: MemoryUse | None = None,
     ) -> None:  # fmt: skip
         """Save to the existing `directory`, every `seconds`; None: nowhere, or as often as the schedule allows.
 
-        Files that were `verified` are hashed again only if they look different now.
+        Files that were `verified` are hashed again only if they look different now. `memory` decides whether tensors
+        are copied; None: always.
         """
         self._step = step
         self._plan = step.plan  # a later attempt begins with the plan that this one was given
@@ -86,6 +90,7 @@ class Checkpointer:
         # At once: the prepared data may be deleted any time after they were opened.
         self._origin = self._writer.submit(self._made_from)
         self._pending: Future[SavedCheckpoint] | None = None
+        self._memory = memory
         self._copies: dict[str, tuple[Tensor, TensorView]] = {}
         # A model may have a mask of infinities; only tensors that are finite at first have to stay finite.
         self._never_finite = {name for name, tensor in changing_tensors(step) if not is_finite(tensor)}
@@ -158,16 +163,38 @@ class Checkpointer:
         self._collect(wait=True)
         if self._directory is None or state.position == self._position:
             return
-        tensors = self._copied(state)
+        has_room = self._has_room()
+        tensors = self._copied(state) if has_room else self._live(state)
         snapshot = replace(state, history=list(state.history))
         self._position = state.position
         seconds = self._schedule.restart() - began
         self._pending = self._writer.submit(self._write, self._directory, snapshot, tensors, seconds)
+        if not has_room:
+            self._collect(wait=True)
 
     def save_sync(self, state: TrainState) -> None:
         """Save a checkpoint and wait until it is on disk."""
         self.save(state)
         self._collect(wait=True)
+
+    def _has_room(self) -> bool:
+        """Whether the copies, which stay, leave so much memory that the micro-batch need not be halved for them."""
+        used = None if self._memory is None or self._copies else self._memory.bytes()
+        if self._memory is None or used is None:
+            return True
+        copied = sum(tensor.nbytes for _, tensor in changing_tensors(self._step))
+        return used + copied <= SHORT * self._memory.limit
+
+    def _live(self, state: TrainState) -> LiveTensors:
+        """Return every tensor as it is; raises `Diverged`."""
+        tensors = dict(changing_tensors(self._step))
+        for name, tensor in tensors.items():
+            self._require_finite(name, tensor, state)
+        return LiveTensors(tensors | {f"best/{name}": tensor for name, tensor in self._step.best.items()})
+
+    def _require_finite(self, name: str, tensor: Tensor, state: TrainState) -> None:
+        if not (is_finite(tensor) or name in self._never_finite):
+            raise divergence_error(f"{name} holds NaN or an infinity", state.position, self._step.spec)
 
     def _copied(self, state: TrainState) -> dict[str, TensorView]:
         """Copy every tensor into the memory of the last copies, as new pages cost more; raises `Diverged`."""
@@ -175,8 +202,7 @@ class Checkpointer:
             if name not in self._copies:
                 copy = torch.empty(tensor.shape, dtype=tensor.dtype)
                 self._copies[name] = copy, tensor_view(copy)
-            if not (is_finite(self._copies[name][0].copy_(tensor)) or name in self._never_finite):
-                raise divergence_error(f"{name} holds NaN or an infinity", state.position, self._step.spec)
+            self._require_finite(name, self._copies[name][0].copy_(tensor), state)
         best = {f"best/{name}": tensor_view(tensor) for name, tensor in self._step.best.items()}
         return {name: blob for name, (_, blob) in self._copies.items()} | best
 

@@ -44,6 +44,26 @@ def tensor_view(tensor: Tensor) -> TensorView:
     return TensorView(DTYPES[tensor.dtype], tuple(tensor.shape), data, tensor.element_size())
 
 
+class LiveTensors(Mapping[str, TensorView]):
+    """Views of tensors that are made one at a time, as that of a channels_last tensor is a copy."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        """View `tensors`, which must not change until they are written."""
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> TensorView:
+        """Return the view of one."""
+        return tensor_view(self._tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._tensors)
+
+
 def restore(step: TrainStep, tensors: Mapping[str, Tensor], *, best: bool) -> None:
     """Put the tensors of a checkpoint into `step`, with or without best weights; none of them when it raises.
 

@@ -30,7 +30,7 @@ from training.process.journal import RecordWriter
 from training.process.local_ranks import run_in_processes
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space
-from training.system.resources import Share
+from training.system.resources import MemoryUse, Share
 
 if TYPE_CHECKING:
     from training.data.dataset_store import PreparedDataset
@@ -111,7 +111,7 @@ def train(
     with Checkpointer(
         step, store.info, journal,
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
-        verified=request.verified,
+        verified=request.verified, memory=MemoryUse(share=request.share),
     ) as checkpointer:  # fmt: skip
         state = group.share_state(step, checkpointer.resume(request.resume))
         step.join(group)

@@ -26,16 +26,17 @@ class TensorView:
 def safetensors_chunks(
     tensors: Mapping[str, TensorView], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """Yield the file piece by piece."""
+    """Yield the file piece by piece; no view is held longer than its piece, as it may be a copy."""
     # The widest numbers first: then each tensor begins at a multiple of its width.
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].width, item[0]))
+    ordered = sorted(tensors, key=lambda name: (-tensors[name].width, name))
     header: dict[str, JsonValue] = {} if metadata is None else {"__metadata__": {**metadata}}
     end = 0
-    for name, view in ordered:
+    for name in ordered:
+        view = tensors[name]
         begin, end = end, end + view.data.nbytes
         header[name] = {"dtype": view.dtype, "shape": list(view.shape), "data_offsets": [begin, end]}
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     yield len(encoded).to_bytes(8, "little") + encoded
-    for _, view in ordered:
-        yield view.data
+    for name in ordered:
+        yield tensors[name].data

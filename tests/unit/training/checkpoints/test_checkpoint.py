@@ -20,6 +20,7 @@ import torch
 from damage import Harm, a_directory, a_pipe, flipped, huge, linked, truncated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memory_files import container_memory
 from pydantic import JsonValue
 from records import Records, number
 from safetensors.torch import load_file, save_file
@@ -31,7 +32,7 @@ from training.checkpoints.format import CHECKPOINT, Checkpoint, InvalidCheckpoin
 from training.checkpoints.resume import ResumePoint, find_resume_points
 from training.checkpoints.schedule import SECONDS
 from training.checkpoints.tensors import restore
-from training.config.plan import Plan
+from training.config.plan import MemoryFormat, Plan
 from training.config.spec import Augmentation, TrainSpec
 from training.data.batches import Batches, EpochOrder
 from training.data.dataset_info import DatasetInfo
@@ -708,6 +709,28 @@ def test_non_finite_tensor_is_named_and_the_last_checkpoint_stays(job: Job, brok
         with pytest.raises(Diverged, match=f"^{re.escape(broken)} holds NaN or an infinity after step 2; lower"):
             checkpointer.save_sync(TrainState(steps=21, step=2))
     assert [found.position for found in job.found()] == [1]
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_without_room_for_copies_training_waits_for_the_same_checkpoint(
+    job: Job, tmp_path: Path, memory_format: MemoryFormat
+) -> None:
+    """Copies of a network that fills half of a small container would have it killed at its first checkpoint."""
+    saved: list[tuple[bytes, list[str]]] = []
+    step = replace(job, plan=replace(PLAN, memory_format=memory_format)).step()
+    step.run(torch.rand(32, 1, 28, 28), torch.arange(32) % 10, 1e-3)
+    for name, memory in (("copied", None), ("live", container_memory(tmp_path / "container", 900))):
+        place, records = tmp_path / name, Records()
+        place.mkdir()
+        with Checkpointer(step, job.store.info, records, directory=place, memory=memory) as checkpointer:
+            checkpointer.save(TrainState(steps=21, step=1))
+            told = [*records.kinds]
+            checkpointer.save_sync(TrainState(steps=21, step=1))
+        (path,) = place.glob("*.json")
+        saved.append((tensors_of(path).read_bytes(), told))
+    (copied, _), (live, at_once) = saved
+    assert copied == live
+    assert at_once == ["checkpoint"]
 
 
 def test_an_initial_mask_of_infinities_is_saved(tmp_path: Path, store: PreparedDataset) -> None:

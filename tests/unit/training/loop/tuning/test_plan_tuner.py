@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from memory_files import container_memory
 from records import Records
 
 from training.config.plan import Plan
@@ -16,7 +17,6 @@ from training.loop.train_step import TrainStep
 from training.loop.tuning.limit_watch import ProcessorChange
 from training.loop.tuning.plan_tuner import PlanTuner
 from training.system.interference import CounterSample
-from training.system.resources import MemoryUse
 from training.system.system_counters import SystemCounters
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=64)
@@ -28,18 +28,6 @@ FAST = Prediction(epoch_s=1e-6, low_s=1e-6, high_s=1e-6, step_s=1e-8)
 @pytest.fixture(autouse=True)
 def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
     torch.set_num_threads(PLAN.threads)
-
-
-def memory(root: Path, used: int) -> MemoryUse:
-    """Return the memory of a container of 1,000 bytes."""
-    (root / "proc/self").mkdir(parents=True)
-    (root / "cg").mkdir()
-    (root / "proc/self/mountinfo").write_text("1 1 0:1 / /cg rw - cgroup2 x rw\n")
-    (root / "proc/self/cgroup").write_text("0::/\n")
-    (root / "cg/memory.max").write_text("1000\n")
-    (root / "cg/memory.current").write_text(f"{used}\n")
-    (root / "cg/memory.stat").write_text("inactive_file 0\nactive_file 0\n")
-    return MemoryUse(root, mem_total=1 << 30)
 
 
 Made = Callable[..., tuple[PlanTuner, TrainStep, Records]]
@@ -140,7 +128,7 @@ def test_apply_plan_refuses_plans_for_another_process() -> None:
 
 def test_memory_use_is_read_each_time(tmp_path: Path) -> None:
     """It is that of the working set; None where there is nothing to read."""
-    use = memory(tmp_path, 600)
+    use = container_memory(tmp_path, 600)
     assert (use.bytes(), use.limit) == (600, 1000)
     (tmp_path / "cg/memory.stat").write_text("inactive_file 100\nactive_file 50\n")
     assert use.bytes() == 450
