@@ -14,9 +14,9 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.loop.profiling.profiler import PHASES
 from training.loop.train_state import EpochDone
+from training.process.forked import Fork
 from worker.report import numbers, plots
 from worker.report.calibration import calibration_section
-from worker.report.fork import Fork
 from worker.report.request import Group, ReportRequest
 from worker.report.templates import render_template
 from worker.report.test_set import section_of_test_set

@@ -1,4 +1,4 @@
-"""A part of a page that a fork draws, beside this process."""
+"""A part of the work that a fork does, beside this process."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker.report.fork import Fork
+from training.process.forked import Fork
 
 
 @pytest.fixture

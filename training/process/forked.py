@@ -1,4 +1,4 @@
-"""Fork that draws a part of a page beside this process, as nothing else runs when a report is made."""
+"""Fork that does a part of the work of this process beside it, such as half of a report."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from training.system.resources import detect
 
 FORKS: Final = multiprocessing.get_context("fork")
 MIN_BYTES: Final = 1 << 30
-"""Memory of a container below which one process draws everything; the fork takes 30 MiB."""
+"""Memory of a container below which one process does everything: the fork takes some of its own."""
 
 Part = TypeVar("Part")
 
