@@ -1,25 +1,35 @@
-"""`python -m bench.calibration matrix [CELL ...]`: measure what calibration promises, and print its tables."""
+"""Measure what calibration promises, and print its tables.
+
+PYTHONPATH=tests python -m bench.calibration matrix [CELL ...] [--again]
+PYTHONPATH=tests python -m bench.calibration former
+"""
 
 import argparse
-import sys
+from collections.abc import Callable
 
+from bench.calibration import former
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
-from bench.parts import require_known
-
-MATRIX = "matrix"
+from bench.parts import require_known, run_parts
 
 
-def main() -> int:
-    """Measure the cells that were asked for."""
-    parser = argparse.ArgumentParser(prog="python -m bench.calibration", description=__doc__)
-    parser.add_argument("cells", nargs="*", help="`matrix`, and words that select cells; all without any")
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", help="`matrix`, `former`, and words that select cells; all without any")
     parser.add_argument("--again", action="store_true", help="measure cells that are measured already")
     options = parser.parse_args()
-    filters = [word for word in options.cells if is_filter(word)]
-    require_known(parser, [word for word in options.cells if not is_filter(word)], {MATRIX: None})
-    return 0 if measure_matrix(filters, again=options.again) else 1
+    filters = [word for word in options.words if is_filter(word)]
+    named = [word for word in options.words if not is_filter(word)]
+    parts: dict[str, Callable[[bool], None]] = {
+        "matrix": lambda again: measure_matrix(filters, again=again),
+        "former": lambda _: former.main(),
+    }
+    require_known(parser, named, parts)
+    run_parts(parts, named, options.again)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

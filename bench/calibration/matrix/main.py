@@ -25,8 +25,12 @@ from worker.config.settings import load, service_environment
 NEIGHBOUR: Final = "while True: pass"
 
 
-def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
-    """Measure the cells that are asked for and not measured yet; return whether none could not be."""
+def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
+    """Measure the cells that are asked for and not measured yet.
+
+    Raises:
+        SystemExit: nothing can be measured here.
+    """
     record = start(
         "calibration-matrix", "python -m bench.calibration matrix", "process starts and imports, but in wall times"
     )
@@ -41,12 +45,10 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> bool:
                     findings.append(finding)
                     _print(number, len(cells), finding)
             except NotHere as error:
-                print(f"no cell can be measured: {error}", file=sys.stderr)
-                return False
+                raise SystemExit(f"no cell can be measured: {error}") from error
     tables.fill(record, findings.load())
     record.write()
     print("\n\n".join("\n".join(table.lines()) for table in record.tables))
-    return True
 
 
 @contextmanager
