@@ -1,5 +1,6 @@
 """Whether a measurement is worth its time: what it is expected to save over the rest of the training, and its cost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,11 @@ CLOSING_STEPS: Final = 3
 PROBABLE: Final = 0.8
 """Probability of winning from which on a plan is measured all the same, where it would save `TIMES` its cost."""
 TIMES: Final = 2.0
+WITHOUT_BATCH_NORMS: Final[Mapping[Change, Change]] = {
+    "bfloat16_alone": "bfloat16_without_batch_norms",
+    "channels_last": "channels_last_without_batch_norms",
+}
+"""Changes whose chances are others where a model has no batch norms."""
 EVALUATING: Final = 0.8
 """Share of the validation that a larger evaluation batch cannot save: its arithmetic."""
 
@@ -70,11 +76,7 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     gradients, and the probable part of a confirmation that would not be made without it.
     """
     cores = run.task.space.threads[0]
-    change: Change | None = change_of(knob, plan, cores)
-    if change == "smaller_micro_batch" and plan.micro_batch > best.micro_batch:
-        change = "whole_batch"
-    if change == "bfloat16_alone" and not known.batch_statistics:
-        change = "bfloat16_without_batch_norms"
+    change = _change(knob, best, plan, known, cores)
     if change is None:
         return Expected(0.0, 0.0)
     prior = informed(change, run.task.earlier, cores)
@@ -86,6 +88,18 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     if best == run.reference and needs_fresh_process(run, best):
         cost_s += prior.probability * confirmation_seconds(run, best)
     return Expected(saving_s, cost_s, prior.probability)
+
+
+def _change(knob: Knob, best: Plan, plan: Plan, known: SearchState, cores: int) -> Change | None:
+    """Return the kind of change that a trial makes, by the plan it starts from and by the model's layers, too."""
+    change = change_of(knob, plan, cores)
+    if change == "smaller_micro_batch" and plan.micro_batch > best.micro_batch:
+        return "whole_batch"
+    if change == "bfloat16" and best.precision == "bfloat16":
+        change = "channels_last"
+    if change and not known.batch_statistics:
+        return WITHOUT_BATCH_NORMS.get(change, change)
+    return change
 
 
 def _most(change: Change, known: SearchState) -> float:

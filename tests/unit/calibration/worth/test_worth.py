@@ -93,3 +93,17 @@ def test_a_finding_for_a_short_training_does_not_serve_a_long_one() -> None:
     assert not serves(short, 3 * LONGER + 1, Options())
     assert not serves(short, 1, Options(thorough=True))
     assert serves(FINDING, 10_000, Options(thorough=True))
+
+
+def test_channels_last_beside_bfloat16_has_chances_of_its_own() -> None:
+    """Without batch norms it rarely gains: a short training leaves it out, a long one measures it."""
+    both = replace(OWN, precision="bfloat16", memory_format="channels_last")
+
+    def verdict(steps: int) -> Verdict:
+        task = replace(TASK, steps_per_epoch=steps, epochs=1)
+        finding = search(task, Simulated(statistics=False), Memoryless(), lambda _: None)
+        (trial,) = (trial for trial in finding.trials if trial.plan == both)
+        return trial.verdict
+
+    assert verdict(1_000) == "skipped"
+    assert verdict(30_000) == "won"
