@@ -149,7 +149,7 @@ def _published(run: JobContext, plan: Plan, spec: TrainSpec) -> Finished:
         "job_id": run.job_id, "attempt": run.attempt, "spec": asdict(spec), "plan": asdict(plan), "metrics": metrics,
         "predicted_epoch_s": None,
     }  # fmt: skip
-    save(run.paths.staged, model, facts)
+    save(run.paths.staged, (model,), facts)
     run.control.assert_current()
     publish(run.paths.staged, run.paths.artifact)
     digest = hashlib.sha256(model).hexdigest()

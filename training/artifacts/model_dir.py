@@ -1,9 +1,7 @@
 """The trained model on disk: `model.safetensors` and, last, the `manifest.json` that vouches for it."""
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from training.errors import ArtifactError
 from training.system.atomic_files import read_text, sha256_of, silent, staged
+from training.system.digests import HashedChunks
 
 MODEL: Final = "model.safetensors"
 MANIFEST: Final = "manifest.json"
@@ -32,24 +31,23 @@ class Artifact:
 
 
 def save(
-    directory: Path, model: bytes, facts: Mapping[str, JsonValue], beside: Mapping[str, bytes] | None = None
-) -> Artifact:
-    """Write serialized weights, the files `beside` them, and a manifest of `facts` plus each sha256 into `directory`.
+    directory: Path, model: Iterable[bytes | memoryview], facts: Mapping[str, JsonValue],
+    beside: Mapping[str, bytes] | None = None,
+) -> Artifact:  # fmt: skip
+    """Write chunks of weights, the files `beside` them, and a manifest of `facts` plus each sha256 into `directory`.
 
     The manifest comes last: where it is, the files it names are whole.
 
     Raises:
         ArtifactError: the directory cannot be written.
     """
-    files = {MODEL: model, **(beside or {})}
+    files = {MODEL: HashedChunks(model), **{name: HashedChunks((content,)) for name, content in (beside or {}).items()}}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         vouching = directory / MANIFEST
         with ExitStack() as stack:
-            hashing = stack.enter_context(ThreadPoolExecutor(max_workers=1))  # while the files are written
-            hashed = hashing.map(lambda content: hashlib.sha256(content).hexdigest(), files.values())
-            put = [stack.enter_context(staged(directory / name, (content,))) for name, content in files.items()]
-            digests = dict(zip(files, hashed, strict=True))
+            put = [stack.enter_context(staged(directory / name, chunks)) for name, chunks in files.items()]
+            digests = {name: chunks.sha256 for name, chunks in files.items()}
             manifest = encode_manifest({"v": MANIFEST_VERSION, **facts, "sha256": {**digests}})
             vouch = stack.enter_context(staged(vouching, (manifest,)))
             # All are on disk; an earlier model's manifest must not be seen beside the new model.

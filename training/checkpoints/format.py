@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
@@ -22,8 +22,8 @@ from training.checkpoints.files import tensors_of
 from training.config.plan import Plan
 from training.config.spec import STRICT, TrainSpec
 from training.loop.train_state import TrainState
-from training.system.atomic_files import BLOCK, open_regular, read_text, staged
-from training.system.digests import Digests
+from training.system.atomic_files import open_regular, read_text, staged
+from training.system.digests import Digests, HashedChunks
 from training.system.safetensors_file import TensorView, safetensors_chunks
 
 LONGEST_HEADER: Final = 16 << 20
@@ -78,22 +78,12 @@ def write(directory: Path, origin: Origin, course: TrainState, tensors: Mapping[
         OSError: it cannot be written; an earlier checkpoint stays as it was.
     """
     path = directory / f"checkpoint-{course.position:012d}.json"
-    digest, count = hashlib.sha256(), 0
-
-    def hashed() -> Iterator[bytes | memoryview]:
-        nonlocal count
-        for chunk in safetensors_chunks(tensors):
-            for start in range(0, len(chunk), BLOCK):  # what was just hashed is still in the processor's cache
-                piece = chunk[start : start + BLOCK]
-                digest.update(piece)
-                count += len(piece)
-                yield piece
-
-    with staged(tensors_of(path), hashed(), uncached=True) as put_tensors:
+    hashed = HashedChunks(safetensors_chunks(tensors))
+    with staged(tensors_of(path), hashed, uncached=True) as put_tensors:
         checkpoint = Checkpoint(
             spec=origin.spec, plan=origin.plan, dataset=origin.dataset, data_sha256=origin.data_sha256,
-            facts=origin.facts, course=course, tensors=tuple(tensors), tensors_bytes=count,
-            tensors_sha256=digest.hexdigest(),
+            facts=origin.facts, course=course, tensors=tuple(tensors), tensors_bytes=hashed.bytes,
+            tensors_sha256=hashed.sha256,
         )  # fmt: skip
         body = CHECKPOINT.dump_json(checkpoint)
         seal = hashlib.sha256(body).hexdigest().encode()
@@ -101,7 +91,7 @@ def write(directory: Path, origin: Origin, course: TrainState, tensors: Mapping[
         with staged(path, (sealed,)) as vouch:
             put_tensors()
             vouch()
-    return path, count + len(sealed)
+    return path, hashed.bytes + len(sealed)
 
 
 def read(path: Path, spec: TrainSpec, data_sha256: str, digests: Digests) -> Checkpoint:

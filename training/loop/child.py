@@ -31,6 +31,7 @@ from training.process.local_ranks import run_in_processes
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space
 from training.system.resources import MemoryUse, Share
+from training.system.safetensors_file import safetensors_chunks
 
 if TYPE_CHECKING:
     from training.data.dataset_store import PreparedDataset
@@ -189,7 +190,7 @@ def _save(
     fitted: "FitResult",
     metrics: dict[str, JsonValue],
 ) -> Artifact:
-    from safetensors.torch import save as to_safetensors
+    from training.checkpoints.tensors import LiveTensors
 
     info = store.info
     reads = ModelInput(
@@ -216,7 +217,7 @@ def _save(
         PREDICTIONS: serialize(kept, store.test_labels),
         EVALUATION: evaluation_json(kept.numpy(), store.test_labels.numpy(), store.test_images.numpy()),
     }  # fmt: skip
-    return save(request.artifact, to_safetensors(step.best), facts, beside)
+    return save(request.artifact, safetensors_chunks(LiveTensors(step.best)), facts, beside)
 
 
 def train_in_processes(request: TrainingRequest, journal: RecordWriter, should_stop: Callable[[], bool]) -> None:

@@ -200,8 +200,10 @@ class TrainStep:
         }
 
     def restore_best(self) -> None:
-        """Put the kept weights back into the model."""
+        """Put the kept weights back into the model at the end of its training; what only a step needs is freed."""
         self.model.load_state_dict(self.best)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.state.clear()
 
     def model_bytes(self) -> int:
         """Return the bytes of weights and buffers."""

@@ -1,14 +1,15 @@
 """SHA-256 of large files: computed once for as long as a file looks unchanged, with a sign of life at every block."""
 
+import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Final
 
 from pydantic.dataclasses import dataclass
 
 from training.config.spec import STRICT
-from training.system.atomic_files import hash_rest, silent
+from training.system.atomic_files import BLOCK, hash_rest, silent
 
 SETTLED_NS: Final = 2_000_000_000
 """Nanoseconds without a change after which a file's times identify its content: no file system's clock is coarser."""
@@ -64,6 +65,31 @@ class Digests:
     def known(self) -> tuple[Digest, ...]:
         """Return the verdicts so far."""
         return tuple(Digest(seen=seen, sha256=sha256) for seen, sha256 in self._known.items())
+
+
+class HashedChunks:
+    """Chunks on their way to a file, hashed and counted as they are taken."""
+
+    def __init__(self, chunks: Iterable[bytes | memoryview]) -> None:
+        """Take `chunks` one at a time."""
+        self._chunks = chunks
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+        """That were taken so far."""
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        """Yield blocks: what was just hashed is still in the processor's cache when it is written."""
+        for chunk in self._chunks:
+            for start in range(0, len(chunk), BLOCK):
+                block = chunk[start : start + BLOCK]
+                self._digest.update(block)
+                self.bytes += len(block)
+                yield block
+
+    @property
+    def sha256(self) -> str:
+        """The sha256, in hex, of what was taken so far."""
+        return self._digest.hexdigest()
 
 
 def _seen(file: BinaryIO) -> FileState:

@@ -53,7 +53,7 @@ def artifact(tmp_path: Path) -> Path:
         journal.write("resumed", {"epoch": 1, "step": 50})
         progress(journal, 2, 100, 2.0)
         journal.write("epoch", {"epoch": 2})
-    save(tmp_path / "model", b"weights", FACTS)
+    save(tmp_path / "model", (b"weights",), FACTS)
     return tmp_path / "model"
 
 

@@ -45,7 +45,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def artifact(directory: Path, weights: bytes, manifest: dict[str, JsonValue] | None = None) -> Path:
-    save(directory, weights, manifest or {"job_id": "job"})
+    save(directory, (weights,), manifest or {"job_id": "job"})
     (directory / TRACE).write_text("{}")
     return directory
 
@@ -168,7 +168,7 @@ def first(tmp_path: Path) -> Path:
 @pytest.fixture
 def second(tmp_path: Path) -> Path:
     """The model of the attempt that supersedes `first`, without a trace."""
-    save(tmp_path / "second", b"second", at(2, "11:00"))
+    save(tmp_path / "second", (b"second",), at(2, "11:00"))
     return tmp_path / "second"
 
 

@@ -134,7 +134,7 @@ def test_while_a_data_set_is_hashed(
 
 
 def test_while_a_published_model_is_hashed(context: JobContext, connection: Redis, size: int) -> None:
-    save(context.paths.artifact, b"x", {"job_id": "job", "attempt": 1})
+    save(context.paths.artifact, (b"x",), {"job_id": "job", "attempt": 1})
     with (context.paths.artifact / MODEL).open("r+b") as file:
         file.truncate(size)
     with assert_not_taken_over(connection):

@@ -68,7 +68,7 @@ def model(shared_settings: Settings) -> Path:
     """A model on the disk of the service."""
     directory = shared_settings.artifact_dir / "done"
     shutil.rmtree(directory, ignore_errors=True)
-    save(directory, WEIGHTS, {"job_id": "done"}, {PREDICTIONS: b"p" * 1000, REPORT: b"<p>all went well"})
+    save(directory, (WEIGHTS,), {"job_id": "done"}, {PREDICTIONS: b"p" * 1000, REPORT: b"<p>all went well"})
     return directory
 
 
@@ -116,7 +116,7 @@ def test_parts_and_versions(service: Service, model: Path) -> None:
     assert (behind.status, behind["reason"]) == (416, "range_not_satisfiable")
     same = service.ask("GET", path, headers={"if-none-match": tag})
     assert (same.status, same.body, same.headers["etag"]) == (304, b"", tag)
-    save(model, WEIGHTS[::-1], {"job_id": "done"})
+    save(model, (WEIGHTS[::-1],), {"job_id": "done"})
     assert service.ask("GET", path, headers={"if-none-match": tag}).body == WEIGHTS[::-1]
 
 

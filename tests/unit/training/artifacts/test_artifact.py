@@ -32,14 +32,14 @@ def contents(directory: Path) -> dict[str, bytes]:
 def test_the_manifest_holds_the_sha256_of_what_lies_beside_it(tmp_path: Path) -> None:
     """With its version and the given facts; saving again replaces the model and its manifest."""
     directory = tmp_path / "deep" / "job"
-    first = save(directory, b"first", FACTS, {"more": b"and more"})
+    first = save(directory, (b"first",), FACTS, {"more": b"and more"})
     assert contents(directory).keys() == {MODEL, MANIFEST, "more"}
     digest = hashlib.sha256(b"first").hexdigest()
     assert (first.directory, first.model_sha256, contents(directory)[MODEL]) == (directory, digest, b"first")
     digests = {MODEL: digest, "more": hashlib.sha256(b"and more").hexdigest()}
     assert json.loads(contents(directory)[MANIFEST]) == {"v": 1, **FACTS, "sha256": digests}
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o644}
-    second = save(directory, b"second", {})
+    second = save(directory, (b"second",), {})
     assert contents(directory)[MODEL] == b"second"
     assert json.loads(contents(directory)[MANIFEST]) == {"v": 1, "sha256": {MODEL: second.model_sha256}}
 
@@ -48,13 +48,13 @@ def test_a_failed_write_leaves_the_old_artifact_and_nothing_else(small_disk: tup
     """When the disk is full, model and manifest stay as they were, and no temporary file stays behind."""
     disk, make_room = small_disk
     directory = disk / "job"
-    save(directory, b"old weights", FACTS)
+    save(directory, (b"old weights",), FACTS)
     before = contents(directory)
     with pytest.raises(ArtifactError, match=f"could not be written to {directory}: (No space left|File too large)"):
-        save(directory, b"new weights" * 1000, FACTS)
+        save(directory, (b"new weights" * 1000,), FACTS)
     assert contents(directory) == before
     make_room()
-    save(directory, b"new weights" * 1000, FACTS)
+    save(directory, (b"new weights" * 1000,), FACTS)
     assert contents(directory)[MODEL] == b"new weights" * 1000
 
 
@@ -64,7 +64,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, below: str) ->
     (tmp_path / "file").write_text("in the way")
     directory = tmp_path / "file" / below
     with pytest.raises(ArtifactError, match=f"to {directory}: .*PREFLIGHT_ARTIFACT_DIR") as caught:
-        save(directory, b"weights", FACTS)
+        save(directory, (b"weights",), FACTS)
     assert caught.value.retry
     assert (tmp_path / "file").read_text() == "in the way"
 
@@ -115,9 +115,9 @@ def manifest_of(directory: Path) -> dict[str, JsonValue]:
 def test_a_staged_model_is_published_whole(staged: Path, place: Path, earlier: bool) -> None:
     """Nothing is left in staging, nor of an earlier model, not even files beside its model and manifest."""
     if earlier:
-        save(place, b"old", FACTS)
+        save(place, (b"old",), FACTS)
         (place / "extra").write_text("of the old one")
-    artifact = save(staged, b"new", FACTS)
+    artifact = save(staged, (b"new",), FACTS)
     publish(staged, place)
     assert contents(place).keys() == {MODEL, MANIFEST}
     manifest = manifest_of(place)
@@ -127,7 +127,7 @@ def test_a_staged_model_is_published_whole(staged: Path, place: Path, earlier: b
 
 def test_what_cannot_be_published_leaves_the_earlier_model(staged: Path, place: Path) -> None:
     """Nothing was staged: the error names both places, and the earlier model is where it was."""
-    save(place, b"old", FACTS)
+    save(place, (b"old",), FACTS)
     staged.parent.mkdir(parents=True)
     with pytest.raises(ArtifactError, match=f"could not be moved from {staged} to {place}: No such file"):
         publish(staged, place)
@@ -139,7 +139,7 @@ def test_what_cannot_be_published_leaves_the_earlier_model(staged: Path, place: 
 def test_no_link_is_followed_when_publishing(tmp_path: Path, link: str) -> None:
     """A symbolic link beneath the common root is named and refused, and what it points to is left alone."""
     staged, place = tmp_path / "models" / "~staging" / "1", tmp_path / "models" / "deep" / "job"
-    save(staged, b"weights", FACTS)
+    save(staged, (b"weights",), FACTS)
     linked = {"the place": place, "above the place": place.parent, "the staged": staged}.get(link, staged.parent)
     target = tmp_path / "target"
     if linked.exists():
@@ -158,7 +158,7 @@ def test_a_linked_root_is_the_operators_own(tmp_path: Path, staged: Path, place:
     """That the directory of all models is a link, to a volume say, is no reason to refuse."""
     (tmp_path / "volume").mkdir()
     (tmp_path / "models").symlink_to("volume")
-    save(staged, b"weights", FACTS)
+    save(staged, (b"weights",), FACTS)
     publish(staged, place)
     assert read_manifest(tmp_path / "volume" / "job") is not None
 
@@ -170,7 +170,7 @@ from training.artifacts.model_dir import save
 from training.artifacts.publish import publish
 staged, place = Path(sys.argv[1]), Path(sys.argv[2])
 for turn in itertools.cycle((b"a", b"b")):
-    save(staged, turn * (1 << 18), {"turn": turn.decode()})
+    save(staged, (turn * (1 << 18),), {"turn": turn.decode()})
     publish(staged, place)
 """
 
@@ -217,7 +217,7 @@ DAMAGE: dict[str, Harm] = {
 def test_a_damaged_model_has_no_manifest(tmp_path: Path, name: str) -> None:
     """Missing, changed, linked, endless or nonsensical: None, and no exception."""
     place = tmp_path / "job"
-    save(place, b"weights", FACTS)
+    save(place, (b"weights",), FACTS)
     assert read_manifest(place) is not None
     DAMAGE[name](place)
     assert read_manifest(place) is None
@@ -233,7 +233,7 @@ from training.artifacts import publish as artifact
 from training.artifacts.model_dir import save
 
 staged, place, where = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-save(staged, b"first", {"attempt": 1})
+save(staged, (b"first",), {"attempt": 1})
 
 def freeze():
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -286,7 +286,7 @@ def weights(place: Path) -> bytes:
 def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(staged: Path, place: Path) -> None:
     """SIGSTOP before the renames, the successor publishes, SIGCONT: its model stays, and the first is told so."""
     with frozen(staged, place, "before the lock") as first:
-        save(staged.with_name("2"), b"second", {"attempt": 2})
+        save(staged.with_name("2"), (b"second",), {"attempt": 2})
         assert publish(staged.with_name("2"), place)
         assert wake(first) == "False"
     assert weights(place) == b"second"
@@ -294,10 +294,10 @@ def test_an_attempt_that_wakes_up_does_not_replace_its_successors_model(staged: 
 
 def test_without_a_common_lock_the_later_model_comes_back(staged: Path, place: Path) -> None:
     """As on a network disk that took the lock from a frozen host: what it has moved aside, it puts back."""
-    save(place, b"earlier", {"attempt": 0})
+    save(place, (b"earlier",), {"attempt": 0})
     with frozen(staged, place, "after the look at what is there") as first:
         (staged.parent / PUBLISHING).unlink()
-        save(staged.with_name("2"), b"second", {"attempt": 2})
+        save(staged.with_name("2"), (b"second",), {"attempt": 2})
         assert publish(staged.with_name("2"), place)
         assert wake(first) == "False"
     assert weights(place) == b"second"
@@ -307,7 +307,7 @@ def test_one_attempt_publishes_at_a_time(staged: Path, place: Path) -> None:
     """The successor waits, with signs of life, while the first is stopped amid its renames; then it replaces that."""
     beaten, published = threading.Event(), list[bool]()
     with frozen(staged, place, "within the lock") as first:
-        save(staged.with_name("2"), b"second", {"attempt": 2})
+        save(staged.with_name("2"), (b"second",), {"attempt": 2})
         second = threading.Thread(target=lambda: published.append(publish(staged.with_name("2"), place, beaten.set)))
         second.start()
         assert beaten.wait(30)
@@ -321,20 +321,20 @@ def test_one_attempt_publishes_at_a_time(staged: Path, place: Path) -> None:
 @pytest.mark.parametrize(("there", "mine", "replaced"), [(1, 2, True), (2, 2, True), (3, 2, False), (None, 1, True)])
 def test_only_a_higher_attempt_stays(staged: Path, place: Path, there: int | None, mine: int, replaced: bool) -> None:
     """A model of the same attempt, or of one that does not say, is replaced."""
-    save(place, b"there", {} if there is None else {"attempt": there})
-    save(staged, b"mine", {"attempt": mine})
+    save(place, (b"there",), {} if there is None else {"attempt": there})
+    save(staged, (b"mine",), {"attempt": mine})
     assert publish(staged, place) == replaced
     assert weights(place) == (b"mine" if replaced else b"there")
 
 
 def test_an_adopted_model_is_its_adopters(staged: Path, place: Path) -> None:
     """An attempt between the two, which wakes up later, does not replace it; all else in the manifest stays."""
-    save(place, b"first", {"attempt": 1, **FACTS})
+    save(place, (b"first",), {"attempt": 1, **FACTS})
     before = manifest_of(place)
     assert claim_artifact(place, staged.with_name("3"), before, 3)
     now = manifest_of(place)
     assert now == {**before, "attempt": 3}
-    save(staged, b"second", {"attempt": 2})
+    save(staged, (b"second",), {"attempt": 2})
     assert not publish(staged, place)
     assert weights(place) == b"first"
     assert claim_artifact(place, staged, now, 2)
@@ -343,16 +343,16 @@ def test_an_adopted_model_is_its_adopters(staged: Path, place: Path) -> None:
 
 def test_what_was_replaced_meanwhile_is_not_adopted(staged: Path, place: Path) -> None:
     """The adopter is told, and looks again."""
-    save(place, b"first", {"attempt": 1})
+    save(place, (b"first",), {"attempt": 1})
     before = manifest_of(place)
-    save(place, b"second", {"attempt": 2})
+    save(place, (b"second",), {"attempt": 2})
     assert not claim_artifact(place, staged, before, 3)
     assert attempt_of(place) == 2
 
 
 def test_a_large_model_is_verified_with_signs_of_life(tmp_path: Path) -> None:
     """One for each MiB."""
-    save(tmp_path, bytes(3 << 20), FACTS)
+    save(tmp_path, (bytes(3 << 20),), FACTS)
     beats: list[int] = []
     assert read_manifest(tmp_path, lambda: beats.append(1)) is not None
     assert len(beats) == 3

@@ -191,7 +191,7 @@ def test_next_attempt_follows_the_highest_directory(roots: Settings) -> None:
 
 def test_next_attempt_follows_that_of_the_published_model(roots: Settings) -> None:
     """A lower number could not replace the model."""
-    save(roots.artifact_dir / "j", b"weights", {"attempt": 4})
+    save(roots.artifact_dir / "j", (b"weights",), {"attempt": 4})
     assert next_attempt(roots, "j") == 5
     open_paths(roots, "j", 7)
     assert next_attempt(roots, "j") == 8
@@ -199,7 +199,7 @@ def test_next_attempt_follows_that_of_the_published_model(roots: Settings) -> No
 
 @pytest.mark.parametrize("attempt", [10**9, -1, "7", None, 1.5, True])
 def test_an_invalid_attempt_in_a_manifest_is_ignored(roots: Settings, attempt: JsonValue) -> None:
-    save(roots.artifact_dir / "j", b"weights", {"attempt": attempt})
+    save(roots.artifact_dir / "j", (b"weights",), {"attempt": attempt})
     assert next_attempt(roots, "j") in (1, 2)
 
 
