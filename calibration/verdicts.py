@@ -22,7 +22,7 @@ VERDICTS: Final[Mapping[Verdict, str]] = {
 }
 OUTCOMES: Final = {
     "fits": "within the limit",
-    "over": "ran, but above the limit",
+    "over": "ran, but in more than is safe",
     "killed": "ran out of memory",
     "refused": "predicted not to fit, not run",
 }

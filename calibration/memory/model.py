@@ -68,6 +68,10 @@ class MemoryModel:
         base, slope = self.line()
         return max(0, round(base + slope * size))
 
+    def at_least(self, size: int) -> int:
+        """Return the bytes that a micro-batch takes at least: what a smaller one took, 0 where none ran."""
+        return max((peak for each, peak in self.peaks.items() if each <= size), default=0)
+
 
 def equal_piece(batch_size: int, most: int) -> int:
     """Return the size of equal pieces of a batch, at most `most`; unequal ones where those were much smaller."""

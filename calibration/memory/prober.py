@@ -1,8 +1,9 @@
 """Memory search: the largest micro-batch that is safe, predicted from two sizes before any is run.
 
 Three phases bound what is feasible: the cap itself (1A), else doubling until a share of the budget is reached (1B), and
-bisection between the last that fitted and the first that did not (1C). A size whose prediction is above the limit is
-not run; one that is killed for memory all the same is a measurement.
+bisection between the last that fitted and the first that did not (1C). A size that is predicted to take more than is
+safe is not run; one that is killed for memory all the same is a measurement. Above what is safe the kernel may discard
+the pages of the program's own code again and again before it kills, so that only the first size that ran is kept there.
 """
 
 from collections.abc import Callable
@@ -129,8 +130,8 @@ class MemoryProber:
         """Run one micro-batch of `size`, unless it is predicted not to fit; return whether it fits."""
         if size in self.model.peaks:
             return True
-        plan, predicted = self._in_pieces(size), self.model.predict(size)
-        if predicted is not None and predicted > SAFE * self.model.budget_bytes:
+        plan, safe_bytes = self._in_pieces(size), SAFE * self.model.budget_bytes
+        if (self.model.predict(size) or self.model.at_least(size)) > safe_bytes:
             return self._note(phase, size, None, "refused")
         if size > 1 and self._doubtful(size):
             return self._note(phase, size, None, "killed")
@@ -146,7 +147,7 @@ class MemoryProber:
         self.batch_statistics = probed.batch_statistics
         self.slow_weight_gradients = probed.slow_weight_gradients
         self.step_s = probed.seconds * self.model.batch_size / size
-        over = probed.peak_bytes > self.model.budget_bytes
+        over = probed.peak_bytes > (safe_bytes if self.model.peaks else self.model.budget_bytes)
         self._note(phase, size, probed.peak_bytes, "over" if over else "fits")
         if not over:
             self.model.peaks[size] = probed.peak_bytes

@@ -41,7 +41,7 @@ class MemoryProbed(Event):
     limit_bytes: Count
     """What a training process may have resident."""
     outcome: ProbeOutcome
-    """`over`: ran, but above the limit; `refused`: predicted not to fit, and not run."""
+    """`over`: ran, but in more than is safe; `refused`: predicted not to fit, and not run."""
 
 
 class CalibrationTrial(PlanFields):

@@ -91,6 +91,20 @@ def test_a_measured_peak_takes_the_place_of_the_predicted_one(
     assert [probe.outcome for probe in memory.fit.probes] == ["fits", "fits", outcome]
 
 
+def test_only_the_first_size_is_kept_above_what_is_safe() -> None:
+    """All larger ones would take more: none is run. Beside a size that is safe, one that is not is given up."""
+    lab = laboratory(linear(370, 1.4))
+    memory = explored(lab, 128, 421)
+    assert sizes_run(lab) == [8]
+    assert memory.fit.max_feasible == 8
+    assert phases(memory)[:2] == [("line", 8, "fits"), ("line", 32, "refused")]
+    lab = laboratory(linear(300, 5), allowed_mib=421)
+    memory = explored(lab, 128, 421)
+    assert sizes_run(lab) == [8, 32, 16]
+    assert phases(memory)[3:] == [("1C", 16, "over")]
+    assert memory.fit.max_feasible == 8
+
+
 def test_doubling_ends_where_the_line_refuses() -> None:
     """1A refuses the cap, 1B doubles to 60 % of the budget, 1C bisects; what is above 85 % by the line never runs."""
     lab = laboratory(linear(200, 2))
