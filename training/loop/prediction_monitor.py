@@ -126,6 +126,11 @@ class PredictionMonitor:
         noise = self._machine.sample().since(began)
         if slower and noise.noisy:  # a disturbed machine makes nothing faster
             return "noisy", f"{noise.describe()}; the prediction is for an undisturbed machine"
+        if slower and noise.short_of_memory:
+            return "noisy", (
+                f"the kernel read {noise.reread:,.0f} pages of the program a second again from disk, as the memory is "
+                "too short for them; give the container more memory"
+            )
         unseen = (slower and self._unsteady(noise)) or self._of_another_speed(compared.deviation)
         if unseen:
             return "noisy", unseen

@@ -9,6 +9,7 @@ and OpenMP's spinning counts as work. So counters are combined; interference is 
 - throttling that we did not cause: it set in below our quota, so that others in our cgroup used it, or the quota is
   less than it was.
 
+Memory that is too short slows a process, too, as the kernel discards pages of its code: that is our own doing.
 What shares caches or memory bandwidth, and nothing else, is not seen.
 """
 
@@ -24,6 +25,9 @@ OTHERS: Final = 0.1
 """Processors in use by others: two ticks in 200 ms, more than the error of the kernel's sampling."""
 THROTTLED: Final = 0.05
 """Seconds per second, summed over processors; as for waiting."""
+REREAD: Final = 50.0
+"""Major faults a second: below 5 where the memory is enough, 100 to 220 in the midst of a training where it is not
+(`resnet18`, 512 MiB)."""
 FULL: Final = 0.9
 """Share of the quota above which we have used it up ourselves."""
 
@@ -56,6 +60,8 @@ class Interference:
     """Whether the quota is less than when the machine was first looked at."""
     switches: float
     """Times that a thread of ours was made to give way."""
+    reread: float
+    """Times that we waited for a page from disk."""
 
     @property
     def neighbour(self) -> bool:
@@ -77,6 +83,11 @@ class Interference:
         # What was used of the period in which the first look fell, nobody counted.
         spare = self.own + self.quota * self.period_s / self.seconds < FULL * self.quota
         return self.held_back and (spare or self.lowered)
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether pages of the program were discarded and read again all the time."""
+        return self.reread >= REREAD
 
     @property
     def noisy(self) -> bool:
@@ -125,6 +136,8 @@ class CounterSample:
     """Whether the quota is less than when the machine was first looked at."""
     switches: int
     """Times that a thread of this process was made to give way."""
+    reread: int
+    """Its major faults: times that it waited for a page from disk."""
 
     def since(self, before: "CounterSample") -> Interference:
         """Return what happened since `before`, an earlier one."""
@@ -145,6 +158,7 @@ class CounterSample:
             period_s=self.period_s,
             lowered=self.lowered,
             switches=(self.switches - before.switches) / seconds,
+            reread=(self.reread - before.reread) / seconds,
         )
 
 

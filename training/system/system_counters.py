@@ -52,6 +52,7 @@ class SystemCounters:
         busy, stolen = self._processors_of(files)
         least = self._least_quota(files)
         quota = None if least is None else float(least.processors)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         return CounterSample(
             at=time.perf_counter(),
             busy=busy,
@@ -63,7 +64,8 @@ class SystemCounters:
             quota=quota,
             period_s=0.0 if least is None else least.period_s,
             lowered=quota is not None and (self._quota is None or quota < self._quota),
-            switches=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+            switches=usage.ru_nivcsw,
+            reread=usage.ru_majflt,
         )
 
     def _processors_of(self, files: Files) -> tuple[dict[str, float], dict[str, float]]:

@@ -26,10 +26,13 @@ class SimulatedCounters(SystemCounters):
     stolen_share = 0.0
     quota: float | None = None
     """That the training itself uses up."""
+    rereads = 0
+    """Pages a second that are read from disk."""
 
     def sample(self) -> CounterSample:
         looked = super().sample()
-        looked = dataclasses.replace(looked, stolen={"0": looked.at * self.stolen_share})
+        stolen = {"0": looked.at * self.stolen_share}
+        looked = dataclasses.replace(looked, stolen=stolen, reread=round(looked.at * self.rereads))
         if self.quota is None:
             return looked
         own = self.quota * looked.at
@@ -140,6 +143,20 @@ def test_interference_is_named_as_the_cause(
     assert (causes(records)[0], causes(records)[3]) == ("noisy", "calibration")
     (noisy,) = warnings(records)
     assert "the hypervisor took" in noisy
+
+
+@pytest.mark.parametrize(("rereads", "cause"), [(100_000, "noisy"), (0, "calibration")])
+def test_memory_that_is_too_short_is_named_as_the_cause(
+    monitor: PredictionMonitor, machine: SimulatedCounters, records: Records, rereads: int, cause: str
+) -> None:
+    """The kernel discards the program's own pages before it kills; faster than predicted nothing gets by that."""
+    machine.rereads = rereads
+    whole_epoch(monitor, 1, 20.0)
+    assert causes(records) == [cause]
+    (warning,) = warnings(records)
+    assert ("pages of the program a second again from disk" in warning) == (cause == "noisy")
+    whole_epoch(monitor, 2, 5.0)
+    assert causes(records)[1] == "calibration"
 
 
 @pytest.mark.parametrize("share", [2, 3, 4])
