@@ -10,7 +10,7 @@ from typing import Final, Literal
 RESAMPLES: Final = 400
 """Of the bootstrap: enough for the second digit of a 95 % interval."""
 MIN_PAIRS: Final = 3
-"""Fewer pairs than this cannot be resampled; then their steps are."""
+"""Fewer pairs than this cannot be resampled, so that their steps are, and no plan is dropped by them."""
 P95_SAMPLES: Final = 60
 """From so many steps on, at least three lie above the 95th percentile; of fewer, the slowest is told."""
 

@@ -8,11 +8,11 @@ from calibration.result import ADOPTED, Knob, Trial, Verdict
 from calibration.search.baseline import OVERDUE
 from calibration.search.budget import PAIRS, gate_size, training_seconds
 from calibration.search.progress import end_trial, note_trial
-from calibration.search.racing import DROP_BELOW, MIN_PAIRS, fit_side_by_side, race, race_seconds, race_validation
+from calibration.search.racing import DROP_BELOW, fit_side_by_side, race, race_seconds, race_validation
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
 from calibration.search.timing import epoch_seconds
-from calibration.statistics import Comparison
+from calibration.statistics import MIN_PAIRS, Comparison
 from training.config.plan import Plan
 
 GAIN: Final = 1.03

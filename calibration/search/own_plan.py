@@ -12,10 +12,9 @@ from calibration.search.baseline import OVERDUE, measure_baseline, measure_defau
 from calibration.search.budget import steps_of_race
 from calibration.search.evaluation import evaluate
 from calibration.search.progress import end_trial
-from calibration.search.racing import MIN_PAIRS
 from calibration.search.run import PlanStats, SearchRun
 from calibration.search.timing import measure, validate
-from calibration.statistics import compare
+from calibration.statistics import MIN_PAIRS, compare
 from calibration.worth.earlier import plain_plan
 from training.config.plan import Plan
 

@@ -7,11 +7,9 @@ from calibration.search.budget import PAIRS, SLICES, SURE, is_costly, steps_of_r
 from calibration.search.run import SearchRun
 from calibration.search.search_space import COMPILE_SECONDS
 from calibration.search.timing import epoch_seconds, measure, split_steps, validate
-from calibration.statistics import Comparison, compare
+from calibration.statistics import MIN_PAIRS, Comparison, compare
 from training.config.plan import Plan
 
-MIN_PAIRS: Final = 3
-"""Pairs before a plan may be dropped."""
 SETTLING: Final = 0.05
 """Seconds of a step below which the first one of a block does not count: another plan has filled the caches."""
 DROP_BELOW: Final = 0.85

@@ -22,10 +22,11 @@ from calibration.search.baseline import OVERDUE, RESTARTS
 from calibration.search.budget import MIN_SECONDS, PAIRS
 from calibration.search.evaluation import COSINE, GAIN, LEVEL, LIKELY
 from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH, PREFETCH
-from calibration.search.racing import AGAIN, DROP_BELOW, MIN_PAIRS
+from calibration.search.racing import AGAIN, DROP_BELOW
 from calibration.search.run import NothingMeasured
 from calibration.search.search import search
 from calibration.search.search_space import COMPILE_SECONDS, KNOBS, MAIN, Space
+from calibration.statistics import MIN_PAIRS
 from calibration.task import Task
 from calibration.verdicts import rough_interval
 from training.config.plan import Allocator, MemoryFormat, Plan, Precision
