@@ -43,6 +43,8 @@ class Training:
     """95 % interval."""
     measured_s: float | None = None
     """Of the epoch, validation included."""
+    seen: str = ""
+    """What the training itself said of a deviation from its prediction."""
     adapted: int = 0
     """Changes of the plan while it trained."""
     machine: float | None = None

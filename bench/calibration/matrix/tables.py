@@ -117,6 +117,8 @@ def _cells(quiet: Sequence[Finding], grids: Grids) -> Table:
         for label, each in (("", finding.calibrated), ("without calibration: ", finding.plain)):
             if each is not None and each.exit_code:
                 table.notes.append(f"{_where(finding)}: {label}{each.sentence}  ")
+        if abs(finding.calibrated.deviation or 0.0) > MOST and finding.calibrated.seen:
+            table.notes.append(f"{_where(finding)}: the log said that {finding.calibrated.seen}  ")
     return table
 
 

@@ -95,6 +95,7 @@ def _read(
         confidence=str(winner.get("confidence") or ""), ratio=_number(winner, "ratio"),
         predicted_s=_number(checked, "predicted_s"), low_s=_number(checked, "low_s"),
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
+        seen=str(checked.get("seen") or ""),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
         machine=pulse.change(ready, begins, ended) if ready and begins and ended else None,
     )  # fmt: skip
