@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import torch
 
-EVERY: Final = 0.5
+EVERY: Final = 0.25
 """Seconds between two samples, each of which takes some milliseconds of one processor."""
 SIDE: Final = 384
 """Rows of the square matrices that are multiplied."""
@@ -47,7 +47,7 @@ class Pulse:
         """Return how much longer the machine took for the same while it trained; None where a phase was too short.
 
         Args:
-            calibrating: when calibration began.
+            calibrating: when calibration began to measure.
             training: when it ended and training began.
             end: of the training.
         """

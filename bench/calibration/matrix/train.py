@@ -87,6 +87,7 @@ def _read(
     winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
     failed = events.get("job_failed", {})
     ready, begins, ended = (_at(events.get(name)) for name in ("dataset_ready", "training_config", "epoch_done"))
+    probed = next((_at(record) for record in log if record["event"] == "memory_probe"), None)
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
         wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,
@@ -97,7 +98,8 @@ def _read(
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
         seen=str(checked.get("seen") or ""),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
-        machine=pulse.change(ready, begins, ended) if ready and begins and ended else None,
+        # Imports, which fill caches and read files, are over by the first probe.
+        machine=pulse.change(probed, begins, ended) if probed and begins and ended else None,
     )  # fmt: skip
 
 
