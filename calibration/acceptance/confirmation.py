@@ -8,7 +8,7 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
 from calibration.result import Confirmation
 from calibration.search.baseline import record_peak
-from calibration.search.budget import CONFIRMING, STEADY_STEPS, is_costly, training_seconds
+from calibration.search.budget import CONFIRMING, STEADY_STEPS, closing_samples, training_seconds
 from calibration.search.evaluation import GAIN
 from calibration.search.racing import in_epochs, measure_pairs
 from calibration.search.run import PlanStats, SearchRun
@@ -84,13 +84,13 @@ def _steady_seconds(run: SearchRun, known: PlanStats) -> float:
 def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     """Time the plan that is kept as it will train: by itself, for longer than a block.
 
-    On whole batches, unless these are a good part of the training. Left out where there is no time for it. What goes
-    wrong costs nothing but confidence.
+    On whole batches, or on smaller ones where these are a good part of the training. Left out where there is no time
+    for it. What goes wrong costs nothing but confidence.
     """
     known = run.evidence[plan]
     step_s, blocks, left_s = known.step_s, len(known.blocks), run.left_s - MARGIN * run.task.seconds
-    grows = run.part < 1 and not is_costly(run, step_s)
-    part = 1.0 if grows else run.part
+    samples = closing_samples(run, step_s)
+    grows, part = samples > run.cut, samples / run.task.batch_size
     affordable = int(left_s / step_s / part) - grows  # a step that warms up
     steps = min(affordable, max(STEADY_STEPS, int(_steady_seconds(run, known) / step_s / part)))
     if steps < STEADY_STEPS:
@@ -98,7 +98,7 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
         return
     try:
         if grows:
-            run.cut = run.task.batch_size
+            run.cut = samples
             run.backend.isolate(plan)
             run.evidence[plan] = replace(known, blocks=[])
         for count in split_steps(steps, STEADY_BLOCKS):

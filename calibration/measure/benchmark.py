@@ -75,7 +75,8 @@ class Benchmarker:
         seconds = candidate.run(steps, quota)
         noise = self._machine.sample().since(before)
         return Measured(
-            seconds=tuple(seconds), fetch_s=candidate.fetch_s, warm=tuple(warm), start_s=start_s,
+            seconds=tuple(seconds), fetch_s=candidate.fetch_s, once_s=candidate.update_s,
+            warm=tuple(warm), start_s=start_s,
             peak_bytes=_peak(), batch_statistics=candidate.step.batch_statistics, period_s=candidate.period_s,
             disturbed=noise.describe() if noise.noisy and noise.seconds >= AUDIBLE else "",
         )  # fmt: skip

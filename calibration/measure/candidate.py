@@ -12,6 +12,7 @@ from training.config.spec import TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
 from training.distributed.group import ALONE, Group
+from training.loop.profiling.profiler import PhaseTimer
 from training.loop.train_step import TrainStep
 from training.system.resources import Quota
 from training.system.timing.work_clock import WorkClock
@@ -33,6 +34,8 @@ class Candidate:
         """Seconds spent waiting for batches, in the steps of the last call of `run`."""
         self.period_s: float | None = None
         """Period of the quota that set their pace; None: no quota did."""
+        self.update_s = 0.0
+        """Seconds that they spent on updating the weights."""
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return the next effective batch, as training would get it."""
@@ -41,7 +44,8 @@ class Candidate:
     def run(self, steps: int, quota: Quota | None = None) -> list[float]:
         """Run `steps` steps and return their seconds in the long run under `quota`, fetching included."""
         torch.set_num_threads(self.plan.threads)
-        waited_s, clock = 0.0, WorkClock(quota)
+        waited_s, timer, clock = 0.0, PhaseTimer(), WorkClock(quota)
+        self.step.end_phase = timer
         began = time.perf_counter()
         for _ in range(steps):
             asked = time.perf_counter()
@@ -51,6 +55,7 @@ class Candidate:
             clock.lap()
         timed, wall_s = clock.timed(), time.perf_counter() - began
         self.fetch_s = sum(timed.seconds) * min(1.0, waited_s / wall_s)
+        self.update_s = sum(timed.seconds) * min(1.0, timer.seconds["optimizer"] / wall_s)
         self.period_s = timed.period_s
         self.trained += steps
         return list(timed.seconds)

@@ -98,6 +98,8 @@ class Measured:
     """Of each step in the long run (training/system/timing/work_clock.py), fetching its batch included."""
     fetch_s: Seconds
     """Sum of the seconds spent waiting for batches."""
+    once_s: Seconds = 0.0
+    """Sum of the seconds that each step spends once, whatever its samples: on updating the weights."""
     warm: tuple[Seconds, ...]
     """Seconds of the first steps of a plan that was new; empty for one that was warm."""
     start_s: Seconds
@@ -111,13 +113,18 @@ class Measured:
     period_s: Seconds | None = None
     """Period of the CPU quota that set the pace; None: no quota did."""
 
-    def times(self, factor: float) -> "Measured":
-        """Return the same of steps that take `factor` times as long."""
-        if factor == 1:
+    def whole(self, part: float) -> "Measured":
+        """Return the same of whole steps, of whose samples these had a `part`."""
+        if part == 1:
             return self
+        once_s = self.once_s / max(1, len(self.seconds))
+
+        def scaled(step_s: float) -> float:
+            return step_s + max(0.0, step_s - once_s) * (1 / part - 1)
+
         return replace(
-            self, seconds=tuple(factor * each for each in self.seconds), fetch_s=factor * self.fetch_s,
-            warm=tuple(factor * each for each in self.warm),
+            self, seconds=tuple(map(scaled, self.seconds)), fetch_s=self.fetch_s / part,
+            warm=tuple(map(scaled, self.warm)),
         )  # fmt: skip
 
 

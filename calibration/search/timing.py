@@ -23,7 +23,7 @@ def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: 
     measured = run.backend.measure(
         plan, steps, settle=settle, warm_up=warm_up_steps(run, like_s), samples=run.cut
     )  # fmt: skip
-    measured = measured.times(1 / run.part)
+    measured = measured.whole(run.part)
     run.evidence.setdefault(plan, PlanStats(1.0, [])).add(measured)
     return measured.seconds
 

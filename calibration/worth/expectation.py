@@ -9,8 +9,8 @@ from calibration.search.budget import (
     ALLOWED_SECONDS,
     ALLOWED_SHARE,
     CONFIRMING,
+    closing_samples,
     gate_seconds,
-    is_costly,
     steps_of_race,
     warm_up_steps,
 )
@@ -131,7 +131,7 @@ def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
     gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
     allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s
     step_s = run.evidence[best].step_s
-    part = run.part if is_costly(run, step_s) else 1.0
+    part = closing_samples(run, step_s) / run.task.batch_size
     closing_s = CLOSING_SECONDS + CLOSING_STEPS * step_s * part
     spent_s = run.backend.now() + run.backend.import_seconds
     probable = expected.probability >= PROBABLE and expected.rate >= TIMES

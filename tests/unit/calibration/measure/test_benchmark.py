@@ -131,6 +131,7 @@ def test_candidates_see_the_batches_of_training(noise: PreparedDataset) -> None:
 def test_as_many_steps_are_timed_as_asked_for(bench: Benchmarker, steps: int) -> None:
     """Neither warming up nor settling is counted among them; both are trained all the same."""
     measured = bench.measure(OWN, steps, settle=2, warm_up=3)
+    assert 0 < measured.once_s < sum(measured.seconds)
     assert (len(measured.seconds), len(measured.warm)) == (steps, 3)
     assert all(second > 0 for second in (*measured.seconds, *measured.warm))
     assert 0 < measured.fetch_s < sum(measured.seconds)

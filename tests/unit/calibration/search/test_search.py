@@ -1035,6 +1035,15 @@ def test_a_slow_model_is_measured_on_parts_whatever_its_memory(memory_mib: int) 
     assert finding.prediction.epoch_s == pytest.approx(8 * 3.75, rel=0.01)
 
 
+def test_the_last_steps_of_a_short_training_are_as_large_as_it_affords() -> None:
+    """Thirty of a second: three whole ones would be a good part of them, and three of half the samples are not."""
+    lab = Simulated(lambda plan: slow(plan) / 4)
+    finding = found(lab, replace(TASK, steps_per_epoch=30, validation=0))
+    assert {samples for _, samples in lab.samples} == {32, 64}
+    assert lab.samples[-1] == (finding.plan, 64)
+    assert finding.prediction.step_s == pytest.approx(slow(finding.plan) / 4)
+
+
 def test_a_long_training_of_a_slow_model_ends_with_whole_batches() -> None:
     """Three of them are little then, and they are what will be trained."""
     lab = Simulated(slow, memory=lambda plan: (500 + 5 * plan.micro_batch) * MIB)
