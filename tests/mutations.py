@@ -162,7 +162,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what calibration runs is predicted to fit", "calibration/memory/prober.py",
-        "if predicted is not None and predicted > SAFE * self.model.budget_bytes:", "if False:",
+        "if (self.model.predict(size) or self.model.at_least(size)) > safe_bytes:", "if False:",
         "tests/unit/calibration/memory/test_prober.py::test_doubling_ends_where_the_line_refuses",
     ),
     Mutation(

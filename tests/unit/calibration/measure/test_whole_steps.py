@@ -1,4 +1,4 @@
-"""What a measuring process answers."""
+"""Whole steps, from measured ones of a part of their samples."""
 
 import pytest
 
