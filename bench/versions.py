@@ -32,6 +32,8 @@ OWN_PACKAGES: Final = ("rq", "pydantic-settings", "python-dotenv")
 MAX_SLOWDOWN: Final = 1.05
 """Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
 TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
+NO_REDIS: Final = "redis://none"
+"""For commands that ask none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

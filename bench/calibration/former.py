@@ -17,7 +17,7 @@ from typing import Final
 
 from bench.calibration import few_digits
 from bench.record import Record, judged, samples, start
-from bench.versions import checked_out, environment, version_of
+from bench.versions import NO_REDIS, checked_out, environment, version_of
 
 REVISION: Final = "7bba196"
 """Of 0.13.0."""
@@ -26,8 +26,6 @@ SHARE: Final = 0.65
 LONGER_S: Final = 5.0
 """Seconds that a bad plan of the user's own may add."""
 ROUNDS: Final = 3
-NO_REDIS: Final = "redis://none"
-"""What the command does not ask."""
 ENTRY_POINT: Final = f"""
 [preflight.datasets]
 few-digits = {few_digits.__name__.rpartition(".")[2]}:FEW_DIGITS

@@ -12,15 +12,13 @@ from typing import Final
 
 from bench.job.service import running_worker
 from bench.job.timeline import MeasuredJob
-from bench.versions import environment, version_of
+from bench.versions import NO_REDIS, environment, version_of
 
 RECIPE: Final = "fast"
 WARM_JOBS: Final = 3
 """Of each version in a round, and as many commands."""
 PAUSE_SECONDS: Final = 1.0
 """Before a warm job: what follows a result is over."""
-NO_REDIS: Final = "redis://none"
-"""What the command does not ask."""
 COMMAND: Final = ("-P", "-m", "worker.cli", "train", "--recipe", RECIPE, "--json")
 
 

@@ -81,10 +81,12 @@ def closing_samples(run: SearchRun, step_s: float) -> int:
     `resnet18` in bfloat16 are 3 to 9 % quicker by sample than those of 32 (docs/decisions.md).
     """
     samples = run.task.batch_size
+    if run.task.thorough or run.task.exact:
+        return samples
     allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * training_seconds(run, step_s))
     while samples > run.cut and (1 + STEADY_STEPS) * step_s * samples / run.task.batch_size > allowed_s:
         samples //= 2
-    return run.task.batch_size if run.task.thorough or run.task.exact else samples
+    return samples
 
 
 def is_costly(run: SearchRun, step_s: float) -> bool:
