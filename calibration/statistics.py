@@ -58,8 +58,11 @@ def compare(pairs: Sequence[tuple[Seconds, Seconds]]) -> Comparison:
 
 
 def typical(blocks: Sequence[Seconds]) -> float:
-    """Return the median of the blocks' median steps: a disturbance lasts for some blocks, whatever their length."""
-    return statistics.median(statistics.median(block) for block in blocks)
+    """Return the median of the blocks' mean steps: a disturbance lasts for some blocks, whatever their length.
+
+    Means, as a training, too, waits for the slow steps between quick ones (docs/decisions.md).
+    """
+    return statistics.median(map(statistics.fmean, blocks))
 
 
 def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
@@ -68,7 +71,7 @@ def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
 
     def drawn() -> float:
         chosen = random.choices(blocks, k=len(blocks))
-        return statistics.median(_resampled_median(random, block) for block in chosen)
+        return typical([random.choices(block, k=len(block)) for block in chosen])
 
     centre = typical(blocks)
     low, high = _interval([drawn() for _ in range(RESAMPLES)])
