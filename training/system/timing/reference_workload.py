@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from training.system.resources import binding_quota
@@ -31,23 +31,31 @@ def time_reference_workload(threads: int, seconds: float = SECONDS) -> float:
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    with torch.random.fork_rng(devices=()):  # a training in this process keeps its random numbers
-        network = nn.Sequential(
-            nn.Conv2d(1, 32, 4, stride=2), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(),
-            nn.Flatten(), nn.Linear(32 * 9 * 9, CLASSES),
-        )  # fmt: skip
-    images, labels = torch.zeros(SAMPLES, 1, SIDE, SIDE), torch.zeros(SAMPLES, dtype=torch.int64)
-    for _ in range(WARM_UP):
-        _work(network, images, labels)
+    workload = ReferenceWorkload()
     clock, until = WorkClock(binding_quota()), time.perf_counter() + seconds
-    _work(network, images, labels)
+    workload.run()
     clock.lap()
     while time.perf_counter() < until:
-        _work(network, images, labels)
+        workload.run()
         clock.lap()
     torch.set_num_threads(before)
     return statistics.fmean(clock.timed().seconds)
 
 
-def _work(network: nn.Module, images: Tensor, labels: Tensor) -> None:
-    torch.autograd.backward(F.cross_entropy(network(images), labels))
+class ReferenceWorkload:
+    """A training step of a small network on zeros, built and warm."""
+
+    def __init__(self, samples: int = SAMPLES) -> None:
+        """Build it for steps of so many samples."""
+        with torch.random.fork_rng(devices=()):  # a training in this process keeps its random numbers
+            self._network = nn.Sequential(
+                nn.Conv2d(1, 32, 4, stride=2), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3),
+                nn.ReLU(), nn.Flatten(), nn.Linear(32 * 9 * 9, CLASSES),
+            )  # fmt: skip
+        self._images, self._labels = torch.zeros(samples, 1, SIDE, SIDE), torch.zeros(samples, dtype=torch.int64)
+        for _ in range(WARM_UP):
+            self.run()
+
+    def run(self) -> None:
+        """Run a forward and a backward pass; gradients add up."""
+        torch.autograd.backward(F.cross_entropy(self._network(self._images), self._labels))
