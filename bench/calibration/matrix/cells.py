@@ -50,6 +50,11 @@ class Cell:
         return f"{self.processors:g}cpu-{self.workload}-{self.memory}{'-busy' if self.busy else ''}"
 
     @property
+    def where(self) -> tuple[float, str]:
+        """What a grid depends on."""
+        return self.processors, self.workload
+
+    @property
     def samples(self) -> int:
         """Return the samples of an epoch, whole batches."""
         steps = WORKLOADS[self.workload].rate * self.processors * SECONDS / BATCH

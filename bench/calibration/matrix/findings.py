@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -47,8 +46,9 @@ class Training:
     """What the training itself said of a deviation from its prediction."""
     adapted: int = 0
     """Changes of the plan while it trained."""
-    machine: float | None = None
-    """How much longer the machine itself took for the same work while it trained than while it was calibrated."""
+    slower: float | None = None
+    """How much longer the machine itself took for the same work while it trained than when the plan was measured; None
+    also where a version before 0.23.4 looked at one processor alone, which does not show what disturbs two."""
 
     @property
     def deviation(self) -> float | None:
@@ -84,25 +84,20 @@ class Finding:
     plain: Training | None = None
     """The same without calibration; None beside a neighbour."""
     grid: dict[str, float] | None = None
-    """Plan -> samples per second, the medians of blocks; None where another cell has it."""
+    """Plan -> samples per second, the medians of blocks; None where another cell of the run has it."""
     seconds: float
     """That this cell took to measure."""
 
     @property
     def steady(self) -> bool:
         """Whether the machine kept its speed from calibration to training."""
-        change = self.calibrated.machine
+        change = self.calibrated.slower
         return change is not None and abs(change) <= STEADY
 
     @property
     def cell(self) -> Cell:
         """The cell."""
         return Cell(processors=self.processors, memory=self.memory, workload=self.workload, busy=self.busy)
-
-    @property
-    def where(self) -> tuple[float, str]:
-        """What a grid depends on."""
-        return self.processors, self.workload
 
 
 FINDING: Final = TypeAdapter(Finding)
@@ -116,7 +111,7 @@ def append(finding: Finding) -> None:
 
 
 def load() -> Sequence[Finding]:
-    """Return the last finding of each cell since `SINCE`, with its last grid; a line that is not whole is left out."""
+    """Return the last finding of each cell since `SINCE`, the newest last; a line that is not whole is left out."""
     if not PATH.exists():
         return []
     found: dict[str, Finding] = {}
@@ -124,9 +119,8 @@ def load() -> Sequence[Finding]:
         with suppress(ValidationError):
             finding = FINDING.validate_json(line)
             if numbers(finding.version) >= SINCE:
-                before = found.get(finding.cell.name)
-                grid = finding.grid or (before.grid if before else None)
-                found[finding.cell.name] = replace(finding, grid=grid)
+                found.pop(finding.cell.name, None)
+                found[finding.cell.name] = finding
     return list(found.values())
 
 

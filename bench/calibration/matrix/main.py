@@ -34,12 +34,14 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
     record = start(
         "calibration-matrix", "python -m bench.calibration matrix", "process starts and imports, but in wall times"
     )
-    done = [] if again else [finding.cell for finding in findings.load() if finding.calibrated.machine is not None]
+    done = [] if again else [finding.cell for finding in findings.load() if finding.calibrated.slower is not None]
     cells = [cell for cell in chosen_cells(filters) if cell not in done]
     print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
-    with _place(cells) as place:
+    grids = set() if again else {finding.cell.where for finding in findings.load() if finding.grid}
+    with prepared_place(cells) as place:
         for number, cell in enumerate(cells, 1):
-            grid = again or _needs_grid(cell)
+            grid = not cell.busy and cell.where not in grids
+            grids.add(cell.where)
             try:
                 for finding in _attempts(cell, place, record, grid=grid):
                     findings.append(finding)
@@ -52,7 +54,7 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
 
 
 @contextmanager
-def _place(cells: Sequence[Cell]) -> Iterator[Place]:
+def prepared_place(cells: Sequence[Cell]) -> Iterator[Place]:
     """Prepare the data sets outside of any container."""
     with tempfile.TemporaryDirectory(prefix="bench-matrix-") as name:
         directory = Path(name)
@@ -87,12 +89,6 @@ def _measure(cell: Cell, place: Place, record: Record, *, grid: bool) -> Finding
     )  # fmt: skip
 
 
-def _needs_grid(cell: Cell) -> bool:
-    """Whether no cell with as many processors and the same model has one."""
-    where = cell.processors, cell.workload
-    return not cell.busy and all(finding.where != where or not finding.grid for finding in findings.load())
-
-
 @contextmanager
 def _neighbour(cell: Cell) -> Iterator[None]:
     """Keep one processor busy from outside of the container, where the cell asks for it."""
@@ -117,7 +113,7 @@ def _print(number: int, count: int, finding: Finding) -> None:
     else:
         said = (
             f"predicted {run.predicted_s:.1f} ({run.low_s:.1f} to {run.high_s:.1f}) s, measured {run.measured_s:.1f} s "
-            f"({run.deviation:+.1%}; machine {run.machine or 0.0:+.1%})"
+            f"({run.deviation:+.1%}; machine {run.slower or 0.0:+.1%})"
         )
     without = "" if plain is None else f", without {plain.wall_s:.1f} s"
     print(

@@ -1,66 +1,98 @@
 """Steadiness: whether the machine itself kept its speed from calibration to training, as a quiet one does.
 
-Other tenants of the host take caches, memory and power; the kernel shows nothing of it. A prediction is judged where
-the machine was as fast when it trained as when it was measured.
+    python -m bench.calibration.matrix.steadiness THREADS
+
+times the reference workload until its input ends. Other tenants of the host take caches, memory and power, and its
+hypervisor moves processors apart; the kernel shows nothing of it. A prediction is judged where the machine was as fast
+when it trained as when the plan was measured.
 """
 
+import json
+import math
+import os
+import select
 import statistics
-import threading
+import subprocess
+import sys
 import time
+import timeit
+from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
 import torch
+from pydantic import TypeAdapter
 
-EVERY: Final = 0.25
-"""Seconds between two samples, each of which takes some milliseconds of one processor."""
-SIDE: Final = 384
-"""Rows of the square matrices that are multiplied."""
-BYTES: Final = 16 << 20
-"""That are copied: more than caches hold for one tenant."""
+from bench.calibration.matrix.cells import Cell
+from training.system.timing.reference_workload import ReferenceWorkload
+
+EVERY: Final = 0.5
+"""Seconds between two samples."""
+BATCH: Final = 16
+"""Samples of the workload, which takes 2 ms then: measuring must not slow what is measured."""
+RUNS: Final = 2
+"""Of which the shorter one counts, after one that fetches what the training drove out of the caches."""
+MEASURED: Final = 2.0
+"""Seconds before the end of a calibration in which it measures the plan that is kept."""
+FIRST_IN_LINE: Final = -20
+"""Nice value: what is trained beside it uses all processors, and a sample would count waiting for them."""
+
+SAMPLES: Final = TypeAdapter(tuple[tuple[float, float], ...])
 
 
 class Pulse:
-    """Samples the machine's speed in a thread of its own while it is entered."""
+    """Samples the machine's speed while it is entered, on as many threads as the quota of a cell has processors.
 
-    def __init__(self) -> None:
-        self._samples: list[tuple[float, float]] = []
-        """When, in seconds since the epoch, and the processor seconds that the sample took."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._matrix = torch.rand(SIDE, SIDE)
-        self._source, self._target = torch.zeros(BYTES, dtype=torch.uint8), torch.zeros(BYTES, dtype=torch.uint8)
+    What disturbs how threads wait for each other is seen, too; matrix products on one processor do not show it
+    (docs/decisions.md).
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        threads = min(math.ceil(cell.processors), len(os.sched_getaffinity(0)))
+        self._command = [sys.executable, "-m", "bench.calibration.matrix.steadiness", str(threads)]
+        self._samples: Sequence[tuple[float, float]] = ()
+        """When, in seconds since the epoch, and the seconds that the workload took."""
 
     def __enter__(self) -> Self:
-        torch.set_num_threads(1)
-        self._thread.start()
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._process.stdout is not None:
+            self._process.stdout.readline()  # it is warm
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        printed, _ = self._process.communicate()
+        self._samples = SAMPLES.validate_json(printed)
 
-    def change(self, calibrating: datetime, training: datetime, end: datetime) -> float | None:
+    def change(self, measured: datetime, training: datetime, end: datetime) -> float | None:
         """Return how much longer the machine took for the same while it trained; None where a phase was too short.
 
         Args:
-            calibrating: when calibration began to measure.
-            training: when it ended and training began.
+            measured: when calibration ended, right after the plan that is kept was measured.
+            training: when training began.
             end: of the training.
         """
-        before = self._between(calibrating, training)
-        after = self._between(training, end)
-        return statistics.median(after) / statistics.median(before) - 1 if before and after else None
+        before = self._between(measured.timestamp() - MEASURED, measured.timestamp())
+        after = self._between(training.timestamp(), end.timestamp())
+        return statistics.fmean(after) / statistics.fmean(before) - 1 if before and after else None
 
-    def _between(self, first: datetime, last: datetime) -> list[float]:
-        return [seconds for at, seconds in self._samples if first.timestamp() <= at <= last.timestamp()]
+    def _between(self, first: float, last: float) -> Sequence[float]:
+        return [seconds for at, seconds in self._samples if first <= at <= last]
 
-    def _run(self) -> None:
-        while not self._stop.wait(EVERY):
-            at, began = time.time(), time.thread_time()
-            torch.mm(self._matrix, self._matrix)
-            self._target.copy_(self._source)
-            self._samples.append((at, time.thread_time() - began))
+
+def main() -> None:
+    """Sample until the input ends, and print the samples."""
+    os.nice(FIRST_IN_LINE)  # before torch starts its threads
+    torch.set_num_threads(int(sys.argv[1]))
+    workload, samples = ReferenceWorkload(BATCH), []
+    print("warm", flush=True)
+    while not select.select([sys.stdin], [], [], EVERY)[0]:
+        workload.run()
+        samples.append((time.time(), min(timeit.repeat(workload.run, number=1, repeat=RUNS))))
+    print(json.dumps(samples))
+
+
+if __name__ == "__main__":
+    main()

@@ -28,11 +28,11 @@ Grids = Mapping[tuple[float, str], Mapping[str, float]]
 
 def fill(record: Record, findings: Sequence[Finding]) -> None:
     """Add the tables: bounds first, then a row for each cell."""
+    grids = {finding.cell.where: finding.grid for finding in findings if finding.grid}  # the newest last
     order = {cell.name: number for number, cell in enumerate(all_cells())}
     findings = sorted(findings, key=lambda finding: order.get(finding.cell.name, 0))
     quiet = [finding for finding in findings if not finding.busy]
     busy = [finding for finding in findings if finding.busy]
-    grids = {finding.where: finding.grid for finding in quiet if finding.grid}
     record.tables += [_bounds(quiet, busy, grids), _cells(quiet, grids), *([_neighbour(busy)] if busy else [])]
 
 
@@ -59,9 +59,10 @@ def _bounds(quiet: Sequence[Finding], busy: Sequence[Finding], grids: Grids) -> 
 
 def _predictions(table: Table, quiet: Sequence[Finding], grids: Grids) -> None:
     """Add prediction, where the machine kept its speed, and choice of plan."""
-    steady = [finding for finding in quiet if finding.steady]
-    table.rows.append((f"cells where the machine kept its speed within {STEADY:.0%}", f"{len(steady)} of {len(quiet)}",
-        "", ""))  # fmt: skip
+    judged_cells = [finding for finding in quiet if finding.calibrated.slower is not None]
+    steady = [finding for finding in judged_cells if finding.steady]
+    table.rows.append((f"cells where the machine kept its speed within {STEADY:.0%}",
+        f"{len(steady)} of {len(judged_cells)}", "", ""))  # fmt: skip
     far = [abs(finding.calibrated.deviation) for finding in steady if finding.calibrated.deviation is not None]
     first = worst(steady)
     if first is not None:
@@ -108,7 +109,7 @@ def _cells(quiet: Sequence[Finding], grids: Grids) -> Table:
         share, gap = of_best(finding, grids), _longer(finding)
         table.rows.append((
             *_head(finding), *_prediction(finding.calibrated, MOST),
-            "" if finding.calibrated.machine is None else f"{finding.calibrated.machine:+.0%}",
+            "" if finding.calibrated.slower is None else f"{finding.calibrated.slower:+.0%}",
             finding.calibrated.plan, "" if share is None else f"{share:.2f}",
             "" if finding.calibrated.calibration_s is None else f"{finding.calibrated.calibration_s:.1f} s",
             _wall(finding.calibrated), _wall(finding.plain),
@@ -131,7 +132,7 @@ def _neighbour(busy: Sequence[Finding]) -> Table:
 
 def of_best(finding: Finding, grids: Grids) -> float | None:
     """Return the speed of the chosen plan against the best of the grid; None where it is in none."""
-    grid = grids.get(finding.where, {})
+    grid = grids.get(finding.cell.where, {})
     rate = next((rate for name, rate in grid.items() if finding.calibrated.plan.startswith(name)), None)
     return None if rate is None else rate / max(grid.values())
 

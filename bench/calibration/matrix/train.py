@@ -51,7 +51,7 @@ def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Train
     """Train one epoch; its files are thrown away."""
     name = "calibrated" if calibrate else "plain"
     kills, all_kills, began = box.kills(), memory_kills(), time.monotonic()
-    with Pulse() as pulse:
+    with Pulse(cell) as pulse:
         exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
     wall_s = time.monotonic() - began
     shutil.rmtree(place.directory / name)
@@ -86,8 +86,9 @@ def _read(
     events = {str(record["event"]): record for record in log if record.get("whole", True)}
     winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
     failed = events.get("job_failed", {})
-    ready, begins, ended = (_at(events.get(name)) for name in ("dataset_ready", "training_config", "epoch_done"))
-    probed = next((_at(record) for record in log if record["event"] == "memory_probe"), None)
+    ready, chosen, begins, ended = (
+        _at(events.get(name)) for name in ("dataset_ready", "calibration_winner", "training_config", "epoch_done")
+    )
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
         wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,
@@ -98,8 +99,7 @@ def _read(
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
         seen=str(checked.get("seen") or ""),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
-        # Imports, which fill caches and read files, are over by the first probe.
-        machine=pulse.change(probed, begins, ended) if probed and begins and ended else None,
+        slower=pulse.change(chosen, begins, ended) if chosen and begins and ended else None,
     )  # fmt: skip
 
 
