@@ -1,6 +1,7 @@
 """Measure what calibration promises, and print its tables.
 
 PYTHONPATH=tests python -m bench.calibration matrix [CELL ...] [--again]
+PYTHONPATH=tests python -m bench.calibration noise
 PYTHONPATH=tests python -m bench.calibration former
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from bench.calibration import former
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
+from bench.calibration.matrix.noise_floor import measure_noise_floor
 from bench.parts import require_known, run_parts
 
 
@@ -18,13 +20,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("words", nargs="*", help="`matrix`, `former`, and words that select cells; all without any")
+    parser.add_argument(
+        "words", nargs="*", help="`matrix`, `noise`, `former`, and words that select cells; all without any"
+    )
     parser.add_argument("--again", action="store_true", help="measure cells that are measured already")
     options = parser.parse_args()
     filters = [word for word in options.words if is_filter(word)]
     named = [word for word in options.words if not is_filter(word)]
     parts: dict[str, Callable[[bool], None]] = {
         "matrix": lambda again: measure_matrix(filters, again=again),
+        "noise": lambda _: measure_noise_floor(),
         "former": lambda _: former.main(),
     }
     require_known(parser, named, parts)

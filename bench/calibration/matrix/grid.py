@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -26,6 +26,9 @@ from bench.calibration.matrix.train import Place, plan_key
 from bench.container import PERIOD_US, Container
 from training.config.plan import MemoryFormat, Plan, Precision
 from training.config.spec import TrainSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOOK_PERIODS: Final = 5
 PERIODS: Final = 20
@@ -54,18 +57,32 @@ FIGURES: Final = TypeAdapter(dict[str, float])
 
 def measure_grid(cell: Cell, box: Container, place: Place) -> dict[str, float] | None:
     """Measure the grid in a container; None where it did not end, as without enough memory."""
-    workload = WORKLOADS[cell.workload]
-    spec = TrainSpec(dataset=workload.dataset, model=workload.model, batch_size=workload.grid_batch)
-    store = place.prepared / "datasets" / f"{workload.dataset}.safetensors"
-    request = REQUEST.dump_json(Request(spec=spec, processors=cell.processors, store=store)).decode()
-    environment = place.environment("grid")
-    command = [*box.enter, sys.executable, "-P", "-m", "bench.calibration.matrix.grid", request]
     try:
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=LIMIT, check=True)
+        return FIGURES.validate_json(run_inside(box, place, "bench.calibration.matrix.grid", request_of(cell, place)))
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         print(f"{cell.name}: no grid: {error}", file=sys.stderr)
         return None
-    return FIGURES.validate_json(done.stdout.strip().rpartition(b"\n")[2])
+
+
+def request_of(cell: Cell, place: Place) -> Request:
+    """Return what is measured in a cell."""
+    workload = WORKLOADS[cell.workload]
+    spec = TrainSpec(dataset=workload.dataset, model=workload.model, batch_size=workload.grid_batch)
+    store = place.prepared / "datasets" / f"{workload.dataset}.safetensors"
+    return Request(spec=spec, processors=cell.processors, store=store)
+
+
+def run_inside(box: Container, place: Place, module: str, request: Request) -> bytes:
+    """Run a module in a container with a request as its argument; return the last line that it prints.
+
+    Raises:
+        CalledProcessError, TimeoutExpired: it did not end well, or not in time.
+    """
+    command = [*box.enter, sys.executable, "-P", "-m", module, REQUEST.dump_json(request).decode()]
+    done = subprocess.run(
+        command, env=place.environment("grid"), stdout=subprocess.PIPE, timeout=LIMIT, check=True
+    )  # fmt: skip
+    return done.stdout.strip().rpartition(b"\n")[2]
 
 
 def plans(request: Request) -> Iterator[Plan]:
@@ -102,6 +119,17 @@ def named(rates: Mapping[Plan, Sequence[float]]) -> dict[str, float]:
 
 def block(request: Request, plan: Plan, periods: int) -> float:
     """Train under a plan over whole CFS periods, warmed up; return samples per second."""
+    steps = train_steps(request, plan)
+    began, end = time.perf_counter(), periods * PERIOD_US / 1e6
+    for number, _ in enumerate(steps, 1):
+        elapsed = time.perf_counter() - began
+        if elapsed >= end:
+            return number * request.spec.batch_size / elapsed
+    raise AssertionError("batches do not end")
+
+
+def train_steps(request: Request, plan: Plan) -> "Iterator[Tensor]":
+    """Build and warm up a model under a plan; return an endless series of steps, which run as they are asked for."""
     import torch
 
     from training.data.batches import Batches
@@ -114,13 +142,7 @@ def block(request: Request, plan: Plan, periods: int) -> float:
     batches = (batch for epoch in itertools.count() for batch in Batches(store, spec, plan).of(epoch))
     for images, labels in itertools.islice(batches, 2):
         step.run(images, labels, spec.learning_rate)
-    began, end = time.perf_counter(), periods * PERIOD_US / 1e6
-    for steps, (images, labels) in enumerate(batches, 1):
-        step.run(images, labels, spec.learning_rate)
-        elapsed = time.perf_counter() - began
-        if elapsed >= end:
-            return steps * spec.batch_size / elapsed
-    raise AssertionError("batches do not end")
+    return (step.run(images, labels, spec.learning_rate) for images, labels in batches)
 
 
 if __name__ == "__main__":

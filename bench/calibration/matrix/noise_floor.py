@@ -1,0 +1,144 @@
+"""Noise floor: how well the steps of a training foretell its next ones, without a change of plan, process or batch.
+
+    python -m bench.calibration.matrix.noise_floor REQUEST
+
+runs in the container, trains for a minute and prints the stretches. No calibration can foretell better than they do,
+since what other tenants of the machine take changes from second to second.
+"""
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from bench.calibration.matrix.cells import MEMORY, Cell
+from bench.calibration.matrix.grid import REQUEST, Request, request_of, run_inside, train_steps
+from bench.calibration.matrix.main import prepared_place
+from bench.calibration.matrix.tables import MOST, USUAL
+from bench.container import container
+from bench.record import Record, start
+from calibration.acceptance.confirmation import STEADY_BLOCKS
+from calibration.search.timing import split_steps
+from calibration.statistics import Seconds, typical
+from training.config.plan import Plan
+from training.system.resources import binding_quota
+from training.system.timing.work_clock import WorkClock
+
+PROCESSORS: Final = (0.25, 0.5, 1.0, 2.0)
+MODELS: Final = ("cnn", "own_task")
+SECONDS: Final = 60.0
+STRETCH: Final = 0.5
+"""Seconds of a stretch, of which both the measurement and what it foretells consist."""
+MEASURED: Final = {"0.5 s": 1, "1.5 s": 3, "6 s": 12}
+"""Stretches of a measurement."""
+USUAL_LENGTH: Final = "1.5 s"
+GAP: Final = 2
+"""Stretches between it and what it foretells."""
+FORETOLD: Final = 30
+"""Stretches that it foretells: 15 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Steps that followed one another for `STRETCH` seconds."""
+
+    seconds: tuple[float, ...]
+    """Of each, in the long run of a quota, as calibration measures them."""
+    wall_s: float
+    """Of all."""
+
+
+def median_of_medians(blocks: Sequence[Seconds]) -> float:
+    """Return the median of the blocks' median steps, as versions before 0.23.4 did."""
+    return statistics.median(map(statistics.median, blocks))
+
+
+ESTIMATES: Final = {"medians": median_of_medians, "means": typical}
+"""Of the steps of each block of a final measurement; the median of the blocks counts."""
+STRETCHES: Final = TypeAdapter(tuple[Stretch, ...])
+
+
+def measure_noise_floor() -> None:
+    """Print and write how often a measurement foretells, by its length and by what is made of it."""
+    record = start("calibration-noise", "python -m bench.calibration noise", "process starts, imports and calibration")
+    cells = [Cell(processors=each, memory="1g", workload=model) for each in PROCESSORS for model in MODELS]
+    columns = (f"{length}, {name}" for length in MEASURED for name in ESTIMATES)
+    record.head("measured for, by", "CPU", *columns, f"{USUAL_LENGTH}, within {MOST:.0%}", "worst")
+    traces: list[Sequence[Stretch]] = []
+    with prepared_place(cells) as place:
+        for cell in cells:
+            with container(cell.processors, MEMORY[cell.memory]) as box:
+                request = request_of(cell, place)
+                printed = run_inside(box, place, "bench.calibration.matrix.noise_floor", request)
+            traces.append(STRETCHES.validate_json(printed))
+            _row(record, request.spec.model, f"{cell.processors:g}", traces[-1:])
+    _row(record, "all", "", traces)
+    record.write()
+
+
+def _row(record: Record, model: str, processors: str, traces: Sequence[Sequence[Stretch]]) -> None:
+    """Add the shares of stretches that are within `USUAL` of what was measured before them."""
+    found = {
+        (length, name): [each for trace in traces for each in errors(trace, count, estimate)]
+        for length, count in MEASURED.items()
+        for name, estimate in ESTIMATES.items()
+    }
+    last = found[USUAL_LENGTH, "means"]
+    shares = (_share(each, USUAL) for each in found.values())
+    record.row(model, processors, *shares, _share(last, MOST), f"{max(last, key=abs):+.0%}")
+
+
+def errors(trace: Sequence[Stretch], count: int, estimate: Callable[[Sequence[Seconds]], float]) -> list[float]:
+    """Return by how much what followed each measurement of `count` stretches differed from it, as a share."""
+    found = []
+    for first in range(len(trace) - count - GAP - FORETOLD + 1):
+        steps = [second for stretch in trace[first : first + count] for second in stretch.seconds]
+        after = trace[first + count + GAP : first + count + GAP + FORETOLD]
+        measured = sum(each.wall_s for each in after) / sum(len(each.seconds) for each in after)
+        found.append(measured / estimate(list(_blocks(steps))) - 1)
+    return found
+
+
+def _blocks(steps: Seconds) -> Iterator[Seconds]:
+    """Yield the steps in the blocks of calibration's final measurement."""
+    end = 0
+    for count in split_steps(len(steps), STEADY_BLOCKS):
+        yield steps[end : end + count]
+        end += count
+
+
+def _share(found: Sequence[float], bound: float) -> str:
+    return f"{sum(abs(each) <= bound for each in found) / len(found):.0%}"
+
+
+def main() -> None:
+    """Train for `SECONDS` in the container of the command line, and print the stretches."""
+    from training.loop.train_step import prepare_process
+
+    request = REQUEST.validate_json(sys.argv[1])
+    plan = Plan(
+        threads=math.ceil(request.processors), micro_batch=request.spec.batch_size, precision="bfloat16",
+        memory_format="channels_last",
+    )  # fmt: skip
+    prepare_process(plan)
+    print(json.dumps(STRETCHES.dump_python(tuple(_stretches(request, plan)), mode="json")))
+
+
+def _stretches(request: Request, plan: Plan) -> Iterator[Stretch]:
+    steps, end = train_steps(request, plan), time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        began, clock = time.perf_counter(), WorkClock(binding_quota())
+        while time.perf_counter() < began + STRETCH:
+            next(steps)
+            clock.lap()
+        yield Stretch(seconds=tuple(clock.timed().seconds), wall_s=time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()
