@@ -69,7 +69,7 @@ def measure_noise_floor() -> None:
     record = start("calibration-noise", "python -m bench.calibration noise", "process starts, imports and calibration")
     cells = [Cell(processors=each, memory="1g", workload=model) for each in PROCESSORS for model in MODELS]
     columns = (f"{length}, {name}" for length in MEASURED for name in ESTIMATES)
-    record.head("measured for, by", "CPU", *columns, f"{USUAL_LENGTH}, within {MOST:.0%}", "worst")
+    record.head("model", "CPU", *columns, f"{USUAL_LENGTH}, within {MOST:.0%}", "worst")
     traces: list[Sequence[Stretch]] = []
     with prepared_place(cells) as place:
         for cell in cells:
