@@ -86,7 +86,7 @@ class Finding:
     grid: dict[str, float] | None = None
     """Plan -> samples per second, the medians of blocks; None where another cell of the run has it."""
     seconds: float
-    """That this cell took to measure."""
+    """That this cell took to measure, the first time."""
 
     @property
     def steady(self) -> bool:

@@ -23,6 +23,8 @@ from bench.record import Record, start
 from worker.config.settings import load, service_environment
 
 NEIGHBOUR: Final = "while True: pass"
+TRIES: Final = 3
+"""Trainings of a quiet cell with calibration at most, until the machine keeps its speed from one to the other."""
 
 
 def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
@@ -68,11 +70,15 @@ def prepared_place(cells: Sequence[Cell]) -> Iterator[Place]:
 
 
 def _attempts(cell: Cell, place: Place, record: Record, *, grid: bool) -> Iterator[Finding]:
-    """Measure a cell, once more where the machine itself changed its speed meanwhile; its grid once."""
-    first = _measure(cell, place, record, grid=grid)
-    yield first
-    if not (first.steady or first.busy):
-        yield replace(_measure(cell, place, record, grid=False), grid=first.grid)
+    """Measure a cell; train again with calibration, `TRIES` times at most, where the machine changed its speed."""
+    found = _measure(cell, place, record, grid=grid)
+    yield found
+    for _ in range(TRIES - 1):
+        if found.steady or found.busy:
+            return
+        with container(cell.processors, MEMORY[cell.memory]) as box:
+            found = replace(found, calibrated=train(cell, box, place, calibrate=True))
+        yield found
 
 
 def _measure(cell: Cell, place: Place, record: Record, *, grid: bool) -> Finding:

@@ -35,8 +35,9 @@ RUNS: Final = 2
 """Of which the shorter one counts, after one that fetches what the training drove out of the caches."""
 MEASURED: Final = 2.0
 """Seconds before the end of a calibration in which it measures the plan that is kept."""
-FIRST_IN_LINE: Final = -20
-"""Nice value: what is trained beside it uses all processors, and a sample would count waiting for them."""
+FIRST: Final = os.SCHED_FIFO, os.sched_param(1)
+"""Before what is trained beside it on all processors: a sample would count waiting for them. A nice value counts within
+a session or a cgroup alone."""
 
 SAMPLES: Final = TypeAdapter(tuple[tuple[float, float], ...])
 
@@ -84,7 +85,7 @@ class Pulse:
 
 def main() -> None:
     """Sample until the input ends, and print the samples."""
-    os.nice(FIRST_IN_LINE)  # before torch starts its threads
+    os.sched_setscheduler(0, *FIRST)  # before torch starts its threads
     torch.set_num_threads(int(sys.argv[1]))
     workload, samples = ReferenceWorkload(BATCH), []
     print("warm", flush=True)
