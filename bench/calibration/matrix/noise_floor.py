@@ -1,9 +1,9 @@
-"""Noise floor: how well the steps of a training foretell its next ones, without a change of plan, process or batch.
+"""Noise floor: how well the steps of a training predict its next ones, without a change of plan, process or batch.
 
     python -m bench.calibration.matrix.noise_floor REQUEST
 
-runs in the container, trains for a minute and prints the stretches. No calibration can foretell better than they do,
-since what other tenants of the machine take changes from second to second.
+runs in the container, trains for a minute and prints the stretches. Their error is a lower bound for that of any
+calibration: what other tenants of the machine use changes from second to second.
 """
 
 import json
@@ -34,14 +34,14 @@ PROCESSORS: Final = (0.25, 0.5, 1.0, 2.0)
 MODELS: Final = ("cnn", "own_task")
 SECONDS: Final = 60.0
 STRETCH: Final = 0.5
-"""Seconds of a stretch, of which both the measurement and what it foretells consist."""
+"""Seconds of a stretch, of which both the measurement and what it predicts consist."""
 MEASURED: Final = {"0.5 s": 1, "1.5 s": 3, "6 s": 12}
 """Stretches of a measurement."""
 USUAL_LENGTH: Final = "1.5 s"
 GAP: Final = 2
-"""Stretches between it and what it foretells."""
-FORETOLD: Final = 30
-"""Stretches that it foretells: 15 s."""
+"""Stretches between it and what it predicts."""
+PREDICTED: Final = 30
+"""Stretches that it predicts: 15 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class Stretch:
     """Steps that followed one another for `STRETCH` seconds."""
 
     seconds: tuple[float, ...]
-    """Of each, in the long run of a quota, as calibration measures them."""
+    """Of each step, in the long run of a quota, as calibration measures them."""
     wall_s: float
-    """Of all."""
+    """Of all steps."""
 
 
 def median_of_medians(blocks: Sequence[Seconds]) -> float:
@@ -65,7 +65,7 @@ STRETCHES: Final = TypeAdapter(tuple[Stretch, ...])
 
 
 def measure_noise_floor() -> None:
-    """Print and write how often a measurement foretells, by its length and by what is made of it."""
+    """Print and write the shares of predictions near what followed, by length and estimate."""
     record = start("calibration-noise", "python -m bench.calibration noise", "process starts, imports and calibration")
     cells = [Cell(processors=each, memory="1g", workload=model) for each in PROCESSORS for model in MODELS]
     columns = (f"{length}, {name}" for length in MEASURED for name in ESTIMATES)
@@ -97,9 +97,9 @@ def _row(record: Record, model: str, processors: str, traces: Sequence[Sequence[
 def errors(trace: Sequence[Stretch], count: int, estimate: Callable[[Sequence[Seconds]], float]) -> list[float]:
     """Return by how much what followed each measurement of `count` stretches differed from it, as a share."""
     found = []
-    for first in range(len(trace) - count - GAP - FORETOLD + 1):
+    for first in range(len(trace) - count - GAP - PREDICTED + 1):
         steps = [second for stretch in trace[first : first + count] for second in stretch.seconds]
-        after = trace[first + count + GAP : first + count + GAP + FORETOLD]
+        after = trace[first + count + GAP : first + count + GAP + PREDICTED]
         measured = sum(each.wall_s for each in after) / sum(len(each.seconds) for each in after)
         found.append(measured / estimate(list(_blocks(steps))) - 1)
     return found

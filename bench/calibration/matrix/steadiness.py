@@ -2,9 +2,8 @@
 
     python -m bench.calibration.matrix.steadiness THREADS
 
-times the reference workload until its input ends. Other tenants of the host take caches, memory and power, and its
-hypervisor moves processors apart; the kernel shows nothing of it. A prediction is judged where the machine was as fast
-when it trained as when the plan was measured.
+times the reference workload until its input ends. Other tenants of the host use caches, memory and power, which no
+counter of the kernel shows. A prediction is judged where the machine trained as fast as it measured the plan.
 """
 
 import json
