@@ -1,6 +1,7 @@
 """What was measured in a cell: a line of bench/results/calibration-matrix.jsonl."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +13,9 @@ from bench.record import RESULTS
 
 STEADY: Final = 0.05
 """Change of the machine's own speed up to which it counts as quiet."""
+SAME: Final = 0.10
+"""Difference (of the logarithm) of the machine's own speed up to which plans compare alike. Between the two speeds
+that it was seen at, a third apart, the best plan of two processors changes."""
 SINCE: Final = (0, 19, 0)
 """The first version whose cells count: the next where what calibration does in these containers changes."""
 PATH: Final = RESULTS / "calibration-matrix.jsonl"
@@ -46,6 +50,8 @@ class Training:
     """What the training itself said of a deviation from its prediction."""
     adapted: int = 0
     """Changes of the plan while it trained."""
+    reference_s: float | None = None
+    """Seconds of the reference workload while the plan was measured."""
     slower: float | None = None
     """How much longer the machine itself took for the same work while it trained than when the plan was measured; None
     also where a version before 0.23.4 looked at one processor alone, which does not show what disturbs two."""
@@ -84,7 +90,9 @@ class Finding:
     plain: Training | None = None
     """The same without calibration; None beside a neighbour."""
     grid: dict[str, float] | None = None
-    """Plan -> samples per second, the medians of blocks; None where another cell of the run has it."""
+    """Plan -> samples per second, the medians of blocks; None where another cell has one for a machine as fast."""
+    grid_reference_s: float | None = None
+    """Seconds of the reference workload while the grid was measured."""
     seconds: float
     """That this cell took to measure, the first time."""
 
@@ -103,6 +111,21 @@ class Finding:
 FINDING: Final = TypeAdapter(Finding)
 
 
+def same_speed(one: Finding, other: Finding) -> bool:
+    """Whether the machine was as fast when the plan of one finding was measured as for the grid of the other.
+
+    A plan from a version that did not measure it may be compared with any grid.
+    """
+    plan_s, grid_s = one.calibrated.reference_s, other.grid_reference_s
+    return plan_s is None or (grid_s is not None and abs(math.log(plan_s / grid_s)) <= SAME)
+
+
+def grid_of(finding: Finding, grids: Sequence[Finding]) -> Mapping[str, float] | None:
+    """Return the newest grid of as many processors and the same model, from a machine as fast."""
+    fitting = [each for each in grids if each.cell.where == finding.cell.where and same_speed(finding, each)]
+    return fitting[-1].grid if fitting else None
+
+
 def append(finding: Finding) -> None:
     """Add a line; what an interruption left of one ends before it."""
     cut = PATH.exists() and not PATH.read_bytes().endswith(b"\n")
@@ -111,17 +134,26 @@ def append(finding: Finding) -> None:
 
 
 def load() -> Sequence[Finding]:
-    """Return the last finding of each cell since `SINCE`, the newest last; a line that is not whole is left out."""
-    if not PATH.exists():
-        return []
+    """Return the last finding of each cell since `SINCE`, the newest last."""
     found: dict[str, Finding] = {}
-    for line in PATH.read_bytes().splitlines():
+    for finding in load_all():
+        found.pop(finding.cell.name, None)
+        found[finding.cell.name] = finding
+    return list(found.values())
+
+
+def load_grids() -> Sequence[Finding]:
+    """Return all findings with a grid since `SINCE`, the newest last."""
+    return [finding for finding in load_all() if finding.grid]
+
+
+def load_all() -> Iterator[Finding]:
+    """Yield all findings since `SINCE`; a line that is not whole is left out."""
+    for line in PATH.read_bytes().splitlines() if PATH.exists() else ():
         with suppress(ValidationError):
             finding = FINDING.validate_json(line)
             if numbers(finding.version) >= SINCE:
-                found.pop(finding.cell.name, None)
-                found[finding.cell.name] = finding
-    return list(found.values())
+                yield finding
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -14,8 +14,9 @@ from faults.means import NotHere
 
 from bench.calibration.matrix import findings, tables
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell, chosen_cells
-from bench.calibration.matrix.findings import Finding
+from bench.calibration.matrix.findings import Finding, grid_of
 from bench.calibration.matrix.grid import measure_grid
+from bench.calibration.matrix.steadiness import Pulse
 from bench.calibration.matrix.train import Place, train
 from bench.calibration.matrix.workloads import ROOT, python_path
 from bench.container import container
@@ -39,18 +40,15 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
     done = [] if again else [finding.cell for finding in findings.load() if finding.calibrated.slower is not None]
     cells = [cell for cell in chosen_cells(filters) if cell not in done]
     print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
-    grids = set() if again else {finding.cell.where for finding in findings.load() if finding.grid}
     with prepared_place(cells) as place:
         for number, cell in enumerate(cells, 1):
-            grid = not cell.busy and cell.where not in grids
-            grids.add(cell.where)
             try:
-                for finding in _attempts(cell, place, record, grid=grid):
+                for finding in _attempts(cell, place, record):
                     findings.append(finding)
                     _print(number, len(cells), finding)
             except NotHere as error:
                 raise SystemExit(f"no cell can be measured: {error}") from error
-    tables.fill(record, findings.load())
+    tables.fill(record, findings.load(), findings.load_grids())
     record.write()
     print("\n\n".join("\n".join(table.lines()) for table in record.tables))
 
@@ -69,30 +67,39 @@ def prepared_place(cells: Sequence[Cell]) -> Iterator[Place]:
         yield place
 
 
-def _attempts(cell: Cell, place: Place, record: Record, *, grid: bool) -> Iterator[Finding]:
+def _attempts(cell: Cell, place: Place, record: Record) -> Iterator[Finding]:
     """Measure a cell; train again with calibration, `TRIES` times at most, where the machine changed its speed."""
-    found = _measure(cell, place, record, grid=grid)
+    found = _measure(cell, place, record)
     yield found
     for _ in range(TRIES - 1):
         if found.steady or found.busy:
-            return
+            break
         with container(cell.processors, MEMORY[cell.memory]) as box:
             found = replace(found, calibrated=train(cell, box, place, calibrate=True))
         yield found
+    if not found.busy and grid_of(found, findings.load_grids()) is None:
+        yield _with_grid(found, place)
 
 
-def _measure(cell: Cell, place: Place, record: Record, *, grid: bool) -> Finding:
+def _measure(cell: Cell, place: Place, record: Record) -> Finding:
     """Measure a cell in a container of its own."""
     began = time.monotonic()
     with container(cell.processors, MEMORY[cell.memory]) as box, _neighbour(cell):
         calibrated = train(cell, box, place, calibrate=True)
         plain = None if cell.busy else train(cell, box, place, calibrate=False)
-        rates = measure_grid(cell, box, place) if grid else None
     return Finding(
         version=record.version, revision=_revision(), date=record.date, machine=record.machine,
         processors=cell.processors, memory=cell.memory, workload=cell.workload, busy=cell.busy, samples=cell.samples,
-        calibrated=calibrated, plain=plain, grid=rates, seconds=time.monotonic() - began,
+        calibrated=calibrated, plain=plain, seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def _with_grid(finding: Finding, place: Place) -> Finding:
+    """Measure the grid of a cell, and how fast the machine is meanwhile."""
+    cell = finding.cell
+    with container(cell.processors, MEMORY[cell.memory]) as box, Pulse(cell) as pulse:
+        grid = measure_grid(cell, box, place)
+    return replace(finding, grid=grid, grid_reference_s=pulse.always())
 
 
 @contextmanager

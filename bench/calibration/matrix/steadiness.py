@@ -16,7 +16,7 @@ import sys
 import time
 import timeit
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self
 
@@ -32,8 +32,8 @@ BATCH: Final = 16
 """Samples of the workload, which takes 2 ms then: measuring must not slow what is measured."""
 RUNS: Final = 4
 """Of which the shortest counts, after one that fetches what the training drove out of the caches."""
-MEASURED: Final = 2.0
-"""Seconds before the end of a calibration in which it measures the plan that is kept."""
+MEASURED: Final = timedelta(seconds=2)
+"""Before the end of a calibration, in which it measures the plan that is kept."""
 FIRST: Final = os.SCHED_FIFO, os.sched_param(1)
 """Before what is trained beside it on all processors: a sample would count waiting for them. A nice value counts within
 a session or a cgroup alone."""
@@ -66,20 +66,18 @@ class Pulse:
         printed, _ = self._process.communicate()
         self._samples = SAMPLES.validate_json(printed)
 
-    def change(self, measured: datetime, training: datetime, end: datetime) -> float | None:
-        """Return how much longer the machine took for the same while it trained; None where a phase was too short.
+    def before(self, measured: datetime) -> float | None:
+        """Return the mean seconds of the workload in the last `MEASURED` seconds of a calibration."""
+        return self.between(measured - MEASURED, measured)
 
-        Args:
-            measured: when calibration ended, right after the plan that is kept was measured.
-            training: when training began.
-            end: of the training.
-        """
-        before = self._between(measured.timestamp() - MEASURED, measured.timestamp())
-        after = self._between(training.timestamp(), end.timestamp())
-        return statistics.fmean(after) / statistics.fmean(before) - 1 if before and after else None
+    def between(self, first: datetime, last: datetime) -> float | None:
+        """Return the mean seconds of the workload in a phase; None where that was too short for a sample."""
+        found = [seconds for at, seconds in self._samples if first.timestamp() <= at <= last.timestamp()]
+        return statistics.fmean(found) if found else None
 
-    def _between(self, first: float, last: float) -> Sequence[float]:
-        return [seconds for at, seconds in self._samples if first <= at <= last]
+    def always(self) -> float | None:
+        """Return the mean seconds of the workload while it was entered."""
+        return statistics.fmean(seconds for _, seconds in self._samples) if self._samples else None
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
 """The tables of the matrix, from its findings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, all_cells
-from bench.calibration.matrix.findings import STEADY, Finding, Training, numbers
+from bench.calibration.matrix.findings import STEADY, Finding, Training, grid_of, numbers
 from bench.record import Cell, Record, Table, judged
 
 MOST: Final = 0.15
@@ -23,12 +23,11 @@ LONGER, LONGER_S = 0.03, 2.0
 """How much longer a training with calibration may take: the larger one of a share and seconds."""
 GIB: Final = 1 << 30
 
-Grids = Mapping[tuple[float, str], Mapping[str, float]]
+Grids = Sequence[Finding]
 
 
-def fill(record: Record, findings: Sequence[Finding]) -> None:
-    """Add the tables: bounds first, then a row for each cell."""
-    grids = {finding.cell.where: finding.grid for finding in findings if finding.grid}  # the newest last
+def fill(record: Record, findings: Sequence[Finding], grids: Grids) -> None:
+    """Add the tables: bounds first, then a row for each cell; `grids` are findings with one, the newest last."""
     order = {cell.name: number for number, cell in enumerate(all_cells())}
     findings = sorted(findings, key=lambda finding: order.get(finding.cell.name, 0))
     quiet = [finding for finding in findings if not finding.busy]
@@ -131,8 +130,8 @@ def _neighbour(busy: Sequence[Finding]) -> Table:
 
 
 def of_best(finding: Finding, grids: Grids) -> float | None:
-    """Return the speed of the chosen plan against the best of the grid; None where it is in none."""
-    grid = grids.get(finding.cell.where, {})
+    """Return the speed of the chosen plan against the best of a grid; None where it is in none."""
+    grid = grid_of(finding, grids) or {}
     rate = next((rate for name, rate in grid.items() if finding.calibrated.plan.startswith(name)), None)
     return None if rate is None else rate / max(grid.values())
 

@@ -89,6 +89,8 @@ def _read(
     ready, chosen, begins, ended = (
         _at(events.get(name)) for name in ("dataset_ready", "calibration_winner", "training_config", "epoch_done")
     )
+    measuring_s = pulse.before(chosen) if chosen else None
+    training_s = pulse.between(begins, ended) if begins and ended else None
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
         wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,
@@ -99,7 +101,7 @@ def _read(
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
         seen=str(checked.get("seen") or ""),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
-        slower=pulse.change(chosen, begins, ended) if chosen and begins and ended else None,
+        reference_s=measuring_s, slower=training_s / measuring_s - 1 if training_s and measuring_s else None,
     )  # fmt: skip
 
 
