@@ -76,7 +76,7 @@ def _predictions(table: Table, quiet: Sequence[Finding], grids: Grids) -> None:
     if chosen:
         least, where = min(chosen, key=lambda each: each[0])
         table.rows.append(("worst cell: chosen plan against the best of its grid",
-            f"{least:.2f} ({_where(where)})", f"{OF_BEST:.2f}", judged(least >= OF_BEST)))  # fmt: skip
+            f"{least:.3f} ({_where(where)})", f"{OF_BEST:.2f}", judged(least >= OF_BEST)))  # fmt: skip
 
 
 def _trainings(table: Table, findings: Sequence[Finding]) -> None:
