@@ -52,6 +52,8 @@ class Training:
     """Changes of the plan while it trained."""
     reference_s: float | None = None
     """Seconds of the reference workload while the plan was measured."""
+    training_reference_s: float | None = None
+    """The same while it trained."""
     slower: float | None = None
     """How much longer the machine itself took for the same work while it trained than when the plan was measured; None
     also where a version before 0.23.4 looked at one processor alone, which does not show what disturbs two."""
@@ -111,19 +113,19 @@ class Finding:
 FINDING: Final = TypeAdapter(Finding)
 
 
-def same_speed(one: Finding, other: Finding) -> bool:
-    """Whether the machine was as fast when the plan of one finding was measured as for the grid of the other.
+def same_speed(one_s: float | None, other_s: float | None) -> bool:
+    """Whether the reference workload took about as long both times.
 
-    A plan from a version that did not measure it may be compared with any grid.
+    What was measured before 0.23.4, without a reference, may be compared with anything.
     """
-    plan_s, grid_s = one.calibrated.reference_s, other.grid_reference_s
-    return plan_s is None or (grid_s is not None and abs(math.log(plan_s / grid_s)) <= SAME)
+    return one_s is None or (other_s is not None and abs(math.log(one_s / other_s)) <= SAME)
 
 
 def grid_of(finding: Finding, grids: Sequence[Finding]) -> Mapping[str, float] | None:
     """Return the newest grid of as many processors and the same model, from a machine as fast."""
-    fitting = [each for each in grids if each.cell.where == finding.cell.where and same_speed(finding, each)]
-    return fitting[-1].grid if fitting else None
+    plan_s = finding.calibrated.reference_s
+    alike = [each for each in grids if each.cell.where == finding.cell.where]
+    return next((each.grid for each in reversed(alike) if same_speed(plan_s, each.grid_reference_s)), None)
 
 
 def append(finding: Finding) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, all_cells
-from bench.calibration.matrix.findings import STEADY, Finding, Training, grid_of, numbers
+from bench.calibration.matrix.findings import STEADY, Finding, Training, grid_of, numbers, same_speed
 from bench.record import Cell, Record, Table, judged
 
 MOST: Final = 0.15
@@ -137,9 +137,15 @@ def of_best(finding: Finding, grids: Grids) -> float | None:
 
 
 def _longer(finding: Finding) -> float | None:
-    """Return how many seconds longer the training with calibration took; None where one of them failed."""
+    """Return how many seconds longer the training with calibration took; None where that is not known.
+
+    It is not where one of both failed, or the machine was slower in one.
+    """
     plain, calibrated = finding.plain, finding.calibrated
-    return None if plain is None or plain.exit_code or calibrated.exit_code else calibrated.wall_s - plain.wall_s
+    if plain is None or plain.exit_code or calibrated.exit_code:
+        return None
+    alike = same_speed(calibrated.training_reference_s, plain.training_reference_s)
+    return calibrated.wall_s - plain.wall_s if alike else None
 
 
 def _allowed(finding: Finding) -> float:

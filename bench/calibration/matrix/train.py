@@ -101,7 +101,8 @@ def _read(
         high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
         seen=str(checked.get("seen") or ""),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
-        reference_s=measuring_s, slower=training_s / measuring_s - 1 if training_s and measuring_s else None,
+        reference_s=measuring_s, training_reference_s=training_s,
+        slower=training_s / measuring_s - 1 if training_s and measuring_s else None,
     )  # fmt: skip
 
 
