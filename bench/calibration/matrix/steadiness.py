@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import torch
+from faults.means import NotHere
 from pydantic import TypeAdapter
 
 from bench.calibration.matrix.cells import Cell
@@ -56,8 +57,8 @@ class Pulse:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self._process.stdout is not None:
-            self._process.stdout.readline()  # it is warm
+        if self._process.stdout is None or not self._process.stdout.readline():  # it is warm
+            raise NotHere("the machine's speed cannot be sampled; it takes the right to use SCHED_FIFO (CAP_SYS_NICE)")
         return self
 
     def __exit__(
