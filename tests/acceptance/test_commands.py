@@ -149,7 +149,7 @@ def test_an_interrupted_demo_leaves_nothing(
             time.sleep(0.02)
         seen |= {process.pid: process for process in descendants(demo.pid)}
         demo.send_signal(number)
-        assert demo.wait(30) == 130
+        assert demo.wait(30) == 130, log.read_text()
     finally:
         if demo.poll() is None:
             demo.terminate()  # it would train forever

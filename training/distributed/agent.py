@@ -20,6 +20,7 @@ from training.distributed.seat import MODULE, Seat
 from training.errors import Cancelled, ChildFailed, GroupShort, InvalidConfig
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child_main import end_like, serve_request
+from training.process.interrupts import raised_safely
 from training.process.journal import JournalWriter
 
 __all__ = ["MODULE", "main"]
@@ -40,7 +41,7 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
     if request.plan.processes > 1:
         raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
     require_shares(seat.most, request.spec.batch_size, "workers", "workers")
-    signal.signal(signal.SIGTERM, _on_sigterm)
+    signal.signal(signal.SIGTERM, raised_safely(_on_sigterm))
     if should_stop():
         _on_sigterm(signal.SIGTERM, None)
     code = _run(request, seat, journal)

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from training.errors import InvalidConfig, PreflightError
+from training.process.interrupts import raised_safely
 from worker.cli.commands import admin, cache, calibrate, local, quarantine, queue, service
 from worker.cli.exit_codes import BAD_INPUT, FAILURE, INTERRUPTED
 from worker.ops.signals import handle_hangup
@@ -35,9 +36,12 @@ class ErrorReportingGroup(click.Group):
             gc.freeze()  # the interpreter's end would look at every module again, for 0.1 s
 
     def _invoke(self, ctx: click.Context) -> object:
+        interrupt = raised_safely(_interrupt)
         # PID 1 of a container has no default action for SIGTERM: without a handler the signal is ignored.
-        signal.signal(signal.SIGTERM, _interrupt)
-        handle_hangup(_interrupt)
+        signal.signal(signal.SIGTERM, interrupt)
+        handle_hangup(interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
         if ctx.params.get("debug"):
             return super().invoke(ctx)
         try:
