@@ -95,11 +95,15 @@ def _measure(cell: Cell, place: Place, record: Record) -> Finding:
 
 
 def _with_grid(finding: Finding, place: Place) -> Finding:
-    """Measure the grid of a cell, and how fast the machine is meanwhile."""
+    """Measure the grid of a cell; again, `TRIES` times at most, where the machine changed its speed meanwhile."""
     cell = finding.cell
-    with container(cell.processors, MEMORY[cell.memory]) as box, Pulse(cell) as pulse:
-        grid = measure_grid(cell, box, place)
-    return replace(finding, grid=grid, grid_reference_s=pulse.always())
+    for _ in range(TRIES):
+        with container(cell.processors, MEMORY[cell.memory]) as box, Pulse(cell) as pulse:
+            grid = measure_grid(cell, box, place)
+        reference_s = pulse.steady()
+        if grid is None or reference_s is not None:
+            return replace(finding, grid=grid, grid_reference_s=reference_s)
+    return finding
 
 
 @contextmanager

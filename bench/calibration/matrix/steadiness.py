@@ -25,6 +25,7 @@ from faults.means import NotHere
 from pydantic import TypeAdapter
 
 from bench.calibration.matrix.cells import Cell
+from bench.calibration.matrix.findings import same_speed
 from training.system.timing.reference_workload import ReferenceWorkload
 
 EVERY: Final = 0.5
@@ -35,6 +36,8 @@ RUNS: Final = 4
 """Of which the shortest counts, after one that fetches what the training drove out of the caches."""
 MEASURED: Final = timedelta(seconds=2)
 """Before the end of a calibration, in which it measures the plan that is kept."""
+PARTS: Final = 3
+"""Of a time in which it has to keep its speed; a grid has as many rounds."""
 FIRST: Final = os.SCHED_FIFO, os.sched_param(1)
 """Before what is trained beside it on all processors: a sample would count waiting for them. A nice value counts within
 a session or a cgroup alone."""
@@ -76,9 +79,14 @@ class Pulse:
         found = [seconds for at, seconds in self._samples if first.timestamp() <= at <= last.timestamp()]
         return statistics.fmean(found) if found else None
 
-    def always(self) -> float | None:
-        """Return the mean seconds of the workload while it was entered."""
-        return statistics.fmean(seconds for _, seconds in self._samples) if self._samples else None
+    def steady(self) -> float | None:
+        """Return the mean seconds of the workload while it was entered; None where the machine changed its speed."""
+        seconds = [each for _, each in self._samples]
+        if len(seconds) < PARTS:
+            return None
+        size = len(seconds) / PARTS
+        parts = [statistics.fmean(seconds[int(size * turn) : int(size * (turn + 1))]) for turn in range(PARTS)]
+        return statistics.fmean(seconds) if same_speed(min(parts), max(parts)) else None
 
 
 def main() -> None:
