@@ -12,6 +12,7 @@ from bench.calibration import former
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
 from bench.calibration.matrix.noise_floor import measure_noise_floor
+from bench.calibration.matrix.waiting import measure_waiting
 from bench.parts import require_known, run_parts
 
 
@@ -21,7 +22,7 @@ def main() -> None:
         prog="python -m bench.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "words", nargs="*", help="`matrix`, `noise`, `former`, and words that select cells; all without any"
+        "words", nargs="*", help="`matrix`, `noise`, `waiting`, `former`, and words that select cells; all without any"
     )
     parser.add_argument("--again", action="store_true", help="measure cells that are measured already")
     options = parser.parse_args()
@@ -30,6 +31,7 @@ def main() -> None:
     parts: dict[str, Callable[[bool], None]] = {
         "matrix": lambda again: measure_matrix(filters, again=again),
         "noise": lambda _: measure_noise_floor(),
+        "waiting": lambda _: measure_waiting(),
         "former": lambda _: former.main(),
     }
     require_known(parser, named, parts)

@@ -72,15 +72,19 @@ def request_of(cell: Cell, place: Place) -> Request:
     return Request(spec=spec, processors=cell.processors, store=store)
 
 
-def run_inside(box: Container, place: Place, module: str, request: Request) -> bytes:
+def run_inside(
+    box: Container, place: Place, module: str, request: Request, variables: Mapping[str, str] | None = None
+) -> bytes:
     """Run a module in a container with a request as its argument; return the last line that it prints.
+
+    `variables` are added to its environment.
 
     Raises:
         CalledProcessError, TimeoutExpired: it did not end well, or not in time.
     """
     command = [*box.enter, sys.executable, "-P", "-m", module, REQUEST.dump_json(request).decode()]
     done = subprocess.run(
-        command, env=place.environment("grid"), stdout=subprocess.PIPE, timeout=LIMIT, check=True
+        command, env={**place.environment("grid"), **(variables or {})}, stdout=subprocess.PIPE, timeout=LIMIT, check=True
     )  # fmt: skip
     return done.stdout.strip().rpartition(b"\n")[2]
 
