@@ -83,9 +83,8 @@ def run_inside(
         CalledProcessError, TimeoutExpired: it did not end well, or not in time.
     """
     command = [*box.enter, sys.executable, "-P", "-m", module, REQUEST.dump_json(request).decode()]
-    done = subprocess.run(
-        command, env={**place.environment("grid"), **(variables or {})}, stdout=subprocess.PIPE, timeout=LIMIT, check=True
-    )  # fmt: skip
+    environment = {**place.environment("grid"), **(variables or {})}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=LIMIT, check=True)
     return done.stdout.strip().rpartition(b"\n")[2]
 
 

@@ -21,13 +21,12 @@ PROCESSORS: Final = 1.5
 MODELS: Final = ("cnn", "own_task")
 PERIODS: Final = 50
 """Of a measurement: 5 s."""
-ROUNDS: Final = 7
+ROUNDS: Final = 5
 FORMATS: Final[Mapping[str, MemoryFormat]] = {"cnn": "channels_last", "shapes-net": "contiguous"}
 """Of the best plans of the grid."""
 VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     "as it comes": {},
     "10,000 turns": {"GOMP_SPINCOUNT": "10000"},
-    "1,000 turns": {"GOMP_SPINCOUNT": "1000"},
     "none": {"OMP_WAIT_POLICY": "passive"},
 }
 """libgomp's own count is 300,000 where there are processors for all threads; it does not know of quotas."""
@@ -37,13 +36,14 @@ def measure_waiting() -> None:
     """Print and write samples per second by how long threads spin, in turns."""
     record = start("calibration-waiting", "python -m bench.calibration waiting", "process starts, imports and data")
     record.head("model", "spinning", "samples/s", "of libgomp's own count")
+    names = tuple(VARIANTS)
     cells = [Cell(processors=PROCESSORS, memory="1g", workload=model) for model in MODELS]
     with prepared_place(cells) as place:
         for cell in cells:
             request, rates = request_of(cell, place), {name: list[float]() for name in VARIANTS}
             with container(cell.processors, MEMORY[cell.memory]) as box:
                 for number in range(ROUNDS):
-                    for name in reversed(VARIANTS) if number % 2 else VARIANTS:
+                    for name in names[::-1] if number % 2 else names:
                         module = "bench.calibration.matrix.waiting"
                         rates[name].append(float(run_inside(box, place, module, request, VARIANTS[name])))
             own = next(iter(rates.values()))
