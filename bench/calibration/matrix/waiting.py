@@ -21,7 +21,7 @@ PROCESSORS: Final = 1.5
 MODELS: Final = ("cnn", "own_task")
 PERIODS: Final = 50
 """Of a measurement: 5 s."""
-ROUNDS: Final = 5
+ROUNDS: Final = 7
 FORMATS: Final[Mapping[str, MemoryFormat]] = {"cnn": "channels_last", "shapes-net": "contiguous"}
 """Of the best plans of the grid."""
 VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
