@@ -2,6 +2,7 @@
 
 PYTHONPATH=tests python -m bench.calibration matrix [CELL ...] [--again]
 PYTHONPATH=tests python -m bench.calibration noise
+PYTHONPATH=tests python -m bench.calibration waiting
 PYTHONPATH=tests python -m bench.calibration former
 """
 

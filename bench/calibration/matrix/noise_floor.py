@@ -7,7 +7,6 @@ calibration: what other tenants of the machine use changes from second to second
 """
 
 import json
-import math
 import statistics
 import sys
 import time
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from bench.calibration.matrix.cells import MEMORY, Cell
-from bench.calibration.matrix.grid import REQUEST, Request, request_of, run_inside, train_steps
+from bench.calibration.matrix.grid import REQUEST, Request, request_of, rounded_up, run_inside, train_steps
 from bench.calibration.matrix.main import prepared_place
 from bench.calibration.matrix.tables import MOST, USUAL
 from bench.container import container
@@ -122,10 +121,7 @@ def main() -> None:
     from training.loop.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
-    plan = Plan(
-        threads=math.ceil(request.processors), micro_batch=request.spec.batch_size, precision="bfloat16",
-        memory_format="channels_last",
-    )  # fmt: skip
+    plan = rounded_up(request, "channels_last")
     prepare_process(plan)
     print(json.dumps(STRETCHES.dump_python(tuple(_stretches(request, plan)), mode="json")))
 

@@ -6,6 +6,7 @@ times the reference workload until its input ends. Other tenants of the host use
 counter of the kernel shows. A prediction is judged where the machine trained as fast as it measured the plan.
 """
 
+import itertools
 import json
 import math
 import os
@@ -26,6 +27,7 @@ from pydantic import TypeAdapter
 
 from bench.calibration.matrix.cells import Cell
 from bench.calibration.matrix.findings import same_speed
+from calibration.search.timing import split_steps
 from training.system.timing.reference_workload import ReferenceWorkload
 
 EVERY: Final = 0.5
@@ -84,8 +86,8 @@ class Pulse:
         seconds = [each for _, each in self._samples]
         if len(seconds) < PARTS:
             return None
-        size = len(seconds) / PARTS
-        parts = [statistics.fmean(seconds[int(size * turn) : int(size * (turn + 1))]) for turn in range(PARTS)]
+        rest = iter(seconds)
+        parts = [statistics.fmean(itertools.islice(rest, count)) for count in split_steps(len(seconds), PARTS)]
         return statistics.fmean(seconds) if same_speed(min(parts), max(parts)) else None
 
 

@@ -5,18 +5,18 @@
 runs in the container under the variables of a variant, and prints samples per second of a few seconds of steps.
 """
 
-import math
 import sys
 from collections.abc import Mapping
 from typing import Final
 
 from bench.calibration.matrix.cells import MEMORY, Cell
-from bench.calibration.matrix.grid import REQUEST, block, request_of, run_inside
+from bench.calibration.matrix.grid import REQUEST, block, request_of, rounded_up, run_inside
 from bench.calibration.matrix.main import prepared_place
 from bench.container import container
 from bench.record import samples, start
-from training.config.plan import MemoryFormat, Plan
+from training.config.plan import MemoryFormat
 
+MODULE: Final = "bench.calibration.matrix.waiting"
 PROCESSORS: Final = 1.5
 MODELS: Final = ("cnn", "own_task")
 PERIODS: Final = 50
@@ -44,8 +44,7 @@ def measure_waiting() -> None:
             with container(cell.processors, MEMORY[cell.memory]) as box:
                 for number in range(ROUNDS):
                     for name in names[::-1] if number % 2 else names:
-                        module = "bench.calibration.matrix.waiting"
-                        rates[name].append(float(run_inside(box, place, module, request, VARIANTS[name])))
+                        rates[name].append(float(run_inside(box, place, MODULE, request, VARIANTS[name])))
             own = next(iter(rates.values()))
             for name, found in rates.items():
                 ratios = [rate / before for rate, before in zip(found, own, strict=True)]
@@ -58,10 +57,7 @@ def main() -> None:
     from training.loop.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
-    plan = Plan(
-        threads=math.ceil(request.processors), micro_batch=request.spec.batch_size, precision="bfloat16",
-        memory_format=FORMATS[request.spec.model],
-    )  # fmt: skip
+    plan = rounded_up(request, FORMATS[request.spec.model])
     prepare_process(plan)
     print(block(request, plan, PERIODS))
 
