@@ -14,7 +14,7 @@ from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.loop.profiling.profiler import PHASES
 from training.loop.train_state import EpochDone
-from training.process.forked import Fork
+from worker.ops.forked import Fork
 from worker.report import numbers, plots
 from worker.report.calibration import calibration_section
 from worker.report.request import Group, ReportRequest

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.process.forked import Fork
+from worker.ops.forked import Fork
 
 
 @pytest.fixture
