@@ -64,16 +64,15 @@ def test_a_job_that_kills_its_workers_is_quarantined_once(world: World) -> None:
 
 
 def suspend_beside_another(world: World, commands: int) -> None:
-    """Suspend a supervisor before one of its commands, let another worker take the job, and wake it up."""
+    """Suspend a supervisor before one of its commands until the job has failed in another worker."""
     world.start_worker("supervisor", Fault.STOP_BEFORE, commands)
     wait_until(lambda: world.workers[0].traps.came("supervisor") > 0)
     world.start_worker()
-    wait_until(lambda: world.client.status("j0").status == "failed" or commands > 0, seconds=3)
-    world.sleep(0.5)
+    wait_until(lambda: world.client.status("j0").status == "failed")
     assert world.drain() == []
 
 
-@pytest.mark.parametrize("commands", range(5))
+@pytest.mark.parametrize("commands", range(6))
 def test_a_suspended_worker_quarantines_no_job_that_another_has_quarantined(world: World, commands: int) -> None:
     """The job's failure was published by both."""
     world.enqueue("die", ensure=False)
@@ -81,9 +80,9 @@ def test_a_suspended_worker_quarantines_no_job_that_another_has_quarantined(worl
     suspend_beside_another(world, commands)
 
 
-@pytest.mark.parametrize("commands", range(6))
+@pytest.mark.parametrize("commands", range(12))
 def test_a_suspended_worker_runs_no_job_that_has_failed_meanwhile(world: World, commands: int) -> None:
-    """It was suspended before its claim."""
+    """It was suspended before its claim, which is the third command, or before its run, which follows the twelfth."""
     world.enqueue("fail", ensure=False)
     suspend_beside_another(world, commands)
     assert len(world.runs()) == 2  # the plain job's is one
