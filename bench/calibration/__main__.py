@@ -3,6 +3,7 @@
 PYTHONPATH=tests python -m bench.calibration matrix [CELL ...] [--again]
 PYTHONPATH=tests python -m bench.calibration noise
 PYTHONPATH=tests python -m bench.calibration waiting
+PYTHONPATH=tests python -m bench.calibration neighbour
 PYTHONPATH=tests python -m bench.calibration former
 """
 
@@ -13,7 +14,8 @@ from bench.calibration import former
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
 from bench.calibration.matrix.noise_floor import measure_noise_floor
-from bench.calibration.matrix.waiting import measure_waiting
+from bench.calibration.threads.neighbour import measure_neighbour
+from bench.calibration.threads.waiting import measure_waiting
 from bench.parts import require_known, run_parts
 
 
@@ -23,7 +25,7 @@ def main() -> None:
         prog="python -m bench.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "words", nargs="*", help="`matrix`, `noise`, `waiting`, `former`, and words that select cells; all without any"
+        "words", nargs="*", help="`matrix`, `noise`, `waiting`, `neighbour`, `former`, words that select cells; or all"
     )
     parser.add_argument("--again", action="store_true", help="measure cells that are measured already")
     options = parser.parse_args()
@@ -33,6 +35,7 @@ def main() -> None:
         "matrix": lambda again: measure_matrix(filters, again=again),
         "noise": lambda _: measure_noise_floor(),
         "waiting": lambda _: measure_waiting(),
+        "neighbour": lambda _: measure_neighbour(),
         "former": lambda _: former.main(),
     }
     require_known(parser, named, parts)

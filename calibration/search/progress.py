@@ -12,6 +12,8 @@ from training.config.plan import Plan
 CLEAR: Final = 1.15
 """Low end of a gain above which fewer pairs prove it: long steps, or a plan that does not fit beside another. A fresh
 process still confirms it where the training is long enough for that."""
+OBVIOUS: Final = 3.0
+"""Low end of a gain that no noise brings about: it is proven beside a neighbour, too, for as long as that one stays."""
 
 
 def make_trial(
@@ -48,7 +50,9 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     won = verdict in ADOPTED
     if won and comparison:
         run.gained[plan] = comparison.ratio
-        if (comparison.pairs >= MIN_PAIRS or comparison.low > CLEAR) and not run.noise:
+        proven = comparison.low > OBVIOUS if run.noise else comparison.pairs >= MIN_PAIRS or comparison.low > CLEAR
+        if proven:
+            run.disturbed |= bool(run.noise)
             _chain(run, best, plan, comparison)
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
     return won

@@ -55,9 +55,11 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
             run.backend.isolate(best)
             measure(run, best, steps, like_s=step_s)
         run.backend.isolate(plan)
-        return [(run.evidence[best].blocks[-1], measure(run, plan, steps, like_s=step_s))]
+        taken = [(run.evidence[best].blocks[-1], measure(run, plan, steps, like_s=step_s))]
+        run.noise = run.evidence[best].disturbed or run.evidence[plan].disturbed
+        return taken
     settle = 1 if step_s * run.part < SETTLING else 0
-    taken: list[Pair] = []
+    taken = []
     again = 0
     counts = split_steps(steps, pairs)
     while len(taken) < len(counts):

@@ -66,6 +66,7 @@ def _predict(run: SearchRun, plan: Plan) -> Prediction:
         epoch_s=epoch_s, low_s=low_s, high_s=high_s,
         step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
         gauge_s=statistics.median(known.gauges) if known.gauges else None,
+        threads_alone=run.reference.threads if any(trial.disturbed for trial in run.trials) else None,
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     gradients, and the probable part of a confirmation that would not be made without it.
     """
     cores = run.task.space.threads[0]
-    change = _change(knob, best, plan, known, cores)
+    change = _change(run, knob, best, plan, known)
     if change is None:
         return Expected(0.0, 0.0)
     prior = informed(change, run.task.earlier, cores)
@@ -90,9 +90,9 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     return Expected(saving_s, cost_s, prior.probability)
 
 
-def _change(knob: Knob, best: Plan, plan: Plan, known: SearchState, cores: int) -> Change | None:
+def _change(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchState) -> Change | None:
     """Return the kind of change that a trial makes, by the plan it starts from and by the model's layers, too."""
-    change = change_of(knob, plan, cores)
+    change = change_of(knob, plan, run.task.space.threads[0], disturbed=bool(run.evidence[best].disturbed))
     if change == "smaller_micro_batch" and plan.micro_batch > best.micro_batch:
         return "whole_batch"
     if change == "bfloat16" and best.precision == "bfloat16":
@@ -147,7 +147,7 @@ def start_seconds(run: SearchRun, plan: Plan) -> float:
 
 
 def confirmation_seconds(run: SearchRun, plan: Plan) -> float:
-    """Return about how many seconds a confirmation in a fresh process takes."""
-    step_s = run.evidence[plan].step_s
+    """Return about how many seconds a confirmation in a fresh process takes, against the plan that is to be beaten."""
+    step_s, plan_s = run.evidence[run.reference].step_s, run.evidence[plan].step_s
     steps = steps_of_race(run, step_s, CONFIRMING) + warm_up_steps(run, step_s)
-    return run.start_s + 2 * steps * step_s * run.part + (COMPILE_SECONDS if plan.compile else 0.0)
+    return run.start_s + steps * (step_s + plan_s) * run.part + (COMPILE_SECONDS if plan.compile else 0.0)

@@ -16,8 +16,8 @@ NEIGHBOURING: Final = 1.5
 Change = Literal[
     "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "bfloat16_without_batch_norms",
     "channels_last_without_batch_norms", "float32", "tcmalloc",
-    "quota_threads", "cores_threads", "fewer_threads", "whole_batch", "smaller_micro_batch", "no_loader",
-    "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
+    "quota_threads", "cores_threads", "fewer_threads", "fewer_threads_disturbed", "whole_batch", "smaller_micro_batch",
+    "no_loader", "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
     "processes", "one_process",
 ]  # fmt: skip
 """Kind of change that a trial makes; the chances of a kind are alike."""
@@ -55,6 +55,8 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "quota_threads": Prior(0.5, 1.15),
     "cores_threads": Prior(0.8, NEIGHBOURING),
     "fewer_threads": Prior(0.1, 1.1),
+    # 3.8x to 144x beside one busy process in 30 of 30 turns (`python -m bench.calibration neighbour`).
+    "fewer_threads_disturbed": Prior(0.9, 4.0),
     "whole_batch": Prior(0.6, 1.2),
     "smaller_micro_batch": Prior(0.25, 1.05),  # what it saves for certain is memory
     "no_loader": Prior(0.9, 1.3),  # workers reach less than half of the data path in the process (docs/decisions.md)
@@ -72,8 +74,11 @@ PRIORS: Final[Mapping[Change, Prior]] = {
 """From figures measured on two vCPUs (Zen 5, avx512_bf16) where a source is named; else cautious."""
 
 
-def change_of(knob: Knob, plan: Plan, cores: int) -> Change | None:
-    """Return the kind of change that a trial makes in a container with `cores` whole cores; None: the user's plan."""
+def change_of(knob: Knob, plan: Plan, cores: int, *, disturbed: bool) -> Change | None:
+    """Return the kind of change that a trial makes in a container with `cores` whole cores; None: the user's plan.
+
+    `disturbed`: whether something else used the processors meanwhile.
+    """
     match knob:
         case "own":
             return None
@@ -86,7 +91,8 @@ def change_of(knob: Knob, plan: Plan, cores: int) -> Change | None:
         case "threads" if plan.threads == cores:
             return "cores_threads"
         case "threads":
-            return "quota_threads" if plan.threads > cores else "fewer_threads"
+            fewer: Change = "fewer_threads_disturbed" if disturbed else "fewer_threads"
+            return "quota_threads" if plan.threads > cores else fewer
         case "micro_batch":
             return "smaller_micro_batch"
         case "loader":
@@ -116,4 +122,4 @@ def informed(change: Change, earlier: Sequence[CalibrationResult], cores: int) -
 def _decided(trial: Trial, change: Change, cores: int) -> bool:
     if trial.ratio is None and trial.verdict != "rejected":
         return False
-    return not trial.kept and change_of(trial.knob, trial.plan, cores) == change
+    return not trial.kept and change_of(trial.knob, trial.plan, cores, disturbed=trial.disturbed) == change

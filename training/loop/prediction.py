@@ -36,6 +36,8 @@ class Prediction:
     """What the first steps of a process take beyond that, once."""
     gauge_s: Seconds | None = None
     """Seconds of training/system/timing/reference_workload.py on the plan's threads meanwhile; None: not timed."""
+    threads_alone: Annotated[int, Field(ge=1)] | None = None
+    """Threads that are worth a trial once the neighbour has left that the calibration met; None: it met none."""
 
     def scaled(self, factor: float, doubt: float = 0.0) -> "Prediction":
         """Return the prediction where everything takes `factor` times as long, its interval wider by `doubt`."""

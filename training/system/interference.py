@@ -94,6 +94,10 @@ class Interference:
         """Whether a measurement meanwhile was disturbed."""
         return self.stolen >= STOLEN or self.neighbour or self.throttled_by_others
 
+    def has_room(self, threads: int) -> bool:
+        """Whether others leave processors for so many threads; it has where the kernel does not tell."""
+        return not self.processors or round(self.processors - self.others) >= threads
+
     def describe(self) -> str:
         """Return the interference as a clause."""
         said = []

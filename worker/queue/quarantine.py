@@ -23,6 +23,8 @@ MAX_ID_BYTES: Final = 200
 """A longer id is shown by its beginning and its hash."""
 CUT: Final = "*"
 """Marks a cut id; quote() escapes stars."""
+EMPTY: Final = "(empty)"
+"""Name of an id without characters; quote() escapes parentheses."""
 PAGE: Final = 1000
 """Entries read at once."""
 MOVED: TypeAdapter[tuple[int, bool]] = TypeAdapter(tuple[int, bool])
@@ -83,7 +85,7 @@ def drop(connection: Redis, name: str) -> bool:
     if not connection.hdel(keys.QUARANTINE, name):
         return False
     if CUT not in name:
-        key = _job_key(unquote_to_bytes(name))
+        key = _job_key(b"" if name == EMPTY else unquote_to_bytes(name))
         if text(connection.type(key)) == "hash":
             connection.unlink(key)
     return True
@@ -100,8 +102,10 @@ def printable(text: str) -> str:
 
 
 def name_of(job_id: bytes | str) -> str:
-    """Return an id as it is listed: escaped, and cut where it is long."""
+    """Return an id as it is listed: escaped, cut where it is long, `EMPTY` where it is."""
     raw = _raw(job_id)
+    if not raw:
+        return EMPTY
     if len(raw) <= MAX_ID_BYTES:
         return quote(raw, safe="")
     return f"{quote(raw[:64], safe='')}{CUT}{hashlib.sha256(raw).hexdigest()[:16]}"

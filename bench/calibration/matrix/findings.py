@@ -105,6 +105,11 @@ class Finding:
         return change is not None and abs(change) <= STEADY
 
     @property
+    def kind(self) -> str:
+        """The machine's processors."""
+        return self.machine.partition(",")[0]
+
+    @property
     def cell(self) -> Cell:
         """The cell."""
         return Cell(processors=self.processors, memory=self.memory, workload=self.workload, busy=self.busy)
@@ -122,9 +127,9 @@ def same_speed(one_s: float | None, other_s: float | None) -> bool:
 
 
 def grid_of(finding: Finding, grids: Sequence[Finding]) -> Mapping[str, float] | None:
-    """Return the newest grid of as many processors and the same model, from a machine as fast."""
+    """Return the newest grid of as many processors of the same kind and the same model, from a machine as fast."""
     plan_s = finding.calibrated.reference_s
-    alike = [each for each in grids if each.cell.where == finding.cell.where]
+    alike = [each for each in grids if (each.cell.where, each.kind) == (finding.cell.where, finding.kind)]
     return next((each.grid for each in reversed(alike) if same_speed(plan_s, each.grid_reference_s)), None)
 
 

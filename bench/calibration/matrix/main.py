@@ -84,7 +84,7 @@ def _attempts(cell: Cell, place: Place, record: Record) -> Iterator[Finding]:
 def _measure(cell: Cell, place: Place, record: Record) -> Finding:
     """Measure a cell in a container of its own."""
     began = time.monotonic()
-    with container(cell.processors, MEMORY[cell.memory]) as box, _neighbour(cell):
+    with container(cell.processors, MEMORY[cell.memory]) as box, neighbour(busy=cell.busy):
         calibrated = train(cell, box, place, calibrate=True)
         plain = None if cell.busy else train(cell, box, place, calibrate=False)
     return Finding(
@@ -107,9 +107,9 @@ def _with_grid(finding: Finding, place: Place) -> Finding:
 
 
 @contextmanager
-def _neighbour(cell: Cell) -> Iterator[None]:
-    """Keep one processor busy from outside of the container, where the cell asks for it."""
-    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) if cell.busy else None
+def neighbour(*, busy: bool) -> Iterator[None]:
+    """Keep one processor busy from outside of any container, where that is asked for."""
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) if busy else None
     try:
         yield
     finally:

@@ -34,6 +34,8 @@ class PlanTuner:
         self._machine = machine
         self._slow_since: CounterSample | None = None
         """Counters at the end of the first slow window."""
+        self._before: CounterSample | None = None
+        """Counters at the end of the window before; None: they were not read."""
         self._steps, self._seconds = 0, 0.0
         self._threads: ThreadTuner | None = None
         self._micro: MicroBatchTuner | None = None
@@ -45,7 +47,8 @@ class PlanTuner:
         # so that other threads in this one show nothing.
         fixed = plan.compile or plan.processes > 1
         if prediction is not None and prediction.step_s > 0 and not fixed:
-            self._threads = ThreadTuner(plan.threads, spec.batch_size, prediction.step_s)
+            most = prediction.threads_alone or plan.threads
+            self._threads = ThreadTuner(plan.threads, spec.batch_size, prediction.step_s, most)
 
     def observe_window(self, steps: int, seconds: float, share: float | None) -> Plan | None:
         """Observe `steps` steps in `seconds` with `share` of the memory limit in use; return a new plan, if any."""
@@ -60,7 +63,7 @@ class PlanTuner:
             if self._threads is not None:
                 self._threads.settle()
             return self._apply(smaller, replace(self._step.plan, micro_batch=smaller.after))
-        other = self._threads.observe(pace, self._seen) if self._threads is not None else None
+        other = self._threads.observe(pace, self._seen, self._has_room) if self._threads is not None else None
         self._watch(pace)
         return self._apply(other, replace(self._step.plan, threads=other.after)) if other is not None else None
 
@@ -69,7 +72,7 @@ class PlanTuner:
 
         Threads follow the limit where they may change; the prediction follows the processors that they keep busy.
         """
-        plan, self._machine, self._slow_since = self._step.plan, machine, None
+        plan, self._machine, self._slow_since, self._before = self._step.plan, machine, None, None
         before = plan.threads
         self._steps, self._seconds = 0, 0.0
         kept = plan.all_threads
@@ -86,7 +89,8 @@ class PlanTuner:
         return told
 
     def _watch(self, pace: Throughput) -> None:
-        """Sample the counters once training has become slow: a sample reads a dozen files."""
+        """Sample the counters once training has become slow, or may have more threads: a sample reads a dozen files."""
+        self._before = self._machine.sample() if self._threads is not None and self._threads.may_grow else None
         if self._threads is None or not self._threads.slow(pace):
             self._slow_since = None
         elif self._slow_since is None:
@@ -95,6 +99,10 @@ class PlanTuner:
     def _seen(self) -> str:
         before = self._slow_since
         return self._machine.sample().since(before).describe() if before else "the machine was not looked at"
+
+    def _has_room(self, threads: int) -> bool:
+        before = self._before
+        return before is not None and self._machine.sample().since(before).has_room(threads)
 
     def _apply(self, change: Change, plan: Plan) -> Plan:
         self._report.write("adapted", asdict(change))

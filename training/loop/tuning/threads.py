@@ -73,9 +73,13 @@ class ThreadTrial:
 class ThreadTuner:
     """Decides how many threads a training runs on, from the speed of its windows."""
 
-    def __init__(self, planned: int, batch_size: int, step_s: float) -> None:
-        """Begin with `planned` threads, for which `step_s` seconds a step of `batch_size` samples were predicted."""
+    def __init__(self, planned: int, batch_size: int, step_s: float, most: int = 1) -> None:
+        """Begin with `planned` threads, for which `step_s` seconds a step of `batch_size` samples were predicted.
+
+        Up to `most` are tried where others leave processors for them.
+        """
         self._planned = self._now = planned
+        self._most = max(planned, most)
         self._batch_size = batch_size
         self._expected = batch_size / step_s
         self._settle = SETTLE
@@ -84,10 +88,14 @@ class ThreadTuner:
         self._lowest = planned
         """Fewest threads of a failed trial; the next one tries fewer."""
         self._fewer = TrialBackoff()
-        self._planned_again = TrialBackoff()
+        self._more = TrialBackoff()
 
-    def observe(self, pace: Throughput, seen: Callable[[], str]) -> Change | None:
-        """Observe a window and return the change to make; `seen` describes the machine meanwhile, as a clause."""
+    def observe(self, pace: Throughput, seen: Callable[[], str], has_room: Callable[[int], bool]) -> Change | None:
+        """Observe a window and return the change to make.
+
+        `seen` describes the machine meanwhile, as a clause; `has_room` tells whether others left processors for so
+        many threads.
+        """
         if self._settle:
             self._settle -= 1
             return None
@@ -95,15 +103,15 @@ class ThreadTuner:
         if self._trial is not None:
             return self._judged(self._trial) if len(self._recent) == TRIAL else None
         self._fewer.pass_window()
-        self._planned_again.pass_window()
+        self._more.pass_window()
         if len(self._recent) < WINDOWS:
             return None
         if self._now > 1 and self._fewer.is_over and all(self.slow(pace) for pace in self._recent):
             fewer = self._lowest - max(1, self._lowest // 4)
             slow = f"{WINDOWS} windows at {self._mean() / self._expected:.0%} of the predicted {self._expected:,.0f}"
             return self._try(fewer, f"{slow} samples/s: {seen()}; trying {_threads(fewer)}")
-        if self._now < self._planned and self._planned_again.is_over:
-            return self._try(self._planned, f"trying whether the planned {_threads(self._planned)} are faster again")
+        if self._now < self._most and self._more.is_over and has_room(self._most):
+            return self._try(self._most, f"trying whether {_threads(self._most)} are faster now")
         return None
 
     def limit(self, change: ProcessorChange) -> float:
@@ -112,15 +120,16 @@ class ThreadTuner:
         Threads that lost their processor are given up at once, unless there were more of them before, on purpose;
         whether more threads are faster is tried soon.
         """
-        planned, now, within = self._planned, self._now, max(1, math.ceil(change.after))
+        within = max(1, math.ceil(change.after))
         if change.after > change.before:
-            self._planned = max(planned, within)
-        else:
-            self._now = self._planned = min(now, within) if now <= math.ceil(change.before) else now
-        factor = change.slowdown(planned, self._now)
+            self._most = max(self._most, within)
+        elif self._now <= math.ceil(change.before):
+            self._now, self._most = min(self._now, within), min(self._most, within)
+        factor = change.slowdown(self._planned, self._now)
         self._expected /= factor
-        self._lowest, self._trial = self._now, None
-        self._fewer, self._planned_again = TrialBackoff(), TrialBackoff()
+        self._planned = self._lowest = self._now
+        self._trial = None
+        self._fewer, self._more = TrialBackoff(), TrialBackoff()
         self.settle()
         return factor
 
@@ -128,6 +137,11 @@ class ThreadTuner:
     def now(self) -> int:
         """The threads that are decided on."""
         return self._now
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether more threads are tried where others leave processors for them."""
+        return self._now < self._most
 
     def slow(self, pace: Throughput) -> bool:
         """Whether a window was much slower than predicted."""
@@ -146,7 +160,7 @@ class ThreadTuner:
         """End a trial: its threads stay when they were faster."""
         rate, tried = self._mean(), self._now
         faster = rate > FASTER * trial.rate
-        mine, other = self._fewer, self._planned_again
+        mine, other = self._fewer, self._more
         if tried > trial.threads:
             mine, other = other, mine
         figures = f"{_threads(tried)} did {rate:,.0f} samples/s and {_threads(trial.threads)} {trial.rate:,.0f}"

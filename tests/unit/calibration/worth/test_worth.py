@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from findings import FINDING
-from simulated import MIB, OWN, Memoryless, Simulated
+from simulated import MIB, OWN, Memoryless, Simulated, usual
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature
@@ -17,6 +17,7 @@ from calibration.search.search_space import Space
 from calibration.task import Options, Task
 from calibration.worth.earlier import earlier_findings, whole_plan
 from calibration.worth.priors import PRIORS, change_of, informed
+from training.config.plan import Plan
 
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=False)
 WON = replace(OWN, precision="bfloat16", memory_format="channels_last", allocator="tcmalloc")
@@ -47,9 +48,38 @@ def test_earlier_trials_correct_the_table() -> None:
 
 
 def test_threads_are_told_apart_by_the_cores() -> None:
-    """As many as there are, one more for a broken quota, and fewer have other chances."""
-    counts = [change_of("threads", replace(OWN, threads=count), 2) for count in (1, 2, 3)]
+    """As many as there are, one more for a broken quota, fewer, and fewer beside a neighbour have other chances."""
+    counts = [change_of("threads", replace(OWN, threads=count), 2, disturbed=False) for count in (1, 2, 3)]
     assert counts == ["fewer_threads", "cores_threads", "quota_threads"]
+    assert change_of("threads", replace(OWN, threads=1), 2, disturbed=True) == "fewer_threads_disturbed"
+
+
+def beside_a_neighbour(plan: Plan) -> float:
+    """Return the seconds of a step where all threads wait for the one that shares its processor."""
+    return usual(plan) * (30 if plan.threads == 2 else 1)
+
+
+def test_beside_a_neighbour_a_short_training_tries_fewer_threads() -> None:
+    """It gains many times what the race costs, and is believed for as long as the neighbour may stay."""
+    task = replace(TASK, steps_per_epoch=10, epochs=1)
+    lab = Simulated(beside_a_neighbour, disturbed=lambda _: True)
+    finding = search(task, lab, Memoryless(), lambda _: None)
+    assert (finding.plan.threads, finding.confidence, finding.doubt) == (1, "low", "the machine was busy")
+    assert finding.prediction.threads_alone == 2
+    assert finding.confirmation is not None
+    assert finding.confirmation.proven
+    quiet = search(task, Simulated(), Memoryless(), lambda _: None)
+    (trial,) = (trial for trial in quiet.trials if trial.knob == "threads")
+    assert (trial.verdict, quiet.prediction.threads_alone) == ("skipped", None)
+
+
+def test_a_small_gain_beside_a_neighbour_is_not_proven_by_its_race() -> None:
+    """Only what no noise brings about is; the rest takes a fresh process, which a short training cannot afford."""
+    task = replace(TASK, steps_per_epoch=100, epochs=1)
+    lab = Simulated(lambda plan: usual(plan) * (4 if plan.threads == 2 else 1), disturbed=lambda _: True, starting=9.0)
+    finding = search(task, lab, Memoryless(), lambda _: None)
+    assert [trial.verdict for trial in finding.trials if trial.knob == "threads"] == ["won"]
+    assert (finding.plan, finding.confirmation) == (OWN, None)
 
 
 def test_what_won_on_such_a_processor_is_raced_first() -> None:

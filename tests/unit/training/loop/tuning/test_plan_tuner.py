@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def test_tuner_applies_and_records_a_change(made: Made) -> None:
 
 
 def test_counters_are_sampled_only_while_training_is_slow(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look costs what many steps do: once at the first slow window, once to say why."""
+    """Once at the first slow window, once to say why, and after each window on fewer threads than there may be."""
     tuner, step, _ = made(prediction=Prediction(epoch_s=5.0, low_s=5.0, high_s=5.0, step_s=0.005))
     look = SystemCounters.sample
     looks = itertools.count()
@@ -73,7 +75,27 @@ def test_counters_are_sampled_only_while_training_is_slow(made: Made, monkeypatc
     assert [tuner.observe_window(100, 1.0, 0.6) for _ in range(2)] == [None, None]
     assert next(looks) == 2
     assert tuner.observe_window(100, 1.0, 0.6) == step.plan
-    assert next(looks) == 4
+    assert next(looks) == 5
+
+
+def test_more_threads_come_once_the_neighbour_of_the_calibration_has_left(made: Made, tmp_path: Path) -> None:
+    """One thread was planned beside it; while its processor is in use, none is added."""
+    planned = dataclasses.replace(PLAN, threads=1)
+    tuner, step, records = made(plan=planned, prediction=dataclasses.replace(FAST, step_s=0.01, threads_alone=2))
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    began = time.monotonic()
+
+    def observed(*, busy: bool) -> Plan | None:
+        ticks = round(100 * (time.monotonic() - began)) if busy else 0
+        stat.write_text("".join(f"cpu{name} {ticks} 0 0 9 9 0 0 0 0 0\n" for name in os.sched_getaffinity(0)))
+        time.sleep(0.05)
+        return tuner.observe_window(50, 0.5, None)
+
+    assert [observed(busy=True) for _ in range(10)] == [None] * 10
+    assert next(filter(None, (observed(busy=False) for _ in range(2)))) == step.plan == PLAN
+    ((kind, payload),) = records.written
+    assert (kind, payload["before"], payload["after"]) == ("adapted", 1, 2)
 
 
 def test_memory_comes_before_threads(made: Made) -> None:

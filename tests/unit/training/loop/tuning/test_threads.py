@@ -1,6 +1,6 @@
 """Thread tuning on simulated machines."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
@@ -24,12 +24,16 @@ class Heard(NamedTuple):
     change: Change | None
 
 
-def simulated(machine: Iterable[dict[int, float]], planned: int = 2, expected: float = 16_000.0) -> list[Heard]:
+def simulated(
+    machine: Iterable[dict[int, float]], planned: int = 2, expected: float = 16_000.0, *, most: int = 1,
+    has_room: Callable[[int], bool] = lambda _: True,
+) -> list[Heard]:  # fmt: skip
     """Return what is decided while the machine runs as fast as it says, window by window of half a second."""
-    threads = ThreadTuner(planned, BATCH, BATCH / expected)
+    threads = ThreadTuner(planned, BATCH, BATCH / expected, most)
     now, heard = planned, []
     for speed in machine:
-        change = threads.observe(Throughput(steps=1000, seconds=1000 * BATCH / speed[now]), lambda: "others were busy")
+        pace = Throughput(steps=1000, seconds=1000 * BATCH / speed[now])
+        change = threads.observe(pace, lambda: "others were busy", has_room)
         heard.append(Heard(now, change))
         now = change.after if change else now
     return heard
@@ -79,8 +83,21 @@ def test_when_the_neighbour_leaves_the_planned_threads_come_back() -> None:
     )
 
 
+def test_while_a_neighbour_is_seen_more_threads_are_not_tried() -> None:
+    """A trial beside it takes many times as long as the same steps on one thread; once it has left, two are tried."""
+    seen = iter([*[False] * 400, *[True] * 100])
+    beside = simulated(repeat(BESIDE, 300), 1, BESIDE[1], most=2, has_room=lambda _: next(seen))
+    assert changes(beside) == []
+    alone = simulated(repeat(ALONE, 200), 1, BESIDE[1], most=2, has_room=lambda _: next(seen))
+    assert changes(alone) == [(1, 2), (1, 2)]
+    assert [one.change.reason for one in alone if one.change] == [
+        "trying whether 2 threads are faster now",
+        "2 threads did 16,000 samples/s and 1 thread 10,100; staying",
+    ]
+
+
 def test_trials_in_vain_become_rare() -> None:
-    """A neighbour that stays: two threads are tried after 20 windows, 40, 80, and every 120 from then on."""
+    """A neighbour that stays unseen: two threads are tried after 20 windows, 40, 80, and every 120 from then on."""
     heard = simulated(repeat(BESIDE, 2000))
     tried = [index for index, one in enumerate(heard) if one.change and one.change.reason.startswith("trying whether")]
     between = [after - before for before, after in pairwise(tried)]
@@ -127,8 +144,12 @@ def test_of_many_threads_a_quarter_less_is_tried_at_a_time() -> None:
 def test_the_first_window_warms_up() -> None:
     """It says nothing about the plan, nor does the one after a change of something else."""
     threads = ThreadTuner(2, BATCH, BATCH / 16_000)
-    slow, seen = Throughput(steps=10, seconds=10 * BATCH / 4_600), "".__str__
-    assert [threads.observe(slow, seen) for _ in range(3)] == [None] * 3
+    slow = Throughput(steps=10, seconds=10 * BATCH / 4_600)
+
+    def observed() -> Change | None:
+        return threads.observe(slow, "".__str__, lambda _: True)
+
+    assert [observed() for _ in range(3)] == [None] * 3
     threads.settle()
-    assert [threads.observe(slow, seen) for _ in range(3)] == [None] * 3
-    assert threads.observe(slow, seen) is not None
+    assert [observed() for _ in range(3)] == [None] * 3
+    assert observed() is not None

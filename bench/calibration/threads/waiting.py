@@ -1,6 +1,6 @@
 """Waiting: how long OpenMP's threads spin before they sleep, in a quota that does not grant each a processor.
 
-    python -m bench.calibration.matrix.waiting REQUEST
+    python -m bench.calibration.threads.waiting REQUEST
 
 runs in the container under the variables of a variant, and prints samples per second of a few seconds of steps.
 """
@@ -16,7 +16,7 @@ from bench.container import container
 from bench.record import samples, start
 from training.config.plan import MemoryFormat
 
-MODULE: Final = "bench.calibration.matrix.waiting"
+MODULE: Final = "bench.calibration.threads.waiting"
 PROCESSORS: Final = 1.5
 MODELS: Final = ("cnn", "own_task")
 PERIODS: Final = 50
