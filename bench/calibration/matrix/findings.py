@@ -92,7 +92,8 @@ class Finding:
     plain: Training | None = None
     """The same without calibration; None beside a neighbour."""
     grid: dict[str, float] | None = None
-    """Plan -> samples per second, the medians of blocks; None where another cell has one for a machine as fast."""
+    """Plan -> samples per second, the means of blocks, medians before 0.24.0; None where another cell has one for a
+    machine as fast."""
     grid_reference_s: float | None = None
     """Seconds of the reference workload while the grid was measured."""
     seconds: float

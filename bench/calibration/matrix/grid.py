@@ -3,8 +3,9 @@
     python -m bench.calibration.matrix.grid REQUEST
 
 runs in the container and prints samples per second of each plan. Every plan is tried for half a second; those near the
-best are measured again, round after round, each round in the opposite order of the one before. The best of many was
-also lucky, so that a comparison errs against the plan that was chosen.
+best are measured again, round after round, each round in the opposite order of the one before, and those nearest to it
+for a minute: which of two plans is faster in a fraction of a core changes every ten seconds (docs/decisions.md). The
+best of many was also lucky, so that a comparison errs against the plan that was chosen.
 """
 
 import itertools
@@ -35,7 +36,11 @@ PERIODS: Final = 20
 """Of a block: what is left of the first one's quota, and of the last one's, is 1/20 each at most."""
 ROUNDS: Final = 3
 GOES_ON: Final = 1.3
-"""How much slower than the best of the first round a plan may be to be measured again."""
+"""How much slower than the best of the first look a plan may be to be measured again."""
+NEAREST: Final = 1.2
+"""The same of the rounds, to be measured for longer."""
+SECONDS: Final = 60.0
+"""Of the rounds that follow, models and warming up included."""
 PRECISIONS: Final[tuple[Precision, ...]] = ("float32", "bfloat16")
 FORMATS: Final[tuple[MemoryFormat, ...]] = ("contiguous", "channels_last")
 LIMIT: Final = 600.0
@@ -115,15 +120,27 @@ def main() -> None:
     for plan in near:
         rates[plan].clear()
     for number in range(ROUNDS):
-        for plan in reversed(near) if number % 2 else near:
-            rates[plan].append(block(request, plan, PERIODS))
+        add_round(request, near, rates, number)
+    best = max(statistics.fmean(rates[plan]) for plan in near)
+    nearest = [plan for plan in near if statistics.fmean(rates[plan]) * NEAREST >= best]
+    end = time.monotonic() + SECONDS
+    for number in itertools.count(ROUNDS) if len(nearest) > 1 else ():
+        if time.monotonic() >= end:
+            break
+        add_round(request, nearest, rates, number)
     print(json.dumps(named(rates)))
 
 
+def add_round(request: Request, chosen: Sequence[Plan], rates: Mapping[Plan, list[float]], number: int) -> None:
+    """Measure each of the chosen plans once; every other round the other way round."""
+    for plan in reversed(chosen) if number % 2 else chosen:
+        rates[plan].append(block(request, plan, PERIODS))
+
+
 def named(rates: Mapping[Plan, Sequence[float]]) -> dict[str, float]:
-    """Return the median rate of each plan by its name."""
+    """Return the mean rate of each plan by its name: a training waits for the slow blocks, too."""
     return {
-        plan_key(plan.threads, plan.precision, plan.memory_format): statistics.median(each)
+        plan_key(plan.threads, plan.precision, plan.memory_format): statistics.fmean(each)
         for plan, each in rates.items()
     }
 

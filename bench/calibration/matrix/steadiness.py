@@ -39,7 +39,7 @@ RUNS: Final = 4
 MEASURED: Final = timedelta(seconds=2)
 """Before the end of a calibration, in which it measures the plan that is kept."""
 PARTS: Final = 3
-"""Of a time in which it has to keep its speed; a grid has as many rounds."""
+"""Of a time in which it has to keep its speed."""
 FIRST: Final = os.SCHED_FIFO, os.sched_param(1)
 """Before what is trained beside it on all processors: a sample would count waiting for them. A nice value counts within
 a session or a cgroup alone."""
