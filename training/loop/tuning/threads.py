@@ -23,10 +23,10 @@ TRIAL: Final = 2
 """Windows of a trial."""
 FASTER: Final = 1.05
 """Speed-up that a trial must reach: windows of an undisturbed training differ by less."""
-FIRST_WAIT: Final = 20
-"""Windows between two trials of one kind; doubled after each failed trial."""
-LONGEST_WAIT: Final = 120
-"""Upper bound, a minute: a neighbour that left is noticed, and failed trials cost a few percent at most."""
+FIRST_WAIT: Final = 10.0
+"""Seconds between two trials of one kind; doubled after each failed trial. A window may be one long step."""
+LONGEST_WAIT: Final = 60.0
+"""Upper bound: a neighbour that left is noticed, and failed trials cost a few percent at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class Throughput:
 
 
 class TrialBackoff:
-    """Counts windows down to the next trial of one kind."""
+    """Counts seconds down to the next trial of one kind."""
 
-    def __init__(self, left: int = 0) -> None:
-        self._left = left
+    def __init__(self) -> None:
+        self._left = 0.0
         self._next = FIRST_WAIT
 
     @property
@@ -49,9 +49,9 @@ class TrialBackoff:
         """Whether the next trial may begin."""
         return self._left <= 0
 
-    def pass_window(self) -> None:
-        """Count one window."""
-        self._left -= 1
+    def pass_time(self, seconds: float) -> None:
+        """Count a window of so many seconds."""
+        self._left -= seconds
 
     def begin(self) -> None:
         """Wait for as long as at first."""
@@ -102,8 +102,8 @@ class ThreadTuner:
         self._recent.append(pace)
         if self._trial is not None:
             return self._judged(self._trial) if len(self._recent) == TRIAL else None
-        self._fewer.pass_window()
-        self._more.pass_window()
+        self._fewer.pass_time(pace.seconds)
+        self._more.pass_time(pace.seconds)
         if len(self._recent) < WINDOWS:
             return None
         if self._now > 1 and self._fewer.is_over and all(self.slow(pace) for pace in self._recent):

@@ -10,6 +10,8 @@ from training.loop.tuning.change import Change
 from training.loop.tuning.threads import FIRST_WAIT, LONGEST_WAIT, ThreadTuner, Throughput
 
 BATCH = 128
+WINDOW = 0.5
+"""Seconds."""
 ALONE = {1: 10_100.0, 2: 16_000.0}
 """Threads -> samples/s of two processors, as they were measured on a quiet machine."""
 BESIDE = {1: 9_750.0, 2: 4_600.0}
@@ -29,14 +31,18 @@ def simulated(
     has_room: Callable[[int], bool] = lambda _: True,
 ) -> list[Heard]:  # fmt: skip
     """Return what is decided while the machine runs as fast as it says, window by window of half a second."""
-    threads = ThreadTuner(planned, BATCH, BATCH / expected, most)
+    threads = ThreadTuner(planned, 1, 1 / expected, most)
     now, heard = planned, []
     for speed in machine:
-        pace = Throughput(steps=1000, seconds=1000 * BATCH / speed[now])
-        change = threads.observe(pace, lambda: "others were busy", has_room)
+        change = threads.observe(windowed(speed[now]), lambda: "others were busy", has_room)
         heard.append(Heard(now, change))
         now = change.after if change else now
     return heard
+
+
+def windowed(rate: float) -> Throughput:
+    """Return a window of as many steps of one sample as make `rate` samples per second."""
+    return Throughput(steps=round(WINDOW * rate), seconds=WINDOW)
 
 
 def changes(heard: list[Heard]) -> list[tuple[int, int]]:
@@ -76,7 +82,7 @@ def test_when_the_neighbour_leaves_the_planned_threads_come_back() -> None:
     """One thread is as fast as before then; only a trial of two can show it, and it is made in time."""
     heard = simulated(chain(repeat(BESIDE, 40), repeat(ALONE, 200)))
     back = next(index for index, one in enumerate(heard) if index >= 40 and one.change)
-    assert back < 40 + 2 * FIRST_WAIT + 5
+    assert back < 40 + 2 * FIRST_WAIT / WINDOW + 5
     assert all(one.threads == 2 for one in heard[back + 1 :])
     assert [one.change.reason for one in heard if one.change][-1] == (
         "2 threads did 16,000 samples/s and 1 thread 10,100; staying"
@@ -101,8 +107,8 @@ def test_trials_in_vain_become_rare() -> None:
     heard = simulated(repeat(BESIDE, 2000))
     tried = [index for index, one in enumerate(heard) if one.change and one.change.reason.startswith("trying whether")]
     between = [after - before for before, after in pairwise(tried)]
-    assert between[:3] == [FIRST_WAIT + 4, 2 * FIRST_WAIT + 4, 4 * FIRST_WAIT + 4]
-    assert set(between[3:]) == {LONGEST_WAIT + 4}
+    assert between[:3] == [count * FIRST_WAIT / WINDOW + 4 for count in (1, 2, 4)]
+    assert set(between[3:]) == {LONGEST_WAIT / WINDOW + 4}
     assert ran_on(heard, 1) > 0.97
 
 
@@ -114,7 +120,20 @@ def test_where_fewer_threads_do_not_help_the_planned_ones_stay() -> None:
     assert (first.before, first.after, back.before, back.after) == (2, 1, 1, 2)
     assert back.reason == "1 thread did 4,000 samples/s and 2 threads 4,000; going back"
     assert ran_on(heard, 2) > 0.96
-    assert len(changes(heard)) < 2 * (1000 / LONGEST_WAIT + 5)
+    assert len(changes(heard)) < 2 * (1000 * WINDOW / LONGEST_WAIT + 5)
+
+
+def test_a_neighbour_that_comes_back_is_escaped_in_seconds() -> None:
+    """Each step takes seconds beside it, so that the wait for the next trial is one of seconds, not of windows."""
+    threads = ThreadTuner(1, 1, 1 / BESIDE[1], most=2)
+    alone = [threads.observe(windowed(ALONE[threads.now]), "".__str__, lambda _: True) for _ in range(10)]
+    assert threads.now == 2
+    assert any(alone)
+    slow_s = 0.0
+    while threads.now == 2:
+        threads.observe(Throughput(steps=128, seconds=3.0), "".__str__, lambda _: False)
+        slow_s += 3.0
+    assert slow_s <= FIRST_WAIT + 3.0
 
 
 @pytest.mark.parametrize("period", [1, 2, 5, 7, 30, 100])
