@@ -81,8 +81,8 @@ class ChildCgroup:
             with limit.open("r+") as file:
                 share = self._share()
                 if share is not None:
-                    less = share - reserve(share) - self._shared
-                    file.write(str(less))
+                    less = share - reserve(share)
+                    file.write(str(less - self._shared))
                     self._limit = less
         except OSError:
             _remove(directory)
@@ -107,14 +107,18 @@ class ChildCgroup:
         return _counted(self._files, self._cgroup, self._directory) or 0
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory of the cgroup with its page cache; None: unknown."""
+        """Return the peak memory of the child with its page cache and what it shares; None: unknown."""
         if self._directory is None:
             return None
         name = "memory.max_usage_in_bytes" if self._cgroup.version == 1 else "memory.peak"
-        return self._files.integer(self._directory / name)
+        peak = self._files.integer(self._directory / name)
+        return None if peak is None else peak + self._shared
 
     def limit_bytes(self) -> int | None:
-        """Return the limit of a child in bytes, the container's where that was lowered since; None: the machine's."""
+        """Return the limit of a child in bytes, what it shares included; None: the machine's.
+
+        It is the container's where that was lowered since.
+        """
         now = _limit(Files(self._files.root), self._cgroup)
         return self._limit if now is None else min(now, self._limit or now)
 

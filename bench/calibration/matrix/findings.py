@@ -100,6 +100,11 @@ class Finding:
     """That this cell took to measure, the first time."""
 
     @property
+    def judged(self) -> bool:
+        """Whether it failed, or is known to have kept the machine's speed or not."""
+        return bool(self.calibrated.exit_code) or self.calibrated.slower is not None
+
+    @property
     def steady(self) -> bool:
         """Whether the machine kept its speed from calibration to training."""
         change = self.calibrated.slower

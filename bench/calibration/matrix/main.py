@@ -37,7 +37,7 @@ def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
     record = start(
         "calibration-matrix", "python -m bench.calibration matrix", "process starts and imports, but in wall times"
     )
-    done = [] if again else [finding.cell for finding in findings.load() if finding.calibrated.slower is not None]
+    done = [] if again else [finding.cell for finding in findings.load() if finding.judged]
     cells = [cell for cell in chosen_cells(filters) if cell not in done]
     print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
     with prepared_place(cells) as place:
@@ -71,6 +71,8 @@ def _attempts(cell: Cell, place: Place, record: Record) -> Iterator[Finding]:
     """Measure a cell; train again with calibration, `TRIES` times at most, where the machine changed its speed."""
     found = _measure(cell, place, record)
     yield found
+    if found.calibrated.exit_code:
+        return
     for _ in range(TRIES - 1):
         if found.steady or found.busy:
             break

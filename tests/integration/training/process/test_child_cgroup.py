@@ -65,10 +65,13 @@ def group() -> Iterator[Path]:
 
 
 def supervise(
-    group: Path, directory: Path, *acts: str, before: str = "", shares: int = 1
+    group: Path, directory: Path, *acts: str, before: str = "", shares: int = 1, shared: int = 0
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a supervisor in one of `shares` of `group`, with a child for each act, after the shell command `before`."""
-    program = A_SUPERVISOR.replace("ChildCgroup()", f"ChildCgroup(shares={shares})")
+    """Run a supervisor in one of `shares` of `group`, with a child for each act, after the shell command `before`.
+
+    `shared` bytes of each child are charged to its fork server.
+    """
+    program = A_SUPERVISOR.replace("ChildCgroup()", f"ChildCgroup(shares={shares}, shared={shared})")
     (directory / "a_child.py").write_text(A_CHILD)
     return subprocess.run(
         ["sh", "-c", f'echo $$ > "$0" && {before or ":"} && exec "$@"', str(group / "cgroup.procs"),  # noqa: S607
@@ -97,6 +100,15 @@ def test_a_child_without_memory_is_killed_alone(group: Path, tmp_path: Path, act
     assert message.endswith("; use a smaller batch_size or give the container more memory")
     assert 100 * MIB < first["peak"] <= 180 * MIB
     assert second["records"][0].keys() == {"cgroup"}
+
+
+def test_what_a_child_shares_with_its_fork_server_is_in_both_figures(group: Path, tmp_path: Path) -> None:
+    """Else 512 MiB would read as 161 where torch takes the rest."""
+    limit(group, 200 * MIB)
+    ended = supervise(group, tmp_path, "allocate", shared=50 * MIB)
+    (killed,) = (json.loads(line) for line in ended.stdout.splitlines())
+    assert "(limit 180 MiB, peak " in killed["records"][1]
+    assert 150 * MIB < killed["peak"] <= 180 * MIB
 
 
 @pytest.mark.parametrize(
