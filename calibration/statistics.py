@@ -78,6 +78,17 @@ def step_interval(blocks: Sequence[Seconds]) -> tuple[float, float, float]:
     return centre, min(low, centre), max(high, centre)
 
 
+def scatter(series: Sequence[Seconds]) -> float:
+    """Return the standard deviation of the logarithm within series of repeated measurements, pooled over all of them.
+
+    Blocks of one plan from all over a calibration tell how much the machine changes its speed in seconds.
+    """
+    logs = [[math.log(each) for each in one] for one in series]
+    squares = sum((each - statistics.fmean(one)) ** 2 for one in logs for each in one)
+    free = sum(len(one) - 1 for one in logs)
+    return math.sqrt(squares / free) if free else 0.0
+
+
 def widened(centre: float, low: float, high: float, deviation: float) -> tuple[float, float]:
     """Return the ends of a 95 % interval with an error of its own beside, of standard deviation `deviation` of the log.
 

@@ -103,6 +103,8 @@ class SearchRun:
     """What it takes to start a process."""
     left_out: bool = False
     """Whether a plan was not worth a measurement in a training of this length."""
+    paces: dict[tuple[Plan, int], list[float]] = field(default_factory=dict)
+    """Mean seconds of a step in each block that was measured, by plan and samples of a step."""
     gained: dict[Plan, float] = field(default_factory=dict)
     """Plans that won: how much faster each was than the one before it."""
     failures: int = 0

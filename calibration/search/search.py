@@ -19,7 +19,7 @@ from calibration.search.baseline import OVERDUE, probe_memory
 from calibration.search.own_plan import measure_own_plan
 from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import sweep
-from calibration.statistics import step_interval, widened
+from calibration.statistics import scatter, step_interval, widened
 from calibration.task import Task
 from calibration.verdicts import confirmed_speed
 from training.config.plan import Plan
@@ -60,7 +60,8 @@ def _predict(run: SearchRun, plan: Plan) -> Prediction:
     validation_s = run.task.validation * (known.sample_s or 0.0)
     steps = run.task.steps_per_epoch
     epoch_s = steps * step_s + validation_s
-    deviation = max(run.task.unsteadiness, BUSY if run.disturbed or known.disturbed else 0.0)
+    busy = BUSY if run.disturbed or known.disturbed else 0.0
+    deviation = max(run.task.unsteadiness, busy, scatter(list(run.paces.values())))
     low_s, high_s = widened(epoch_s, steps * low + validation_s, steps * high + validation_s, deviation)
     return Prediction(
         epoch_s=epoch_s, low_s=low_s, high_s=high_s,

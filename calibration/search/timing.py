@@ -1,5 +1,6 @@
 """Measurements of one plan: steps, validation, reference workload."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -25,6 +26,8 @@ def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: 
     )  # fmt: skip
     measured = measured.whole(run.part)
     run.evidence.setdefault(plan, PlanStats(1.0, [])).add(measured)
+    if measured.seconds:
+        run.paces.setdefault((plan, run.cut), []).append(statistics.fmean(measured.seconds))
     return measured.seconds
 
 

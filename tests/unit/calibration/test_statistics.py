@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.statistics import MIN_PAIRS, P95_SAMPLES, compare, slowest, step_interval, widened
+from calibration.statistics import MIN_PAIRS, P95_SAMPLES, compare, scatter, slowest, step_interval, widened
 
 STEPS = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
 PAIRS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=6)
@@ -107,6 +107,17 @@ def test_another_error_widens_an_interval_on_both_sides(low: float, high: float,
     assert low / other * 0.9999 <= down <= min(low, 1 / other) * 1.0001
     assert max(high, other) * 0.9999 <= up <= high * other * 1.0001
     assert widened(1.0, low, high, 0.0) == pytest.approx((low, high))
+
+
+def test_what_series_differ_within_themselves_is_pooled() -> None:
+    """Each has a speed of its own, which says nothing; a single measurement says nothing, either."""
+    assert scatter([]) == scatter([[0.1], [0.7]]) == 0.0
+    assert scatter([[0.1, 0.1], [0.7, 0.7, 0.7]]) == 0.0
+    random = Random(2)  # noqa: S311 - dice
+    series = [
+        [scale * math.exp(random.gauss(0, 0.1)) for _ in range(4)] for scale in (0.01, 0.1, 1.0) for _ in range(50)
+    ]
+    assert scatter(series) == pytest.approx(0.1, rel=0.1)
 
 
 def test_a_widened_interval_holds_the_measured_epoch() -> None:

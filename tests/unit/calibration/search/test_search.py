@@ -153,6 +153,15 @@ def test_the_interval_is_as_wide_as_the_machine_is_unsteady(
     assert prediction.epoch_s / prediction.low_s == pytest.approx(widest, abs=0.002)
 
 
+def test_a_machine_that_changes_its_speed_meanwhile_widens_the_interval() -> None:
+    """A host whose others come and go every second: the whole epoch takes neither the quick steps nor the slow ones."""
+    lab = Simulated()
+    lab.speed = lambda _: 0.020 * (1.6 if int(lab.clock) % 2 else 1.0)
+    prediction = found(lab, TASK).prediction
+    assert prediction.low_s / prediction.epoch_s * prediction.step_s < 0.020
+    assert prediction.high_s / prediction.epoch_s * prediction.step_s > 0.020 * 1.3
+
+
 # --- the way through
 
 
