@@ -320,7 +320,7 @@ def test_an_entry_without_an_execution_is_observed(watch: Watch) -> None:
     watch.observes(CLAIM_TIMEOUT)
     assert watch.waiting == ["old"]
     assert watch.unsettled == []
-    assert set(quarantine.entries(watch.raw)) == {"%FF", ""}
+    assert set(quarantine.entries(watch.raw)) == {"%FF", "(empty)"}
 
 
 ENTRIES = st.binary(max_size=6) | st.sampled_from(
