@@ -39,7 +39,11 @@ def cancelling(redis_url: str) -> Iterator[None]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("token", "phases"), [(None, "coverage,fuzzing,stateful"), (TOKEN, "fuzzing")], ids=["open", "token"]
+    ("token", "phases"),
+    [
+        pytest.param(None, "coverage,fuzzing,stateful", id="open"),
+        pytest.param(TOKEN, "fuzzing", id="token", marks=pytest.mark.slow),
+    ],
 )
 def test_the_service_keeps_its_description(redis_url: str, tmp_path: Path, token: str | None, phases: str) -> None:
     """Every check of schemathesis, at a fixed seed: no failure, no error, no traceback in the log."""
