@@ -4,6 +4,7 @@ PYTHONPATH=tests python -m bench.calibration matrix [CELL ...] [--again]
 PYTHONPATH=tests python -m bench.calibration noise
 PYTHONPATH=tests python -m bench.calibration waiting
 PYTHONPATH=tests python -m bench.calibration neighbour
+PYTHONPATH=tests python -m bench.calibration cores
 PYTHONPATH=tests python -m bench.calibration former
 """
 
@@ -14,6 +15,7 @@ from bench.calibration import former
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
 from bench.calibration.matrix.noise_floor import measure_noise_floor
+from bench.calibration.threads.cores import measure_cores
 from bench.calibration.threads.neighbour import measure_neighbour
 from bench.calibration.threads.waiting import measure_waiting
 from bench.parts import require_known, run_parts
@@ -24,9 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "words", nargs="*", help="`matrix`, `noise`, `waiting`, `neighbour`, `former`, words that select cells; or all"
-    )
+    parser.add_argument("words", nargs="*", help="parts, or words that select cells of `matrix`; all parts without any")
     parser.add_argument("--again", action="store_true", help="measure cells that are measured already")
     options = parser.parse_args()
     filters = [word for word in options.words if is_filter(word)]
@@ -36,6 +36,7 @@ def main() -> None:
         "noise": lambda _: measure_noise_floor(),
         "waiting": lambda _: measure_waiting(),
         "neighbour": lambda _: measure_neighbour(),
+        "cores": lambda _: measure_cores(),
         "former": lambda _: former.main(),
     }
     require_known(parser, named, parts)

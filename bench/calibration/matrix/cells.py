@@ -10,6 +10,8 @@ MEMORY: Final = {"1g": 1 << 30, "512m": 512 << 20, "2g": 2 << 30, "4g": 4 << 30}
 SECONDS: Final = 20.0
 """That an epoch should take under a good plan."""
 LEAST_STEPS: Final = 8
+SCALES: Final = 4.0
+"""Processors up to which an epoch grows with them: the steps of a small batch gain little from more."""
 BATCH: Final = 128
 
 
@@ -57,7 +59,7 @@ class Cell:
     @property
     def samples(self) -> int:
         """Return the samples of an epoch, whole batches."""
-        steps = WORKLOADS[self.workload].rate * self.processors * SECONDS / BATCH
+        steps = WORKLOADS[self.workload].rate * min(self.processors, SCALES) * SECONDS / BATCH
         return BATCH * max(LEAST_STEPS, math.ceil(steps))
 
     @property
