@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from calibration.result import Knob
@@ -69,10 +70,12 @@ def _unless_slow(plan: Plan, space: Space) -> Plan | Skipped:
     return plan
 
 
-def threads(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
-    """Try the other thread counts; several processes have them together."""
-    counts = dict.fromkeys(max(1, count // best.processes) for count in space.threads)
-    return [replace(best, threads=count) for count in counts if count != best.threads]
+def threads(best: Plan, space: Space, known: SearchState) -> Turned:
+    """Try all cores, half of them, less as long as halving gains, and one; several processes have them together."""
+    counts = tuple(dict.fromkeys(max(1, count // best.processes) for count in space.threads))
+    halved = {count for more, count in pairwise(counts) if replace(best, threads=more) in known.gained}
+    chosen = [count for count in counts if count in halved or count >= counts[0] // 2 or count == 1]
+    return [replace(best, threads=count) for count in chosen if count != best.threads]
 
 
 def processes(best: Plan, space: Space, known: SearchState) -> Turned:

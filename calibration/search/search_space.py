@@ -97,8 +97,8 @@ def oversubscription(own: Plan, resources: Resources) -> list[str]:
 
 
 def thread_counts(resources: Resources) -> tuple[int, ...]:
-    """Return the thread counts worth trying: whole cores, the quota rounded up, half the cores, one."""
+    """Return the thread counts worth trying: whole cores, the quota rounded up, then halves down to one."""
     available = max(1, len(resources.affinity))
     ceiling = available if resources.quota is None else min(available, math.ceil(resources.quota))
-    counts = (resources.cores, ceiling, resources.cores // 2, 1)
-    return tuple(dict.fromkeys(count for count in counts if count >= 1))
+    halves = (resources.cores >> power for power in range(resources.cores.bit_length()))
+    return tuple(dict.fromkeys((resources.cores, ceiling, *halves)))

@@ -19,6 +19,8 @@ LOST_SECONDS: Final = 3.0
 """Seconds for which a member whose process has ended may still turn out to be called anew."""
 MAX_RETURNS: Final = 3
 """Times that a member may sit down again after its process has ended: each return forms the group anew."""
+LATE_RETURNS: Final = 1
+"""The same for one that has not trained along yet: on a busy host its process came after the others had met."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,8 +58,9 @@ class Roster:
     returns: Counter[str] = field(default_factory=Counter)
 
     def may_return(self, member: Seated) -> bool:
-        """Whether a member that is let go may sit down again: it has trained along, so that its network was cut."""
-        if member.said.state != "lost" or member.name not in self.met or self.returns[member.name] >= MAX_RETURNS:
+        """Whether a member that is let go may sit down again: its network was cut, or its process came too late."""
+        most = MAX_RETURNS if member.name in self.met else LATE_RETURNS
+        if member.said.state != "lost" or self.returns[member.name] >= most:
             return False
         self.returns[member.name] += 1
         return True

@@ -101,10 +101,11 @@ def changed(plan: Plan, best: Plan) -> set[str]:
 @pytest.mark.parametrize(
     ("cpu_max", "affinity", "counts"),
     [("50000", 4, (1,)), ("150000", 4, (1, 2)), ("270000", 4, (2, 3, 1)), ("200000", 4, (2, 1)), ("800000", 2, (2, 1)),
-     ("270000", 2, (2, 1)), ("max", 4, (4, 2, 1)), ("max", 3, (3, 1)), ("max", 1, (1,))],
+     ("270000", 2, (2, 1)), ("max", 4, (4, 2, 1)), ("max", 3, (3, 1)), ("max", 1, (1,)), ("max", 12, (12, 6, 3, 1)),
+     ("850000", 16, (8, 9, 4, 2, 1))],
 )  # fmt: skip
 def test_counts_of_containers(tmp_path: Path, cpu_max: str, affinity: int, counts: tuple[int, ...]) -> None:
-    """Whole cores come first, then a broken quota rounded up, then half the cores and one; affinity caps all."""
+    """Whole cores come first, then a broken quota rounded up, then halves down to one; affinity caps all."""
     assert thread_counts(detected(tmp_path, cpu_max, affinity)) == counts
 
 
@@ -206,6 +207,20 @@ def test_every_other_thread_count_is_tried() -> None:
     assert [plan.threads for plan in tried("threads")] == [2, 1]
     assert [plan.threads for plan in tried("threads", replace(OWN, threads=7))] == [3, 2, 1]
     assert tried("threads", replace(OWN, threads=1), replace(SPACE, threads=(1,))) == []
+
+
+def test_threads_are_halved_as_long_as_it_gains() -> None:
+    """Many threads of small steps wait for each other: the best count of many cores may be a quarter of them."""
+    many, space = replace(OWN, threads=16), replace(SPACE, threads=(16, 8, 4, 2, 1), processors=16)
+
+    def counts(*gained: int) -> list[int]:
+        known = replace(KNOWN, gained={replace(many, threads=each): 1.2 for each in gained})
+        return [plan.threads for plan in tried("threads", many, space, known)]
+
+    assert counts() == [8, 1]
+    assert counts(8) == [8, 4, 1]
+    assert counts(8, 4) == [8, 4, 2, 1]
+    assert counts(1) == [8, 1]
 
 
 @pytest.mark.parametrize(

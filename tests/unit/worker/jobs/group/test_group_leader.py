@@ -196,21 +196,21 @@ def test_a_leader_goes_on_alone_after_its_group_has_failed(tmp_path: Path) -> No
     assert not stage.leader.survives(ChildFailed("again"))  # this is no matter of a group any more
 
 
-@pytest.mark.parametrize("met", [False, True])
-def test_one_whose_process_has_ended_may_come_back_where_it_had_trained_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, met: bool
+@pytest.mark.parametrize(("met", "returns"), [(False, roster.LATE_RETURNS), (True, roster.MAX_RETURNS)])
+def test_one_whose_process_has_ended_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, met: bool, returns: int
 ) -> None:
-    """A few times: its network was cut, or it fails each time."""
+    """A few times where it had trained along, as its network was cut; once where it had not: it may have been late."""
     stage = staged(tmp_path, 1, 2, "a")
     stage.form()
     if not met:
         stage.leader.roster.met.clear()
     monkeypatch.setattr(roster, "LOST_SECONDS", -1.0)
     verdicts = []
-    for _ in range(roster.MAX_RETURNS + 1):
+    for _ in range(returns + 1):
         stage.seats.members["a"] = replace(READY, state="lost", call=1, why="the network is cut")
         stage.leader.lead()
         stage.leader.lead()
         verdicts.append(stage.seats.given[-1].verdict)
         assert "the network is cut" in stage.sink.warnings[-1]
-    assert verdicts == (["leaves"] * roster.MAX_RETURNS if met else []) + ["refused"] * (1 if met else len(verdicts))
+    assert verdicts == ["leaves"] * returns + ["refused"]
