@@ -20,12 +20,12 @@ CONFIRMING_PAIRS: Final = 7
 """With six, a single pair that was hit decides how low the gain may be."""
 STEADY_SECONDS: Final = 0.4
 """For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
-STEADY_PERIODS: Final = 15
-"""Periods of a quota that sets the pace, for which it runs then: how long threads spin while others are throttled
-differs from period to period."""
-MAX_STEADY_SECONDS: Final = 1.5
+STEADY_PERIODS: Final = 45
+"""Periods of a quota that sets the pace, for which it runs then: what each is worth differs (`python -m
+bench.calibration noise`)."""
+MAX_STEADY_SECONDS: Final = 4.5
 """What that may take at most."""
-STEADY_SHARE: Final = 0.03
+STEADY_SHARE: Final = 0.06
 """Most of a short training for that."""
 MARGIN: Final = 0.04
 """Share of the budget that is left then: asking and answering take time, too."""

@@ -19,7 +19,7 @@ from calibration.search.baseline import OVERDUE, probe_memory
 from calibration.search.own_plan import measure_own_plan
 from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import sweep
-from calibration.statistics import scatter, step_interval, widened
+from calibration.statistics import mean_step, scatter, step_interval, typical, widened
 from calibration.task import Task
 from calibration.verdicts import confirmed_speed
 from training.config.plan import Plan
@@ -56,7 +56,8 @@ def search(
 def _predict(run: SearchRun, plan: Plan) -> Prediction:
     """Return what is predicted of the plan that is kept."""
     known = run.evidence[plan]
-    step_s, low, high = step_interval(known.blocks or [[known.step_s]])
+    estimate = typical if known.period_s is None else mean_step
+    step_s, low, high = step_interval(known.blocks or [[known.step_s]], estimate)
     validation_s = run.task.validation * (known.sample_s or 0.0)
     steps = run.task.steps_per_epoch
     epoch_s = steps * step_s + validation_s

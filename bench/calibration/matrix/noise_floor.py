@@ -7,7 +7,6 @@ calibration: what other tenants of the machine use changes from second to second
 """
 
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from bench.container import container
 from bench.record import Record, start
 from calibration.acceptance.confirmation import STEADY_BLOCKS
 from calibration.search.timing import split_steps
-from calibration.statistics import Seconds, typical
+from calibration.statistics import Seconds, mean_step, typical
 from training.config.plan import Plan
 from training.system.resources import binding_quota
 from training.system.timing.work_clock import WorkClock
@@ -53,12 +52,7 @@ class Stretch:
     """Of all steps."""
 
 
-def mean_of_all(blocks: Sequence[Seconds]) -> float:
-    """Return the mean step of all blocks."""
-    return statistics.fmean(second for block in blocks for second in block)
-
-
-ESTIMATES: Final = {"median block": typical, "mean": mean_of_all}
+ESTIMATES: Final = {"median block": typical, "mean": mean_step}
 """Of the steps of each block of a final measurement."""
 STRETCHES: Final = TypeAdapter(tuple[Stretch, ...])
 

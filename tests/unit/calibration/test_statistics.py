@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.statistics import MIN_PAIRS, P95_SAMPLES, compare, scatter, slowest, step_interval, widened
+from calibration.statistics import MIN_PAIRS, P95_SAMPLES, compare, mean_step, scatter, slowest, step_interval, widened
 
 STEPS = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
 PAIRS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=6)
@@ -81,6 +81,15 @@ def test_the_interval_of_a_step_holds_its_typical_value(blocks: list[list[float]
     assert centre == statistics.median(map(statistics.fmean, blocks))
     rounding = 1 + 1e-9
     assert min(map(min, blocks)) / rounding <= low <= centre <= high <= max(map(max, blocks)) * rounding
+
+
+def test_a_quota_leaves_each_block_another_share() -> None:
+    """A training has its share of all, in proportion to their steps; a disturbance of one block would not count."""
+    blocks = [(0.1,) * 6, (0.2,) * 2, (0.1,) * 2]
+    assert step_interval(blocks)[0] == pytest.approx(0.1)
+    centre, low, high = step_interval(blocks, mean_step)
+    assert centre == pytest.approx(0.12)
+    assert low < centre < high
 
 
 def test_a_steady_step_has_no_interval() -> None:

@@ -130,7 +130,7 @@ def test_a_saved_burst_moves_no_prediction() -> None:
 
 
 def test_the_plan_that_is_kept_runs_for_more_periods() -> None:
-    """What the quota makes of it differs from period to period: the last measurement spans 15 of them."""
+    """What the quota makes of it differs from period to period: the last measurement spans 45 of them."""
     lab = Throttled(speed=even, quota=Bandwidth(0.5, 0.05))
     found(lab, only("threads"))
     last = [steps for plan, steps in lab.asked[-STEADY_BLOCKS:] if plan == lab.asked[-1][0]]
