@@ -85,10 +85,11 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     """Time the plan that is kept as it will train: by itself, for longer than a block.
 
     On whole batches, or on smaller ones where these are a good part of the training. Left out where there is no time
-    for it. What goes wrong costs nothing but confidence.
+    for it. What goes wrong costs nothing but confidence. Under a quota no earlier step counts: in a race each of two
+    plans pays for what the other drives out of the caches.
     """
     known = run.evidence[plan]
-    step_s, blocks, left_s = known.step_s, len(known.blocks), run.left_s - MARGIN * run.task.seconds
+    step_s, earlier, left_s = known.step_s, len(known.blocks), run.left_s - MARGIN * run.task.seconds
     samples = closing_samples(run, step_s)
     grows, part = samples > run.cut, samples / run.task.batch_size
     affordable = int(left_s / step_s / part) - grows  # a step that warms up
@@ -96,10 +97,12 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     if steps < STEADY_STEPS:
         run.complete &= not grows
         return
+    alone = grows or known.period_s is not None
     try:
         if grows:
             run.cut = samples
             run.backend.isolate(plan)
+        if alone:
             run.evidence[plan] = replace(known, blocks=[])
         for count in split_steps(steps, STEADY_BLOCKS):
             measure(run, plan, count, like_s=step_s)
@@ -107,5 +110,6 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
         run.complete, run.evidence[plan] = False, known
         return
     record_peak(run, plan, memory)
-    if not grows and blocks and abs(math.log(typical(run.evidence[plan].blocks[blocks:]) / step_s)) > AGREEING:
+    last = run.evidence[plan].blocks[0 if alone else earlier :]
+    if not grows and earlier and abs(math.log(typical(last) / step_s)) > AGREEING:
         run.disturbed = True
