@@ -137,6 +137,18 @@ def test_the_plan_that_is_kept_runs_for_more_periods() -> None:
     assert sum(last) == pytest.approx(STEADY_PERIODS * 0.05 / (0.02 / 0.5), abs=1)
 
 
+def test_the_steps_of_a_race_do_not_count_under_a_quota() -> None:
+    """In one, each of two plans pays a quarter for what the other drives out of the caches; kept, it pays at first."""
+
+    def speed(plan: Plan) -> float:
+        return 0.020 if len(lab.asked) > 1 and lab.asked[-2][0] == plan else 0.025
+
+    lab = Throttled(speed=speed, quota=Bandwidth(0.5, 0.05))
+    finding = found(lab, only("threads"))
+    assert finding.plan.threads == 1
+    assert finding.prediction.step_s == pytest.approx((3 * 0.020 + 0.025) / STEADY_BLOCKS / 0.5, rel=0.02)
+
+
 # --- how sure the prediction is
 
 
