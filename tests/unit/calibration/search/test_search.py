@@ -146,7 +146,7 @@ def test_the_steps_of_a_race_do_not_count_under_a_quota() -> None:
     lab = Throttled(speed=speed, quota=Bandwidth(0.5, 0.05))
     finding = found(lab, only("threads"))
     assert finding.plan.threads == 1
-    assert finding.prediction.step_s == pytest.approx((3 * 0.020 + 0.025) / STEADY_BLOCKS / 0.5, rel=0.02)
+    assert finding.prediction.step_s == pytest.approx((3 * 0.020 + 0.025) / STEADY_BLOCKS / 0.5, rel=0.003)
 
 
 # --- how sure the prediction is
