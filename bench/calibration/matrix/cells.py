@@ -11,7 +11,7 @@ SECONDS: Final = 20.0
 """That an epoch should take under a good plan."""
 LEAST_STEPS: Final = 8
 SCALES: Final = 4.0
-"""Processors up to which an epoch grows with them: the steps of a small batch gain little from more."""
+"""Processors up to which an epoch grows with them."""
 BATCH: Final = 128
 
 

@@ -3,14 +3,13 @@
     python -m bench.calibration.threads.cores REQUEST
 
 runs in the container, and prints samples per second of each thread count, turn by turn. Threads of small layers share
-out less work than it costs to wait for each other, so that the best count is neither one nor all.
+out less work than it may cost to wait for each other.
 """
 
 import json
 import os
 import statistics
 import sys
-from collections.abc import Mapping
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -20,6 +19,7 @@ from bench.calibration.matrix.findings import Training
 from bench.calibration.matrix.grid import REQUEST, Request, block, request_of, run_inside
 from bench.calibration.matrix.main import prepared_place
 from bench.calibration.matrix.train import plan_key, train
+from bench.calibration.threads.waiting import FORMATS
 from bench.container import container
 from bench.record import Record, samples, start
 from training.config.plan import MemoryFormat, Plan, Precision
@@ -30,9 +30,6 @@ LEAST: Final = 4
 PERIODS: Final = 10
 """Of a turn: 1 s."""
 ROUNDS: Final = 3
-FORMATS: Final[Mapping[str, MemoryFormat]] = {
-    "cnn": "channels_last", "resnet18": "channels_last", "shapes-net": "contiguous",
-}  # fmt: skip
 Rates = dict[Precision, dict[int, list[float]]]
 """Samples per second by precision and threads, turn by turn."""
 RATES: Final = TypeAdapter(Rates)

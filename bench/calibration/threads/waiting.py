@@ -22,8 +22,10 @@ MODELS: Final = ("cnn", "own_task")
 PERIODS: Final = 50
 """Of a measurement: 5 s."""
 ROUNDS: Final = 7
-FORMATS: Final[Mapping[str, MemoryFormat]] = {"cnn": "channels_last", "shapes-net": "contiguous"}
-"""Of the best plans of the grid."""
+FORMATS: Final[Mapping[str, MemoryFormat]] = {
+    "cnn": "channels_last", "resnet18": "channels_last", "shapes-net": "contiguous",
+}  # fmt: skip
+"""Of the best plans of the grid, which are in bfloat16."""
 VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     "as it comes": {},
     "10,000 turns": {"GOMP_SPINCOUNT": "10000"},
