@@ -55,7 +55,7 @@ def measure_cores() -> None:
                 calibrated, plain = (train(cell, box, place, calibrate=each) for each in (True, False))
                 rates = RATES.validate_json(run_inside(box, place, MODULE, request))
             _add_row(record, request, rates, calibrated, plain)
-    record.write()
+            record.write()
 
 
 def _add_row(record: Record, request: Request, rates: Rates, calibrated: Training, plain: Training) -> None:
