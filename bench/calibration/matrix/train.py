@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -47,11 +48,11 @@ class Place:
         return {**service_environment(load(log_format="json", log_level="info", report="off")), **own}
 
 
-def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Training:
-    """Train one epoch; its files are thrown away."""
+def train(cell: Cell, box: Container, place: Place, *, calibrate: bool, with_pulse: bool = True) -> Training:
+    """Train one epoch, beside a pulse if `with_pulse`; its files are thrown away."""
     name = "calibrated" if calibrate else "plain"
     kills, all_kills, began = box.kills(), memory_kills(), time.monotonic()
-    with Pulse(cell) as pulse:
+    with Pulse(cell) if with_pulse else nullcontext() as pulse:
         exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
     wall_s = time.monotonic() - began
     shutil.rmtree(place.directory / name)
@@ -80,7 +81,12 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, S
 
 
 def _read(
-    log: Sequence[dict[str, JsonValue]], pulse: Pulse, wall_s: float, exit_code: int, killed: int, other_kills: int
+    log: Sequence[dict[str, JsonValue]],
+    pulse: Pulse | None,
+    wall_s: float,
+    exit_code: int,
+    killed: int,
+    other_kills: int,
 ) -> Training:
     """Return the figures that the events of a training hold, and what the machine did meanwhile."""
     events = {str(record["event"]): record for record in log if record.get("whole", True)}
@@ -89,8 +95,8 @@ def _read(
     ready, chosen, begins, ended = (
         _at(events.get(name)) for name in ("dataset_ready", "calibration_winner", "training_config", "epoch_done")
     )
-    measuring_s = pulse.before(chosen) if chosen else None
-    training_s = pulse.between(begins, ended) if begins and ended else None
+    measuring_s = pulse.before(chosen) if pulse and chosen else None
+    training_s = pulse.between(begins, ended) if pulse and begins and ended else None
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
         wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,

@@ -52,7 +52,9 @@ def measure_cores() -> None:
         for cell in cells:
             request = request_of(cell, place)
             with container(cell.processors, MEMORY[cell.memory]) as box:
-                calibrated, plain = (train(cell, box, place, calibrate=each) for each in (True, False))
+                calibrated, plain = (
+                    train(cell, box, place, calibrate=each, with_pulse=False) for each in (True, False)
+                )
                 rates = RATES.validate_json(run_inside(box, place, MODULE, request))
             _add_row(record, request, rates, calibrated, plain)
             record.write()
