@@ -14,19 +14,20 @@ from calibration.search.racing import in_epochs, measure_pairs
 from calibration.search.run import PlanStats, SearchRun
 from calibration.search.timing import measure, split_steps, time_reference, validate
 from calibration.statistics import Comparison, compare, typical
+from calibration.worth.expectation import spendable_seconds
 from training.config.plan import Plan
 
 CONFIRMING_PAIRS: Final = 7
 """With six, a single pair that was hit decides how low the gain may be."""
 STEADY_SECONDS: Final = 0.4
 """For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
-STEADY_PERIODS: Final = 45
+STEADY_PERIODS: Final = 60
 """Periods of a quota that sets the pace, for which it runs then: what each is worth differs (`python -m
 bench.calibration noise`)."""
-MAX_STEADY_SECONDS: Final = 4.5
+MAX_STEADY_SECONDS: Final = 6.0
 """What that may take at most."""
 STEADY_SHARE: Final = 0.06
-"""Most of a short training for that."""
+"""Most of a short training for that, where no more of what the plan gains is left."""
 MARGIN: Final = 0.04
 """Share of the budget that is left then: asking and answering take time, too."""
 STEADY_BLOCKS: Final = 4
@@ -73,12 +74,14 @@ def as_confirmation(run: SearchRun, found: Comparison, *, fresh_process: bool) -
     )  # fmt: skip
 
 
-def _steady_seconds(run: SearchRun, known: PlanStats) -> float:
-    """Return how long the plan that is kept runs at last: longer under a quota, less in a short training."""
+def _steady_seconds(run: SearchRun, plan: Plan) -> float:
+    """Return how long the plan that is kept runs at last: longer under a quota, less where training gains little."""
+    known = run.evidence[plan]
     lasting_s = max(STEADY_SECONDS, min(MAX_STEADY_SECONDS, STEADY_PERIODS * (known.period_s or 0.0)))
     if run.task.thorough or run.task.exact:
         return lasting_s
-    return min(lasting_s, STEADY_SHARE * training_seconds(run, known.step_s))
+    paid_s = max(STEADY_SHARE * training_seconds(run, known.step_s), spendable_seconds(run, plan))
+    return min(lasting_s, paid_s)
 
 
 def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
@@ -93,7 +96,7 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     samples = closing_samples(run, step_s)
     grows, part = samples > run.cut, samples / run.task.batch_size
     affordable = int(left_s / step_s / part) - grows  # a step that warms up
-    steps = min(affordable, max(STEADY_STEPS, int(_steady_seconds(run, known) / step_s / part)))
+    steps = min(affordable, max(STEADY_STEPS, int(_steady_seconds(run, plan) / step_s / part)))
     if steps < STEADY_STEPS:
         run.complete &= not grows
         return

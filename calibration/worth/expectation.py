@@ -127,17 +127,22 @@ def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
 
     Where the user's own plan alone took more than that, only a gain can make up for it: one race is allowed then.
     """
-    own_s = run.task.epochs * epoch_seconds(run, run.own)
-    gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
-    allowed_s = max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s
     step_s = run.evidence[best].step_s
     part = closing_samples(run, step_s) / run.task.batch_size
     closing_s = CLOSING_SECONDS + CLOSING_STEPS * step_s * part
-    spent_s = run.backend.now() + run.backend.import_seconds
+    left_s = spendable_seconds(run, best)
     probable = expected.probability >= PROBABLE and expected.rate >= TIMES
-    overspent = spent_s > allowed_s and not any(trial.ratio for trial in run.trials)
+    overspent = left_s < 0 and not any(trial.ratio for trial in run.trials)
     free = run.task.thorough or run.task.exact
-    return free or probable or overspent or spent_s + expected.cost_s + closing_s <= allowed_s
+    return free or probable or overspent or expected.cost_s + closing_s <= left_s
+
+
+def spendable_seconds(run: SearchRun, best: Plan) -> float:
+    """Return what was gained and may be lost, less what was spent; below 0 where more was."""
+    own_s = run.task.epochs * epoch_seconds(run, run.own)
+    gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
+    spent_s = run.backend.now() + run.backend.import_seconds
+    return max(ALLOWED_SECONDS, ALLOWED_SHARE * own_s) + gained_s - spent_s
 
 
 def start_seconds(run: SearchRun, plan: Plan) -> float:

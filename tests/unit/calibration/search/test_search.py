@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled, even, usual
 
-from calibration.acceptance.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS
+from calibration.acceptance.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS, STEADY_SHARE
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Checked, Measured
 from calibration.result import CalibrationResult, Confidence, Knob, MemoryProbe, Trial
@@ -130,11 +130,22 @@ def test_a_saved_burst_moves_no_prediction() -> None:
 
 
 def test_the_plan_that_is_kept_runs_for_more_periods() -> None:
-    """What the quota makes of it differs from period to period: the last measurement spans 45 of them."""
+    """What the quota makes of it differs from period to period: the last measurement spans 60 of them."""
     lab = Throttled(speed=even, quota=Bandwidth(0.5, 0.05))
     found(lab, only("threads"))
     last = [steps for plan, steps in lab.asked[-STEADY_BLOCKS:] if plan == lab.asked[-1][0]]
     assert sum(last) == pytest.approx(STEADY_PERIODS * 0.05 / (0.02 / 0.5), abs=1)
+
+
+def test_a_short_training_runs_for_them_as_long_as_its_gain_pays() -> None:
+    """Half a minute under the user's plan: bfloat16 halves it, which pays for all of them; without a gain it is 6 %."""
+    measured_s = []
+    for knobs in ((), ("precision",)):
+        lab = Throttled(quota=Bandwidth(0.5, 0.1))
+        finding = found(lab, only(*knobs, task=TASK))
+        measured_s.append(sum(steps for _, steps in lab.asked[-STEADY_BLOCKS:]) * finding.prediction.step_s)
+    assert measured_s[0] == pytest.approx(STEADY_SHARE * TASK.steps_per_epoch * 2 * 0.020 / 0.5, rel=0.05)
+    assert measured_s[1] == pytest.approx(STEADY_PERIODS * 0.1, rel=0.02)
 
 
 def test_the_steps_of_a_race_do_not_count_under_a_quota() -> None:
