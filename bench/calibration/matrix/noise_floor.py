@@ -2,8 +2,8 @@
 
     python -m bench.calibration.matrix.noise_floor REQUEST
 
-runs in the container, trains for a minute and a half and prints the stretches. Their error is a lower bound for that of
-any calibration: what other tenants of the machine use changes from second to second.
+runs in the container, trains for a minute and prints the stretches. Their error is a lower bound for that of any
+calibration: what other tenants of the machine use changes from second to second.
 """
 
 import json
@@ -30,16 +30,16 @@ from training.system.timing.work_clock import WorkClock
 
 PROCESSORS: Final = (0.25, 0.5, 1.0, 2.0)
 MODELS: Final = ("cnn", "own_task")
-SECONDS: Final = 90.0
+SECONDS: Final = 60.0
 STRETCH: Final = 0.5
 """Seconds of a stretch, of which both the measurement and what it predicts consist."""
-MEASURED: Final = {"0.5 s": 1, "1.5 s": 3, "6 s": 12}
+MEASURED: Final = {"0.5 s": 1, "1.5 s": 3, "4.5 s": 9}
 """Stretches of a measurement."""
-USUAL_LENGTH: Final = "6 s"
+USUAL_LENGTH: Final = "1.5 s"
 GAP: Final = 2
 """Stretches between it and what it predicts."""
-PREDICTED: Final = 40
-"""Stretches that it predicts: 20 s, as an epoch of the matrix."""
+PREDICTED: Final = 30
+"""Stretches that it predicts: 15 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
