@@ -50,12 +50,16 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     won = verdict in ADOPTED
     if won and comparison:
         run.gained[plan] = comparison.ratio
-        proven = comparison.low > OBVIOUS if run.noise else comparison.pairs >= MIN_PAIRS or comparison.low > CLEAR
-        if proven:
+        if comparison.low > OBVIOUS if run.noise else is_clear(comparison):
             run.disturbed |= bool(run.noise)
             _chain(run, best, plan, comparison)
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
     return won
+
+
+def is_clear(comparison: Comparison) -> bool:
+    """Whether an undisturbed race has as many pairs as its gain takes to be proven."""
+    return comparison.pairs >= MIN_PAIRS or comparison.low > CLEAR
 
 
 def _chain(run: SearchRun, best: Plan, plan: Plan, comparison: Comparison) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from calibration.search.budget import PAIRS, SLICES, SURE, is_costly, steps_of_race, warm_up_steps
-from calibration.search.progress import CLEAR
+from calibration.search.progress import is_clear
 from calibration.search.run import SearchRun
 from calibration.search.search_space import COMPILE_SECONDS
 from calibration.search.timing import epoch_seconds, measure, split_steps, validate
@@ -34,7 +34,7 @@ def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
     """Compare both pair by pair; once more where too few leave a gain open: a fresh process would cost more."""
     taken = measure_pairs(run, best, plan, PAIRS, 1 / SLICES)
     found, noise = compare(taken), run.noise
-    if 1 < len(taken) < MIN_PAIRS and found.low <= CLEAR and found.ratio > 1:
+    if len(taken) > 1 and found.ratio > 1 and not is_clear(found):
         found = compare([*taken, *measure_pairs(run, best, plan, PAIRS, 1 / SLICES)])
         run.noise = noise or run.noise
     return found
