@@ -31,6 +31,7 @@ def test_a_suspended_worker_takes_no_job(client: Client, raw: Redis, start_worke
     wait_until(lambda: "worker_suspended" in worker.output())  # the state is set before the line is written
     assert states(raw) == ["suspended"]
     assert client.status("waiting").status == "queued"
+    assert worker.output().count("worker_suspended") == 1
     assert "worker_resumed" not in worker.output()
     resume(raw)
     assert wait_for(client, "waiting").status == "finished"
