@@ -57,7 +57,7 @@ def speedup(ratio: float, low: float | None, high: float | None, doubt: str = ""
 def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> str:
     """Return how fast the winner is beside the `other` plan, as `speedup`; "at least 57x" by a lower bound."""
     if found.at_least:
-        return f"at least {found.low:.2g}x{f' as fast as {other}' if other else ''}"
+        return f"at least {two_digits(found.low)}x{f' as fast as {other}' if other else ''}"
     return speedup(found.ratio, found.low, found.high, doubt, other)
 
 
@@ -68,8 +68,14 @@ def proof_words(found: Confirmation) -> str:
 
 def rough_interval(low: float, high: float, unit: str = "x") -> str:
     """Return an interval of ratios with two digits, or as many as tell its ends apart: 1.8x to 5.4x."""
-    digits = ".2f" if high - low < NARROW else ".2g"
-    return f"{low:{digits}}{unit} to {high:{digits}}{unit}"
+    if high - low < NARROW:
+        return f"{low:.2f}{unit} to {high:.2f}{unit}"
+    return f"{two_digits(low)}{unit} to {two_digits(high)}{unit}"
+
+
+def two_digits(value: float) -> str:
+    """Return a positive value with two significant digits and without an exponent: 0.012, 1.1, 110."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def verdict_word(trial: Trial) -> str:

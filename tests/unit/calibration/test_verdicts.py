@@ -11,6 +11,8 @@ from calibration.verdicts import speedup
     (0.25, 0.5, "the machine was busy", "probably slower (0.25x to 0.5x; the machine was busy)"),
     (0.774, 1.538, "the time was short", "faster or slower (0.77x to 1.5x; the time was short)"),
     (0.982, 1.04, "the machine was busy", "faster or slower (0.98x to 1.04x; the machine was busy)"),
+    (31.0, 111.0, "the machine was busy", "probably faster (31x to 110x; the machine was busy)"),
+    (9.6, 14_400.0, "the machine was busy", "probably faster (9.6x to 14,000x; the machine was busy)"),
     (None, None, "", "about 9.16x"),
 ])  # fmt: skip
 def test_a_doubtful_speed_is_an_interval(low: float | None, high: float | None, doubt: str, words: str) -> None:
