@@ -38,6 +38,8 @@ class Prediction:
     """Seconds of training/system/timing/reference_workload.py on the plan's threads meanwhile; None: not timed."""
     threads_alone: Annotated[int, Field(ge=1)] | None = None
     """Threads that are worth a trial once the neighbour has left that the calibration met; None: it met none."""
+    raced_step_s: Seconds | None = None
+    """Seconds of a step under the fastest plan of fewer threads that was raced; None: none was faster."""
 
     def scaled(self, factor: float, doubt: float = 0.0) -> "Prediction":
         """Return the prediction where everything takes `factor` times as long, its interval wider by `doubt`."""
@@ -45,6 +47,7 @@ class Prediction:
             self, epoch_s=factor * self.epoch_s, step_s=factor * self.step_s, validation_s=factor * self.validation_s,
             low_s=factor * self.low_s * (1 - doubt), high_s=factor * self.high_s * (1 + doubt),
             warm_s=factor * self.warm_s,
+            raced_step_s=None if self.raced_step_s is None else factor * self.raced_step_s,
         )  # fmt: skip
 
     def over(self, epochs: int, last: float = 1.0) -> float:

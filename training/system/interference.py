@@ -94,9 +94,12 @@ class Interference:
         """Whether a measurement meanwhile was disturbed."""
         return self.stolen >= STOLEN or self.neighbour or self.throttled_by_others
 
-    def has_room(self, threads: int) -> bool:
-        """Whether others leave processors for so many threads; it has where the kernel does not tell."""
-        return not self.processors or round(self.processors - self.others) >= threads
+    @property
+    def free(self) -> int | None:
+        """Processors that neither others nor the hypervisor held; None: the kernel does not tell."""
+        if not self.processors:
+            return None
+        return max(0, round(self.processors * (1 - self.stolen) - self.others))
 
     def describe(self) -> str:
         """Return the interference as a clause."""

@@ -1,5 +1,6 @@
 """Plan tuner: changes threads and micro-batch of a running training, from windows of steps."""
 
+import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,10 @@ from training.system.system_counters import SystemCounters
 if TYPE_CHECKING:
     from training.loop.train_step import TrainStep
 
+LOOK_SECONDS: Final = 2.0
+"""Between two looks at the counters of a training that is as fast as it should be; each takes half a millisecond."""
+WHOLE_SECONDS: Final = 100.0
+"""From which on a duration is told without decimals."""
 LEAST_SECONDS: Final = 0.4
 """Shortest window; shorter ones, at the ends of epochs, are added to the next."""
 
@@ -34,8 +39,10 @@ class PlanTuner:
         self._machine = machine
         self._slow_since: CounterSample | None = None
         """Counters at the end of the first slow window."""
-        self._before: CounterSample | None = None
-        """Counters at the end of the window before; None: they were not read."""
+        self._before = machine.sample()
+        """Counters when they were sampled last."""
+        self._free: int | None = None
+        """Processors that others left free before that; None: not known."""
         self._steps, self._seconds = 0, 0.0
         self._threads: ThreadTuner | None = None
         self._micro: MicroBatchTuner | None = None
@@ -48,7 +55,9 @@ class PlanTuner:
         fixed = plan.compile or plan.processes > 1
         if prediction is not None and prediction.step_s > 0 and not fixed:
             most = prediction.threads_alone or plan.threads
-            self._threads = ThreadTuner(plan.threads, spec.batch_size, prediction.step_s, most)
+            # Not by its own prediction alone, which is as low where a neighbour slowed the calibration down.
+            step_s = min(prediction.step_s, prediction.raced_step_s or prediction.step_s)
+            self._threads = ThreadTuner(plan.threads, spec.batch_size, step_s, most)
 
     def observe_window(self, steps: int, seconds: float, share: float | None) -> Plan | None:
         """Observe `steps` steps in `seconds` with `share` of the memory limit in use; return a new plan, if any."""
@@ -63,8 +72,10 @@ class PlanTuner:
             if self._threads is not None:
                 self._threads.settle()
             return self._apply(smaller, replace(self._step.plan, micro_batch=smaller.after))
-        other = self._threads.observe(pace, self._seen, self._has_room) if self._threads is not None else None
-        self._watch(pace)
+        if self._threads is None:
+            return None
+        self._look(self._threads, pace)
+        other = self._threads.observe(pace, self._seen, self._free)
         return self._apply(other, replace(self._step.plan, threads=other.after)) if other is not None else None
 
     def adapt_to(self, change: ProcessorChange, machine: SystemCounters) -> Prediction | None:
@@ -72,7 +83,7 @@ class PlanTuner:
 
         Threads follow the limit where they may change; the prediction follows the processors that they keep busy.
         """
-        plan, self._machine, self._slow_since, self._before = self._step.plan, machine, None, None
+        plan, self._machine, self._slow_since, self._before = self._step.plan, machine, None, machine.sample()
         before = plan.threads
         self._steps, self._seconds = 0, 0.0
         kept = plan.all_threads
@@ -80,7 +91,10 @@ class PlanTuner:
         threads = before if self._threads is None else self._threads.now
         told = self._prediction = None if self._prediction is None else self._prediction.scaled(factor, DEVIATION)
         figures = (None, None, None) if told is None else (told.epoch_s, told.low_s, told.high_s)
-        new = "" if told is None else f"; an epoch should take {told.epoch_s:.3g} s from now on"
+        new = ""
+        if told is not None:
+            epoch_s = f"{told.epoch_s:,.0f}" if told.epoch_s >= WHOLE_SECONDS else f"{told.epoch_s:.3g}"
+            new = f"; an epoch should take {epoch_s} s from now on"
         said = Change(
             field="threads", before=before, after=threads, reason=f"{change.describe()}{new}",
             predicted_epoch_s=figures[0], predicted_low_s=figures[1], predicted_high_s=figures[2],
@@ -88,21 +102,20 @@ class PlanTuner:
         self._apply(said, replace(plan, threads=threads))
         return told
 
-    def _watch(self, pace: Throughput) -> None:
-        """Sample the counters once training has become slow, or may have more threads: a sample reads a dozen files."""
-        self._before = self._machine.sample() if self._threads is not None and self._threads.may_grow else None
-        if self._threads is None or not self._threads.slow(pace):
+    def _look(self, threads: ThreadTuner, pace: Throughput) -> None:
+        """Sample the counters after each window that may change the threads, else now and then: it reads many files."""
+        if time.perf_counter() - self._before.at < LOOK_SECONDS and not threads.watches(pace):
+            return
+        before, self._before = self._before, self._machine.sample()
+        self._free = self._before.since(before).free
+        if not threads.slow(pace):
             self._slow_since = None
         elif self._slow_since is None:
-            self._slow_since = self._machine.sample()
+            self._slow_since = before
 
     def _seen(self) -> str:
         before = self._slow_since
         return self._machine.sample().since(before).describe() if before else "the machine was not looked at"
-
-    def _has_room(self, threads: int) -> bool:
-        before = self._before
-        return before is not None and self._machine.sample().since(before).has_room(threads)
 
     def _apply(self, change: Change, plan: Plan) -> Plan:
         self._report.write("adapted", asdict(change))

@@ -71,12 +71,12 @@ class ThreadTrial:
 
 
 class ThreadTuner:
-    """Decides how many threads a training runs on, from the speed of its windows."""
+    """Decides how many threads a training runs on, from the speed of its windows and the processors left free."""
 
     def __init__(self, planned: int, batch_size: int, step_s: float, most: int = 1) -> None:
-        """Begin with `planned` threads, for which `step_s` seconds a step of `batch_size` samples were predicted.
+        """Begin with `planned` threads, which should take `step_s` seconds for a step of `batch_size` samples.
 
-        Up to `most` are tried where others leave processors for them.
+        Up to `most` are tried where others leave processors for them, and fewer where they do not.
         """
         self._planned = self._now = planned
         self._most = max(planned, most)
@@ -87,30 +87,39 @@ class ThreadTuner:
         self._trial: ThreadTrial | None = None
         self._lowest = planned
         """Fewest threads of a failed trial; the next one tries fewer."""
+        self._crowded = 0
+        """Windows in a row in which others held processors that the threads need."""
         self._fewer = TrialBackoff()
         self._more = TrialBackoff()
 
-    def observe(self, pace: Throughput, seen: Callable[[], str], has_room: Callable[[int], bool]) -> Change | None:
+    def observe(self, pace: Throughput, seen: Callable[[], str], free: int | None) -> Change | None:
         """Observe a window and return the change to make.
 
-        `seen` describes the machine meanwhile, as a clause; `has_room` tells whether others left processors for so
-        many threads.
+        `seen` describes the machine meanwhile, as a clause; `free` is how many processors others left, None where the
+        kernel does not tell.
         """
         if self._settle:
             self._settle -= 1
             return None
         self._recent.append(pace)
+        self._crowded = self._crowded + 1 if free is not None and free < self._now else 0
         if self._trial is not None:
             return self._judged(self._trial) if len(self._recent) == TRIAL else None
         self._fewer.pass_time(pace.seconds)
         self._more.pass_time(pace.seconds)
         if len(self._recent) < WINDOWS:
             return None
-        if self._now > 1 and self._fewer.is_over and all(self.slow(pace) for pace in self._recent):
-            fewer = self._lowest - max(1, self._lowest // 4)
-            slow = f"{WINDOWS} windows at {self._mean() / self._expected:.0%} of the predicted {self._expected:,.0f}"
-            return self._try(fewer, f"{slow} samples/s: {seen()}; trying {_threads(fewer)}")
-        if self._now < self._most and self._more.is_over and has_room(self._most):
+        if self._now > 1 and self._fewer.is_over:
+            if self._crowded >= WINDOWS and free is not None:
+                fewer = max(1, min(free, self._lowest - 1))
+                left = f"{free} free processor{'s' * (free != 1)}"
+                return self._try(fewer, f"others leave {left} for {_threads(self._now)}; trying {_threads(fewer)}")
+            if all(self.slow(pace) for pace in self._recent):
+                fewer = self._lowest - max(1, self._lowest // 4)
+                share, before = self._mean() / self._expected, f"the {self._expected:,.0f} samples/s measured before"
+                slow = f"{WINDOWS} windows at {share:.0%} of {before}: {seen()}"
+                return self._try(fewer, f"{slow}; trying {_threads(fewer)}")
+        if self._now < self._most and self._more.is_over and (free is None or free >= self._most):
             return self._try(self._most, f"trying whether {_threads(self._most)} are faster now")
         return None
 
@@ -138,10 +147,9 @@ class ThreadTuner:
         """The threads that are decided on."""
         return self._now
 
-    @property
-    def may_grow(self) -> bool:
-        """Whether more threads are tried where others leave processors for them."""
-        return self._now < self._most
+    def watches(self, pace: Throughput) -> bool:
+        """Whether the next decision may depend on the processors that others leave free after this window."""
+        return self._crowded > 0 or self._now < self._most or self.slow(pace)
 
     def slow(self, pace: Throughput) -> bool:
         """Whether a window was much slower than predicted."""
@@ -151,6 +159,7 @@ class ThreadTuner:
         """Discard the windows before and right after another change."""
         self._settle = SETTLE
         self._recent.clear()
+        self._crowded = 0
 
     def _try(self, threads: int, reason: str) -> Change:
         self._trial = ThreadTrial(self._now, self._mean())

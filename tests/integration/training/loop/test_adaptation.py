@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: DatasetI
                 child.ask_to_stop()
     tried, decided = [record.payload for record in heard if record.kind == "adapted"][:2]
     assert (tried["field"], tried["before"], tried["after"]) == ("threads", 2, 1)
-    assert str(tried["reason"]).startswith("3 windows at 0% of the predicted 64,000,000 samples/s: ")
+    slow, crowded = "3 windows at 0% of the 64,000,000 samples/s measured before: ", r"others leave [01] free processor"
+    assert re.match(f"{slow}|{crowded}", str(tried["reason"]))
     assert decided["after"] in (1, 2)
     assert str(decided["reason"]).endswith("; staying" if decided["after"] == 1 else "; going back")
     compared = [record.payload for record in heard if record.kind == "prediction"]

@@ -97,9 +97,10 @@ def test_who_keeps_us_waiting_is_a_neighbour(kernel: Kernel) -> None:
 def test_others_leave_room_for_as_many_threads_as_there_are_idle_processors(kernel: Kernel) -> None:
     """To the nearest one; where the kernel does not tell, there is room for all that are asked for."""
     beside = over_a_second(kernel, busy=900, own=900)
-    assert [beside.has_room(threads) for threads in (1, 2)] == [True, False]
-    assert over_a_second(kernel, busy=600, own=900).has_room(2)
-    assert dataclasses.replace(beside, processors=0, others=0.0).has_room(2)
+    assert beside.free == 1
+    assert over_a_second(kernel, busy=600, own=900).free == 2
+    assert dataclasses.replace(beside, processors=0, others=0.0).free is None
+    assert dataclasses.replace(beside, others=0.0, stolen=0.5).free == 1
 
 
 def test_stolen_time_is_noise(kernel: Kernel) -> None:

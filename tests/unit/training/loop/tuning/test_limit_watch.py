@@ -135,10 +135,10 @@ def test_more_processors_are_tried_and_kept_where_they_are_faster() -> None:
     tuner = ThreadTuner(1, batch_size=64, step_s=0.1)
     tuner.limit(ProcessorChange(before=0.5, after=2.0))
     pace = Throughput(steps=10, seconds=0.5)
-    changes = [tuner.observe(pace, lambda: "", lambda _: True) for _ in range(1 + WINDOWS)]
+    changes = [tuner.observe(pace, lambda: "", None) for _ in range(1 + WINDOWS)]
     assert [change and change.after for change in changes] == [None] * WINDOWS + [2]
     faster = Throughput(steps=10, seconds=0.5 / FASTER**2)
-    decided = [tuner.observe(faster, lambda: "", lambda _: True) for _ in range(3)][-1]
+    decided = [tuner.observe(faster, lambda: "", None) for _ in range(3)][-1]
     assert decided is not None
     assert (decided.before, decided.after) == (1, 2)
 

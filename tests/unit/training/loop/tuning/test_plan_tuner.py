@@ -59,8 +59,8 @@ def test_tuner_applies_and_records_a_change(made: Made) -> None:
     assert "the machine was quiet; trying 1 thread" in str(payload["reason"])
 
 
-def test_counters_are_sampled_only_while_training_is_slow(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once at the first slow window, once to say why, and after each window on fewer threads than there may be."""
+def test_counters_are_sampled_often_only_while_training_is_slow(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each slow window, and once to say why; else every two seconds."""
     tuner, step, _ = made(prediction=Prediction(epoch_s=5.0, low_s=5.0, high_s=5.0, step_s=0.005))
     look = SystemCounters.sample
     looks = itertools.count()
@@ -71,7 +71,8 @@ def test_counters_are_sampled_only_while_training_is_slow(made: Made, monkeypatc
 
     monkeypatch.setattr(SystemCounters, "sample", counted)
     assert [tuner.observe_window(100, 0.5, 0.6) for _ in range(50)] == [None] * 50
-    assert next(looks) == 0
+    assert next(looks) <= 1
+    looks = itertools.count()
     assert [tuner.observe_window(100, 1.0, 0.6) for _ in range(2)] == [None, None]
     assert next(looks) == 2
     assert tuner.observe_window(100, 1.0, 0.6) == step.plan
