@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
-from calibration.measure.protocol import Measured
+from calibration.measure.protocol import Measure, Measured
 from calibration.memory.model import SAFE, Memory, MemoryModel
 from calibration.result import BatchAdvice, BatchOutcome, BatchTrial
 from calibration.search.budget import training_seconds, warm_up_steps
@@ -141,9 +141,8 @@ class _Advisor:
 
     def _steps(self, plan: Plan, batch: int, steps: int) -> Measured:
         step_s = self.prediction.step_s * batch / self.run.task.batch_size
-        return self.run.backend.measure(
-            plan, steps, settle=0, warm_up=warm_up_steps(self.run, step_s), samples=batch
-        )  # fmt: skip
+        warm_up = warm_up_steps(self.run, step_s)
+        return self.run.backend.measure(Measure(plan=plan, steps=steps, warm_up=warm_up, samples=batch))
 
     def _micro_batch(self, factor: int) -> int:
         """Return the chosen micro-batch grown like the batch, or less often doubled where that would not be safe."""

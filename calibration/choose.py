@@ -224,7 +224,12 @@ def _keep(
     finding: CalibrationResult, spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options,
     key: Signature,
 ) -> str | None:  # fmt: skip
-    """Keep a finding for later jobs, and note a search that may go on in idle time; returns a warning."""
+    """Keep a finding for later jobs, and note a search that may go on in idle time; returns a warning.
+
+    One that did not decide is not kept: what it measured without disturbance is in the trial log.
+    """
+    if not finding.decided:
+        return None
     if options.idle:
         known, _ = context.cache.get(key)
         if known is not None and not _is_as_good(finding, known.finding):

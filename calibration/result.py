@@ -199,6 +199,8 @@ class CalibrationResult:
     """Length of the training for which plans were left out as not worth their time; None: none was left out."""
     cut_short: bool = False
     """Whether something that was worth a measurement was not measured, or not confirmed."""
+    decided: bool = True
+    """Whether the comparison came to its end; else a process was lost in it, and the next job measures again."""
     advice: BatchAdvice | None = None
     """None where larger batches were not considered."""
     batch_size: Annotated[int, Field(ge=1)]

@@ -10,7 +10,7 @@ from random import Random
 from bandwidth import Bandwidth
 
 from calibration.measure.backend import WorkerLost
-from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
+from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
 from calibration.result import Trial
 from training.config.plan import Plan
 from training.process.launch import ProcessConfig, process_config
@@ -103,7 +103,7 @@ class Simulated:
         if self.clock > self.deadline:
             self.clock = self.deadline
             self.processes.clear()
-            raise WorkerLost("did not answer in time")
+            raise WorkerLost("did not answer in time", late=True)
 
     def _step(self, plan: Plan) -> float:
         seconds = self.part * self.speed(plan) * math.exp(self.random.gauss(0, self.noise))
@@ -124,19 +124,22 @@ class Simulated:
             seconds[0] += self.compiling
         return tuple(seconds)
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
+    def measure(self, order: Measure) -> Measured:
+        plan = order.plan
         self._begin(plan)
         disturbed = self.disturbed(self.clock)
-        self.part = (samples or 128) / 128
-        warm = self._warm_up(plan, warm_up)
-        for _ in range(settle):
+        self.part = (order.samples or 128) / 128
+        warm = self._warm_up(plan, order.warm_up)
+        for _ in range(order.settle):
             self._step(plan)
-        seconds = tuple(self._step(plan) for _ in range(steps))
-        self.asked.append((plan, steps))
-        self.samples.append((plan, samples or 128))
+        seconds: list[float] = []
+        while len(seconds) < order.steps and not sum(seconds) >= (order.most_s or math.inf):
+            seconds.append(self._step(plan))
+        self.asked.append((plan, len(seconds)))
+        self.samples.append((plan, order.samples or 128))
         return Measured(
             start_s=0.0,
-            seconds=seconds, fetch_s=self.fetch_share * sum(seconds), warm=warm, peak_bytes=self.memory(plan),
+            seconds=tuple(seconds), fetch_s=self.fetch_share * sum(seconds), warm=warm, peak_bytes=self.memory(plan),
             batch_statistics=self.statistics, disturbed="a neighbour" if disturbed else "",
         )  # fmt: skip
 
@@ -209,10 +212,10 @@ class Throttled(Simulated):
         quota = Quota(Fraction(self.quota.processors), Path("cpu.max"), self.quota.period_s)
         return sustained(walls, cpus, quota, self.quota.throttled_s - before if self.counted else None)
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-        unmeasured = super().measure(plan, 0, settle=settle, warm_up=warm_up, samples=samples)
-        timed = self._timed(plan, self.part * self.speed(plan), steps)
-        self.asked[-1] = plan, steps
+    def measure(self, order: Measure) -> Measured:
+        unmeasured = super().measure(replace(order, steps=0))
+        timed = self._timed(order.plan, self.part * self.speed(order.plan), order.steps)
+        self.asked[-1] = order.plan, order.steps
         return replace(unmeasured, seconds=tuple(timed.seconds), period_s=timed.period_s)
 
     def validate(self, plan: Plan, samples: int) -> Validated:

@@ -1,6 +1,7 @@
 """Confirmation of the winner in a fresh process, and the final measurement of the plan that stays."""
 
 import math
+import statistics
 from dataclasses import replace
 from typing import Final
 
@@ -8,15 +9,18 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
 from calibration.result import Confirmation
 from calibration.search.baseline import record_peak
-from calibration.search.budget import CONFIRMING, STEADY_STEPS, closing_samples, training_seconds
+from calibration.search.budget import CONFIRMING, STEADY_STEPS, closing_samples, steps_of_race, training_seconds
 from calibration.search.evaluation import GAIN
-from calibration.search.racing import in_epochs, measure_pairs
+from calibration.search.outpacing import HOPELESS, is_outpaced
+from calibration.search.racing import in_epochs, run_pairs
 from calibration.search.run import PlanStats, SearchRun
 from calibration.search.timing import measure, split_steps, time_reference, validate
 from calibration.statistics import Comparison, compare, typical
 from calibration.worth.expectation import spendable_seconds
 from training.config.plan import Plan
 
+SINGLE_SECONDS: Final = 3.0
+"""Most time for single steps of a plan that was many times slower in its races."""
 CONFIRMING_PAIRS: Final = 7
 """With six, a single pair that was hit decides how low the gain may be."""
 STEADY_SECONDS: Final = 0.4
@@ -37,33 +41,63 @@ AGREEING: Final = 0.10
 
 
 def confirm(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
-    """Measure the winner in a fresh process against the user's own plan; return which of them stays."""
+    """Measure the winner in a fresh process against the user's own plan; return which of them stays.
+
+    Without a confirmation: the winner where time ran out, the other where the process was lost.
+    """
     reference = run.reference
     if best == reference:
         return None, best
-    crashed_before = run.evidence[best]
+    raced = run.evidence[best]
     try:
         run.backend.restart(best)
-        run.evidence[best] = PlanStats(crashed_before.step_s, [])  # the best of many was lucky, too
-        taken = measure_pairs(run, reference, best, CONFIRMING_PAIRS, CONFIRMING)
-        comparison, noise = compare(taken), run.noise
-        left = min(CONFIRMING, (run.left_s - MARGIN * run.task.seconds) / run.budget)
-        if comparison.low <= GAIN < comparison.ratio and left > 0:
-            taken += measure_pairs(run, reference, best, CONFIRMING_PAIRS, left)  # it is probable, and not proven
-            comparison, noise = compare(taken), noise or run.noise
+        run.evidence[best] = PlanStats(raced.step_s, [])  # the best of many was lucky, too
+        comparison = _by_single_steps(run, reference, best) or _by_pairs(run, reference, best)
         time_reference(run, best)
         validate(run, best)
         if best.eval_batch != reference.eval_batch:
             validate(run, reference)
             comparison = in_epochs(run, reference, best, comparison)
-        run.disturbed = bool(noise)
+        run.disturbed = bool(run.noise)
     except (WorkerLost, PlanFailed) as error:
         run.complete = False
         run.unconfirmed = f"the winner could not be confirmed: {error}"
-        run.evidence[best] = crashed_before
-        return None, reference
+        run.evidence[best] = raced
+        return None, best if isinstance(error, WorkerLost) and error.late else reference
     confirmation = as_confirmation(run, comparison, fresh_process=True)
     return confirmation, best if confirmation.proven else reference
+
+
+def _by_single_steps(run: SearchRun, reference: Plan, best: Plan) -> Comparison | None:
+    """Return the speed of a winner that was many times faster in its races; None where single steps do not tell.
+
+    The winner is measured first, and the other plan no longer than it takes to see that it is slower.
+    """
+    quick_s = run.evidence[best].step_s
+    if run.evidence[reference].step_s < HOPELESS * quick_s:
+        return None
+    block = measure(run, best, steps_of_race(run, quick_s), like_s=quick_s)
+    began, first = run.backend.now(), len(run.evidence[reference].blocks)
+    try:
+        outpaced = is_outpaced(run, reference, statistics.median(block), began + SINGLE_SECONDS)
+    except WorkerLost as error:
+        if not error.late:
+            raise
+        outpaced = True
+    slow = run.evidence[reference].blocks[first:] or [((run.backend.now() - began) / run.part,)]
+    run.noise = run.evidence[reference].disturbed or run.evidence[best].disturbed
+    return compare([(steps, block) for steps in slow]) if outpaced else None
+
+
+def _by_pairs(run: SearchRun, reference: Plan, best: Plan) -> Comparison:
+    """Return the speed of the winner by pairs, as many again where it is probable and not proven."""
+    taken = run_pairs(run, reference, best, CONFIRMING_PAIRS, CONFIRMING)
+    comparison, noise = compare(taken), run.noise
+    left = min(CONFIRMING, (run.left_s - MARGIN * run.task.seconds) / run.budget)
+    if comparison.low <= GAIN < comparison.ratio and left > 0:
+        taken += run_pairs(run, reference, best, CONFIRMING_PAIRS, left)
+        comparison, run.noise = compare(taken), noise or run.noise
+    return comparison
 
 
 def as_confirmation(run: SearchRun, found: Comparison, *, fresh_process: bool) -> Confirmation:

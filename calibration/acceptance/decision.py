@@ -9,6 +9,7 @@ from calibration.result import Confirmation
 from calibration.search.baseline import OVERDUE
 from calibration.search.budget import is_costly
 from calibration.search.evaluation import GAIN
+from calibration.search.progress import CLEAR, OBVIOUS
 from calibration.search.run import SearchRun
 from calibration.search.timing import epoch_seconds, time_reference, validate
 from calibration.statistics import Comparison
@@ -32,15 +33,43 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     if saving_s <= cost_s:
         run.left_out = True
         run.unconfirmed = f"proving that another plan is faster would save about {saving_s:.1f} s of its {cost_s:.1f} s"
-        return _fallback(run)
+        return _accept_unconfirmed(run, best)
     run.backend.limit(run.backend.now() + 3 * cost_s + OVERDUE)
     confirmation, stays = confirm(run, best)
+    if confirmation is None:  # what died in a fresh process would die in the training
+        run.decided = stays != best
+        return _accept_unconfirmed(run, best) if stays == best else _fallback(run)
     if run.default is None:
         return confirmation, stays
-    before = run.against_own.get(run.default)
-    if stays == run.default or confirmation is None or before is None:
+    if stays == run.default and not _is_likely(run, best, confirmation):
         return _fallback(run)
-    return as_confirmation(run, before.times(_comparison(confirmation)), fresh_process=True), stays
+    return as_confirmation(run, _against_own(run, _comparison(confirmation)), fresh_process=True), best
+
+
+def _is_likely(run: SearchRun, best: Plan, confirmation: Confirmation) -> bool:
+    """Whether the winner stays though its gain over the default is not proven.
+
+    On a busy machine an interval is wide, and the user's own plan is out either way: then it stays where its races and
+    the confirmation agree.
+    """
+    raced = run.raced.get(best)
+    busy = run.crowded or run.disturbed
+    return busy and raced is not None and min(raced.ratio, confirmation.ratio) > GAIN
+
+
+def _accept_unconfirmed(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
+    """Return the winner where its races leave no doubt, else what is left."""
+    raced = run.raced.get(best)
+    if raced is None or not (raced.low > CLEAR or raced.ratio > OBVIOUS):
+        return _fallback(run)
+    run.unconfirmed, run.disturbed, run.decided = "", True, True
+    return _accept_races(run, best, _against_own(run, raced))
+
+
+def _against_own(run: SearchRun, found: Comparison) -> Comparison:
+    """Return the speed against the user's own plan of one that was compared with the reference."""
+    before = None if run.default is None else run.against_own.get(run.default)
+    return found if before is None else before.times(found)
 
 
 def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confirmation, Plan]:

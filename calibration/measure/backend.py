@@ -2,17 +2,19 @@
 
 from typing import Protocol
 
-from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
+from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
 from training.config.plan import Plan
 
 
 class WorkerLost(Exception):
     """The process that measured is gone."""
 
-    def __init__(self, message: str, *, memory: bool = False) -> None:
+    def __init__(self, message: str, *, memory: bool = False, late: bool = False) -> None:
         super().__init__(message)
         self.memory = memory
         """Whether it was killed for memory, or could not get any."""
+        self.late = late
+        """Whether it was ended because it did not answer before the deadline."""
 
 
 class PlanFailed(Exception):
@@ -33,8 +35,8 @@ class Backend(Protocol):
         """Have whatever is still asked for at `deadline` (as `now` counts) lose its process."""
         ...
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-        """Time steps of `samples` samples under a plan; None: whole ones."""
+    def measure(self, order: Measure) -> Measured:
+        """Time steps of a plan."""
         ...
 
     def probe(self, plan: Plan) -> Probed:

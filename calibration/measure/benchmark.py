@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from calibration.measure.candidate import Candidate, gradient_cosine
-from calibration.measure.protocol import Checked, Gauged, Measured, Probed, Validated
+from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
@@ -50,15 +50,13 @@ class Benchmarker:
         self._candidates: dict[tuple[Plan, int], Candidate] = {}
         """By plan and effective batch."""
         self._machine = SystemCounters(shares=shares)
+        self._began = self._machine.sample()
 
-    def measure(self, plan: Plan, steps: int, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-        """Time `steps` steps after `settle` that do not count; a plan that is new here takes `warm_up` first.
-
-        They are steps of `samples` samples; None: of the effective batch.
-        """
+    def measure(self, order: Measure) -> Measured:
+        """Time the steps of `order`."""
         _reset_peak()
-        quota = binding_quota()
-        key = plan, samples or self._spec.batch_size
+        plan, quota = order.plan, binding_quota()
+        key = plan, order.samples or self._spec.batch_size
         candidate = self._candidates.pop(key, None)
         warm: Sequence[float] = ()
         start_s = 0.0
@@ -68,11 +66,11 @@ class Benchmarker:
                 began = time.perf_counter()
                 candidate.next_batch()  # comes when the workers have started and imported torch
                 start_s = time.perf_counter() - began
-            warm = candidate.run(warm_up, quota)
+            warm = candidate.run(order.warm_up, quota)
         self._candidates[key] = candidate  # the most recently used one is the last
-        candidate.run(settle)
+        candidate.run(order.settle)
         before = self._machine.sample()
-        seconds = candidate.run(steps, quota)
+        seconds = candidate.run(order.steps, quota, order.most_s)
         noise = self._machine.sample().since(before)
         return Measured(
             seconds=tuple(seconds), fetch_s=candidate.fetch_s, once_s=candidate.update_s,
@@ -97,9 +95,11 @@ class Benchmarker:
             candidate.step.run(images[:count], labels[:count], self._spec.learning_rate)
             clock.lap()
             (seconds,) = clock.timed().seconds
+        noise = self._machine.sample().since(self._began)
         return Probed(
             peak_bytes=_peak(), seconds=seconds, batch_statistics=candidate.step.batch_statistics,
             slow_weight_gradients=candidate.step.slow_weight_gradients,
+            free=noise.free if noise.seconds >= AUDIBLE else None,
         )  # fmt: skip
 
     def validate(self, plan: Plan, samples: int) -> Validated:

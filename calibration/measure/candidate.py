@@ -41,8 +41,11 @@ class Candidate:
         """Return the next effective batch, as training would get it."""
         return next(self._source)
 
-    def run(self, steps: int, quota: Quota | None = None) -> list[float]:
-        """Run `steps` steps and return their seconds in the long run under `quota`, fetching included."""
+    def run(self, steps: int, quota: Quota | None = None, most_s: float | None = None) -> list[float]:
+        """Run `steps` steps and return their seconds in the long run under `quota`, fetching included.
+
+        No step but the first begins after `most_s` seconds.
+        """
         torch.set_num_threads(self.plan.threads)
         waited_s, timer, clock = 0.0, PhaseTimer(), WorkClock(quota)
         self.step.end_phase = timer
@@ -53,11 +56,13 @@ class Candidate:
             waited_s += time.perf_counter() - asked
             self.step.run(images, labels, self.spec.learning_rate)
             clock.lap()
+            self.trained += 1
+            if most_s is not None and time.perf_counter() - began >= most_s:
+                break
         timed, wall_s = clock.timed(), time.perf_counter() - began
         self.fetch_s = sum(timed.seconds) * min(1.0, waited_s / wall_s)
         self.update_s = sum(timed.seconds) * min(1.0, timer.seconds["optimizer"] / wall_s)
         self.period_s = timed.period_s
-        self.trained += steps
         return list(timed.seconds)
 
 

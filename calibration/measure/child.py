@@ -70,7 +70,7 @@ def carry_out(order: Request, bench: "Benchmarker") -> dict[str, JsonValue]:
     """Return the answer to one order, as the fields of its record."""
     match order:
         case Measure():
-            return asdict(bench.measure(order.plan, order.steps, order.settle, order.warm_up, order.samples))
+            return asdict(bench.measure(order))
         case Probe():
             return asdict(bench.probe(order.plan))
         case Validate():

@@ -82,13 +82,13 @@ class ProcessPool:
         """Have whatever is still asked for at `deadline` lose its process."""
         self._deadline = deadline
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-        """Time `steps` steps of a plan, after `settle` that do not count, and `warm_up` more where it is new there."""
-        order = Measure(plan=plan, steps=steps, settle=settle, warm_up=warm_up, samples=samples)
-        measured = self._ask(plan, order, MEASURED)
+    def measure(self, order: Measure) -> Measured:
+        """Time the steps of `order`."""
+        measured = self._ask(order.plan, order, MEASURED)
         self.import_seconds += measured.start_s
-        if len(measured.seconds) != steps:  # a tuner that tests nothing finds anything
-            raise PlanFailed(f"{len(measured.seconds)} steps were measured, where {steps} were asked for")
+        least = order.steps if order.most_s is None else min(1, order.steps)
+        if not least <= len(measured.seconds) <= order.steps:  # a tuner that tests nothing finds anything
+            raise PlanFailed(f"{len(measured.seconds)} steps were measured, where {order.steps} were asked for")
         return measured
 
     def probe(self, plan: Plan) -> Probed:
@@ -126,7 +126,8 @@ class ProcessPool:
             record = self._hear(child, lambda: self.now() >= self._deadline)
         except (ChildFailed, OutOfMemory, OSError) as error:
             self._end(setting)
-            raise WorkerLost(str(error), memory=isinstance(error, OutOfMemory)) from error
+            late = self.now() >= self._deadline
+            raise WorkerLost(str(error), memory=isinstance(error, OutOfMemory), late=late) from error
         if record.kind == "broken":
             raise PlanFailed(str(record.payload.get("message")))
         try:

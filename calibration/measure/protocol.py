@@ -40,6 +40,8 @@ class Measure:
     """Steps before those, of a plan that is new in the process: they build primitives."""
     samples: Annotated[int, Field(ge=1)] | None = None
     """Effective batch of these steps; None: the training's own."""
+    most_s: Seconds | None = None
+    """Seconds after which no further step begins, where one was measured; None: all steps are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -138,6 +140,8 @@ class Probed:
     batch_statistics: bool
     slow_weight_gradients: bool
     """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
+    free: Count | None = None
+    """Processors that others have left free since the process began; None: that was too short, or is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

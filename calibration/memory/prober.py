@@ -56,7 +56,7 @@ class MemoryProber:
     own: Plan
     """The user's, whose pieces are looked for."""
     threads: int
-    """Most threads of a probe: more than there are cores would take seconds for a step."""
+    """Most threads of a probe: more than there are free processors would take seconds for a step."""
     model: MemoryModel
     backend: Backend
     records: CrashHistory
@@ -66,6 +66,8 @@ class MemoryProber:
     step_s: float = 0.0
     batch_statistics: bool = False
     slow_weight_gradients: bool = False
+    free: int | None = None
+    """Processors that others left free while the first size was probed; None: not told."""
 
     def explore(self) -> Memory:
         """Return what fits.
@@ -144,6 +146,8 @@ class MemoryProber:
                 raise
             return self._note(phase, size, None, "killed")
         self.records.mark_ok(plan)
+        if self.free is None and probed.free is not None:
+            self.free, self.threads = probed.free, max(1, min(self.threads, probed.free))
         self.batch_statistics = probed.batch_statistics
         self.slow_weight_gradients = probed.slow_weight_gradients
         self.step_s = probed.seconds * self.model.batch_size / size

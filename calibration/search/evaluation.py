@@ -11,7 +11,7 @@ from calibration.search.progress import end_trial, note_trial
 from calibration.search.racing import DROP_BELOW, fit_side_by_side, race, race_seconds, race_validation
 from calibration.search.run import SearchRun
 from calibration.search.search_space import MAIN
-from calibration.search.timing import epoch_seconds
+from calibration.search.timing import PATIENCE, epoch_seconds
 from calibration.statistics import MIN_PAIRS, Comparison
 from training.config.plan import Plan
 
@@ -21,8 +21,6 @@ LIKELY: Final = 1.01
 """Least gain of a knob that affects speed alone; a false one does not survive the confirmation."""
 LEVEL: Final = 0.98
 """A smaller micro-batch with this ratio wins, as it saves memory."""
-PATIENCE: Final = 3.0
-"""How many times as long as expected a race may take, beside `OVERDUE`, before its process is taken for hung."""
 MIB: Final = 1 << 20
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""

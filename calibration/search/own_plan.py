@@ -1,42 +1,48 @@
 """The user's own plan where it is not the container's default: that one is measured first.
 
-A plan of far more threads than cores may take seconds for a step, so that it is measured no longer than needed.
+A plan of far more threads than cores, or of more than others leave processors for, may take seconds for a step, so that
+it is measured no longer than needed.
 """
 
-import math
 from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
 from calibration.search.baseline import OVERDUE, measure_baseline, measure_default, record_own
-from calibration.search.budget import steps_of_race
+from calibration.search.budget import steps_of_race, training_seconds
 from calibration.search.evaluation import evaluate
+from calibration.search.outpacing import is_outpaced
 from calibration.search.progress import end_trial
 from calibration.search.run import PlanStats, SearchRun
 from calibration.search.timing import measure, validate
-from calibration.statistics import MIN_PAIRS, compare
+from calibration.statistics import compare
 from calibration.worth.earlier import plain_plan
 from training.config.plan import Plan
 
 OWN_SECONDS: Final = 3.0
 """Most time for single steps of the user's own plan; two of 99 threads on two processors take that long."""
-HOPELESS: Final = 3.0
-"""How many times slower than the default a step may be, for the plan to be measured like others: no noise does that."""
+OWN_SHARE: Final = 0.05
+"""Most of a short training for that, where others hold processors: a step that waits for them tells little more."""
 
 
 def measure_own_plan(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
-    """Measure the user's own plan, after the container's default where that is another one; return the faster one."""
-    default = plain_plan(run.own, run.task.space, run.task.knobs)
+    """Measure the user's own plan, after the container's default where that is another one; return the faster one.
+
+    Where others hold processors, the default has threads for those that are free.
+    """
+    default = plain_plan(run.own, run.space, run.task.knobs)
     if default == run.own or not measure_default(run, default, memory):
         return measure_baseline(run, memory)
-    began, deadline = run.backend.now(), run.backend.now() + OWN_SECONDS
-    run.backend.limit(deadline)
+    began = run.backend.now()
+    seconds = _own_seconds(run, default)
+    deadline = began + seconds
+    run.backend.limit(began + OWN_SECONDS)
     run.records.attempt(run.own)
     try:
-        hopeless = _is_hopeless(run, default, deadline)
+        hopeless = is_outpaced(run, run.own, run.evidence[default].step_s, deadline)
     except (WorkerLost, PlanFailed) as error:
         run.records.mark_ok(run.own)
-        if isinstance(error, PlanFailed) or error.memory or run.backend.now() < deadline:
+        if isinstance(error, PlanFailed) or not error.late:
             run.evidence.pop(run.own, None)
             return measure_baseline(run, memory)
         hopeless = True
@@ -45,15 +51,11 @@ def measure_own_plan(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
     return (_leave_own if hopeless else _race_own)(run, default, memory, began), memory
 
 
-def _is_hopeless(run: SearchRun, default: Plan, deadline: float) -> bool:
-    """Measure single steps of the user's plan until they are surely slower than the default's, or surely not."""
-    while True:
-        measure(run, run.own, 1, like_s=math.inf)
-        known = run.evidence[run.own]
-        if known.step_s < HOPELESS * run.evidence[default].step_s:
-            return False
-        if len(known.blocks) >= MIN_PAIRS or run.backend.now() + known.step_s * run.part > deadline:
-            return True
+def _own_seconds(run: SearchRun, default: Plan) -> float:
+    """Return how long single steps of the user's own plan may take."""
+    if not run.crowded or run.task.thorough or run.task.exact:
+        return OWN_SECONDS
+    return min(OWN_SECONDS, OWN_SHARE * training_seconds(run, run.evidence[default].step_s))
 
 
 def _leave_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> Plan:
@@ -61,12 +63,22 @@ def _leave_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> P
     own, known = run.evidence[run.own], run.evidence[default]
     own.sample_s = (known.sample_s or 0.0) * own.step_s / known.step_s
     run.backend.limit(run.task.seconds + OVERDUE)
-    steps = f"{len(own.blocks)} steps" if own.blocks else f"{OWN_SECONDS:.0f} s without two whole steps"
-    record_own(run, memory, began, f"stopped after {steps}: surely slower than the container's default")
+    run.noise = own.disturbed
+    count = len(own.blocks)
+    steps = "1 step" if count == 1 else f"{count} steps" if count else f"{OWN_SECONDS:.0f} s without two whole steps"
+    record_own(run, memory, began, f"stopped after {steps}: surely slower than {_default_name(run, default)}")
     comparison = compare([(block, known.blocks[0]) for block in own.blocks or [(own.step_s,)]])
-    end_trial(run, "default", default, "won", "one thread for each whole core", began, run.own, comparison)
+    why = "others hold processors" if run.crowded else "one thread for each whole core"
+    end_trial(run, "default", default, "won", why, began, run.own, comparison)
     run.default, run.against_own[default] = default, comparison
     return default
+
+
+def _default_name(run: SearchRun, default: Plan) -> str:
+    if not run.crowded:
+        return "the container's default"
+    threads = "1 thread" if default.threads == 1 else f"{default.threads} threads"
+    return f"{threads}, as others hold processors"
 
 
 def _race_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> Plan:

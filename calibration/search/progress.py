@@ -50,9 +50,10 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     won = verdict in ADOPTED
     if won and comparison:
         run.gained[plan] = comparison.ratio
+        _chain(run.raced, run.reference, best, plan, comparison)
         if comparison.low > OBVIOUS if run.noise else is_clear(comparison):
             run.disturbed |= bool(run.noise)
-            _chain(run, best, plan, comparison)
+            _chain(run.against_own, run.own, best, plan, comparison)
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
     return won
 
@@ -62,13 +63,13 @@ def is_clear(comparison: Comparison) -> bool:
     return comparison.pairs >= MIN_PAIRS or comparison.low > CLEAR
 
 
-def _chain(run: SearchRun, best: Plan, plan: Plan, comparison: Comparison) -> None:
-    """Note the speed of a winner against the user's own plan, where races lead back to that."""
-    before = run.against_own.get(best)
-    if best == run.own:
-        run.against_own[plan] = comparison
+def _chain(known: dict[Plan, Comparison], first: Plan, best: Plan, plan: Plan, comparison: Comparison) -> None:
+    """Note in `known` the speed of a winner against the plan `first`, where races lead back to that."""
+    before = known.get(best)
+    if best == first:
+        known[plan] = comparison
     elif before is not None:
-        run.against_own[plan] = before.times(comparison)
+        known[plan] = before.times(comparison)
 
 
 def record_trial(run: SearchRun, trial: Trial, best: Plan | None) -> None:

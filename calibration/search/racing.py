@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from calibration.measure.backend import WorkerLost
 from calibration.search.budget import PAIRS, SLICES, SURE, is_costly, steps_of_race, warm_up_steps
 from calibration.search.progress import is_clear
 from calibration.search.run import SearchRun
@@ -32,12 +33,29 @@ def race_seconds(run: SearchRun, best: Plan, plan: Plan) -> float:
 
 def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
     """Compare both pair by pair; once more where too few leave a gain open: a fresh process would cost more."""
-    taken = measure_pairs(run, best, plan, PAIRS, 1 / SLICES)
+    taken = run_pairs(run, best, plan, PAIRS, 1 / SLICES)
     found, noise = compare(taken), run.noise
     if len(taken) > 1 and found.ratio > 1 and not is_clear(found):
-        found = compare([*taken, *measure_pairs(run, best, plan, PAIRS, 1 / SLICES)])
+        found = compare([*taken, *run_pairs(run, best, plan, PAIRS, 1 / SLICES)])
         run.noise = noise or run.noise
     return found
+
+
+def run_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float) -> list[Pair]:
+    """Measure pairs, as `measure_pairs`; a process that does not answer in time ends them, and those before it count.
+
+    Raises:
+        WorkerLost: it was lost for another reason, or in the first pair.
+        PlanFailed: one of the plans does not run.
+    """
+    taken: list[Pair] = []
+    try:
+        measure_pairs(run, best, plan, pairs, share, taken)
+    except WorkerLost as error:
+        if not error.late or not taken:
+            raise
+        run.failures += 1
+    return taken
 
 
 def race_validation(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
@@ -47,11 +65,14 @@ def race_validation(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
     return Comparison(theirs / mine, theirs / mine, theirs / mine, 1)
 
 
-def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float) -> list[Pair]:
-    """Measure both in turns (A B, B A, ...) within a share of the budget; return the seconds pair by pair.
+def measure_pairs(
+    run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float, taken: list[Pair]
+) -> None:  # fmt: skip
+    """Measure both in turns (A B, B A, ...) within a share of the budget; add the seconds to `taken` pair by pair.
 
     A pair during which something else used the processors is measured again, `AGAIN` times at most; then the trial
-    counts as disturbed. Plans that do not fit side by side, or whose turns cost much, are measured one after the other.
+    counts as disturbed. It is not where others held processors from the beginning: they stay. Plans that do not fit
+    side by side, or whose turns cost much, are measured one after the other.
     """
     run.noise = ""
     step_s = run.evidence[best].step_s
@@ -61,12 +82,11 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
             run.backend.isolate(best)
             measure(run, best, steps, like_s=step_s)
         run.backend.isolate(plan)
-        taken = [(run.evidence[best].blocks[-1], measure(run, plan, steps, like_s=step_s))]
+        taken.append((run.evidence[best].blocks[-1], measure(run, plan, steps, like_s=step_s)))
         run.noise = run.evidence[best].disturbed or run.evidence[plan].disturbed
-        return taken
+        return
     settle = 1 if step_s * run.part < SETTLING else 0
-    taken = []
-    again = 0
+    again = AGAIN if run.crowded else 0
     counts = split_steps(steps, pairs)
     while len(taken) < len(counts):
         order = (plan, best) if len(taken) % 2 else (best, plan)
@@ -83,7 +103,6 @@ def measure_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: flo
             break
         if len(taken) >= PAIRS < pairs and compare(taken).low > SURE:
             break
-    return taken
 
 
 def fit_side_by_side(run: SearchRun, best: Plan, plan: Plan) -> bool:

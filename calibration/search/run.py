@@ -10,6 +10,7 @@ from calibration.measure.protocol import Measured
 from calibration.memory.model import MemoryModel
 from calibration.memory.prober import CrashHistory, MemoryProber
 from calibration.result import MemoryProbe, Trial
+from calibration.search.search_space import Space
 from calibration.statistics import Comparison
 from calibration.task import Task
 from training.config.plan import Plan
@@ -88,6 +89,8 @@ class SearchRun:
     """The user's plan, in smaller pieces where memory demands it."""
     cut: int
     """Samples of a step on which plans are compared. All seconds of steps are those of whole batches."""
+    space: Space
+    """What the container offers, without threads for processors that others hold."""
     prober: MemoryProber
     budget: float
     """Seconds that the lengths of races are made for: a share of the training's."""
@@ -99,6 +102,8 @@ class SearchRun:
     """Seconds that trying a plan was expected to save, and to cost."""
     against_own: dict[Plan, Comparison] = field(default_factory=dict)
     """Plans that won undisturbed races: speed against the user's own, by the product of the races that led there."""
+    raced: dict[Plan, Comparison] = field(default_factory=dict)
+    """Plans that won races, disturbed ones too: speed against the reference, likewise."""
     start_s: float = 0.0
     """What it takes to start a process."""
     left_out: bool = False
@@ -110,6 +115,8 @@ class SearchRun:
     failures: int = 0
     """Lost processes."""
     complete: bool = True
+    decided: bool = True
+    """False where a process was lost while plans were compared, so that the next job has to measure again."""
     disturbed: bool = False
     noise: str = ""
     """What disturbed the last race; empty where nothing did."""
@@ -128,12 +135,17 @@ class SearchRun:
         prober = MemoryProber(
             own=own, threads=max(task.space.threads), model=model, backend=backend, records=records, tell=tell
         )  # fmt: skip
-        return cls(task, backend, records, tell, own, task.batch_size, prober, task.seconds)
+        return cls(task, backend, records, tell, own, task.batch_size, task.space, prober, task.seconds)
 
     @property
     def reference(self) -> Plan:
         """Return the plan that others are confirmed against."""
         return self.default or self.own
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether others hold processors that the container counts as its own."""
+        return self.space != self.task.space
 
     @property
     def part(self) -> float:

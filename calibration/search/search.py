@@ -5,6 +5,7 @@ process; the effective batch never changes. The user's own plan is measured firs
 fresh process against it, and replaces it only with a proven gain.
 """
 
+import math
 import statistics
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +23,7 @@ from calibration.search.sweep import sweep
 from calibration.statistics import mean_step, scatter, step_interval, typical, widened
 from calibration.task import Task
 from calibration.verdicts import confirmed_speed
+from calibration.worth.earlier import plain_plan
 from training.config.plan import Plan
 from training.loop.prediction import Prediction
 
@@ -42,7 +44,9 @@ def search(
     """
     run = SearchRun.start(task, backend, records, tell)
     backend.limit(task.seconds + GRACE)
-    best, memory = measure_own_plan(run, probe_memory(run, run.prober.explore))
+    memory = probe_memory(run, run.prober.explore)
+    run.space = task.space.beside_others(run.prober.free)
+    best, memory = measure_own_plan(run, memory)
     best = sweep(run, best, memory)
     confirmation, best = accept(run, best)
     backend.limit(task.seconds + OVERDUE)
@@ -61,26 +65,40 @@ def _predict(run: SearchRun, plan: Plan) -> Prediction:
     validation_s = run.task.validation * (known.sample_s or 0.0)
     steps = run.task.steps_per_epoch
     epoch_s = steps * step_s + validation_s
-    busy = BUSY if run.disturbed or known.disturbed else 0.0
+    busy = BUSY if run.disturbed or run.crowded or known.disturbed else 0.0
     deviation = max(run.task.unsteadiness, busy, scatter(list(run.paces.values())))
     low_s, high_s = widened(epoch_s, steps * low + validation_s, steps * high + validation_s, deviation)
     return Prediction(
         epoch_s=epoch_s, low_s=low_s, high_s=high_s,
         step_s=step_s, validation_s=validation_s, warm_s=known.warm_s,
         gauge_s=statistics.median(known.gauges) if known.gauges else None,
-        threads_alone=run.reference.threads if any(trial.disturbed for trial in run.trials) else None,
+        threads_alone=_threads_alone(run) if busy or any(trial.disturbed for trial in run.trials) else None,
+        raced_step_s=_raced_step_seconds(run, plan),
     )  # fmt: skip
+
+
+def _threads_alone(run: SearchRun) -> int:
+    """Return the threads that are worth a trial once others have left the processors."""
+    alone = run.own if run.default is None else plain_plan(run.own, run.task.space, run.task.knobs)
+    return alone.threads
+
+
+def _raced_step_seconds(run: SearchRun, plan: Plan) -> float | None:
+    """Return the step seconds of the fastest plan of fewer threads; None where none was faster than `plan`."""
+    others = [known.step_s for one, known in run.evidence.items() if one.threads < plan.threads and known.blocks]
+    fastest_s = min(others, default=math.inf)
+    return fastest_s if fastest_s < run.evidence[plan].step_s else None
 
 
 def _result(
     run: SearchRun, plan: Plan, confirmation: Confirmation | None, memory: Memory, prediction: Prediction,
     advice: BatchAdvice | None,
 ) -> CalibrationResult:  # fmt: skip
-    doubt = "the machine was busy" if run.disturbed else "" if run.complete else "the time was short"
+    doubt = "the machine was busy" if run.disturbed or run.crowded else "" if run.complete else "the time was short"
     confidence: Confidence = "low" if doubt else "high"
     return CalibrationResult(
         baseline=run.task.own, plan=plan, prediction=prediction, trials=tuple(run.trials),
-        memory=memory.fit, advice=advice, cut_short=not run.complete,
+        memory=memory.fit, advice=advice, cut_short=not run.complete, decided=run.decided,
         confirmation=confirmation, confidence=confidence, doubt=doubt, why=_explain(run, confirmation, doubt),
         samples=run.task.samples, batch_size=run.task.batch_size,
         steps_per_epoch=run.task.steps_per_epoch, budget_s=run.task.seconds,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from calibration.result import Knob
@@ -35,6 +35,12 @@ class Space:
     tcmalloc: bool
     compiler: bool
     """Whether there is a C++ compiler, without which torch.compile cannot work."""
+
+    def beside_others(self, free: int | None) -> "Space":
+        """Return what is left where others leave `free` processors: threads that wait for one slow all others down."""
+        if free is None or free >= max(self.threads):
+            return self
+        return replace(self, threads=tuple(count for count in self.threads if count <= free) or (1,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

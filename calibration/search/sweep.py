@@ -18,7 +18,7 @@ from training.config.plan import Plan
 
 def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:
     """Try the plan that won on processors like this one, then each knob; return the best plan then."""
-    whole = whole_plan(best, run.task.earlier, run.task.space, run.task.knobs)
+    whole = whole_plan(best, run.task.earlier, run.space, run.task.knobs)
     if whole is not None and _try(run, "earlier", best, whole, memory):
         best = whole
     first = _first_knobs(run, best)
@@ -41,7 +41,7 @@ def _next_knob(run: SearchRun, left: list[Knob], best: Plan, memory: Memory) -> 
     known = search_state(run, best, memory)
 
     def rate(knob: Knob) -> float:
-        plans = [plan for plan in MUTATIONS[knob](best, run.task.space, known) if isinstance(plan, Plan)]
+        plans = [plan for plan in MUTATIONS[knob](best, run.space, known) if isinstance(plan, Plan)]
         return max((expect(run, knob, best, plan, known).rate for plan in plans), default=0.0)
 
     return max((knob for knob in left if knob != "compile"), key=rate, default="compile")
@@ -62,7 +62,7 @@ def _sweep(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
     while True:
         # Each result may make the next plan needless; only halving continues from the plan that won.
         origin = best if knob == "micro_batch" else start
-        turned = MUTATIONS[knob](origin, run.task.space, search_state(run, best, memory))
+        turned = MUTATIONS[knob](origin, run.space, search_state(run, best, memory))
         candidate = next((each for each in turned if _plan_of(each) not in tried), None)
         if candidate is None:
             return best

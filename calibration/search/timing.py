@@ -1,14 +1,18 @@
 """Measurements of one plan: steps, validation, reference workload."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from calibration.measure.protocol import Measure
 from calibration.search.budget import warm_up_steps
 from calibration.search.run import PlanStats, SearchRun
 from training.config.plan import Plan
 
+PATIENCE: Final = 3.0
+"""How many times as long as expected a measurement may take."""
 EVAL_SAMPLES: Final = 2000
 """Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
 LEAST_EVAL_SAMPLES: Final = 32
@@ -20,11 +24,17 @@ EVAL_SECONDS: Final = 0.4
 
 
 def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
-    """Time `steps` steps of a plan, one of which takes about `like_s`; return the seconds of whole ones."""
-    measured = run.backend.measure(
-        plan, steps, settle=settle, warm_up=warm_up_steps(run, like_s), samples=run.cut
+    """Time `steps` steps of a plan, one of which takes about `like_s`; return the seconds of whole ones.
+
+    Fewer are timed, one at least, once they have taken `PATIENCE` times as long as expected: a plan that a neighbour
+    slows down is known to be slow by then. The user's own number of steps is kept, and ranks stay together.
+    """
+    bounded = math.isfinite(like_s) and not run.task.exact and plan.processes == 1
+    order = Measure(
+        plan=plan, steps=steps, settle=settle, warm_up=warm_up_steps(run, like_s), samples=run.cut,
+        most_s=PATIENCE * max(1, steps) * like_s * run.part if bounded else None,
     )  # fmt: skip
-    measured = measured.whole(run.part)
+    measured = run.backend.measure(order).whole(run.part)
     run.evidence.setdefault(plan, PlanStats(1.0, [])).add(measured)
     if measured.seconds:
         run.paces.setdefault((plan, run.cut), []).append(statistics.fmean(measured.seconds))

@@ -86,7 +86,7 @@ def _attempts(cell: Cell, place: Place, record: Record) -> Iterator[Finding]:
 def _measure(cell: Cell, place: Place, record: Record) -> Finding:
     """Measure a cell in a container of its own."""
     began = time.monotonic()
-    with container(cell.processors, MEMORY[cell.memory]) as box, neighbour(busy=cell.busy):
+    with container(cell.processors, MEMORY[cell.memory]) as box, neighbours(int(cell.busy)):
         calibrated = train(cell, box, place, calibrate=True)
         plain = None if cell.busy else train(cell, box, place, calibrate=False)
     return Finding(
@@ -109,13 +109,13 @@ def _with_grid(finding: Finding, place: Place) -> Finding:
 
 
 @contextmanager
-def neighbour(*, busy: bool) -> Iterator[None]:
-    """Keep one processor busy from outside of any container, where that is asked for."""
-    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) if busy else None
+def neighbours(count: int) -> Iterator[None]:
+    """Run `count` busy processes outside of any container."""
+    processes = [subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) for _ in range(count)]
     try:
         yield
     finally:
-        if process is not None:
+        for process in processes:
             process.kill()
             process.wait()
 

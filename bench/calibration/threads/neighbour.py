@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell
 from bench.calibration.matrix.grid import REQUEST, Request, block, request_of, run_inside
-from bench.calibration.matrix.main import neighbour, prepared_place
+from bench.calibration.matrix.main import neighbours, prepared_place
 from bench.container import container
 from bench.record import samples, start
 from training.config.plan import MemoryFormat, Plan, Precision
@@ -39,7 +39,7 @@ def measure_neighbour() -> None:
         for cell in cells:
             request = request_of(cell, place)
             for busy in (False, True):
-                with neighbour(busy=busy):
+                with neighbours(int(busy)):
                     rates = RATES.validate_json(run_inside(box, place, MODULE, request))
                 for precision, (one, two) in rates.items():
                     ratios = [mine / theirs for mine, theirs in zip(one, two, strict=True)]

@@ -15,6 +15,7 @@ from calibration.cache.plan_cache import PlanCache
 from calibration.choose import choose_plan
 from calibration.measure.backend import WorkerLost
 from calibration.measure.process_pool import ProcessPool
+from calibration.measure.protocol import Measure
 from calibration.task import CalibrationContext, Options
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
@@ -48,31 +49,31 @@ def pool(digits_store: DatasetInfo, tmp_path: Path, environment: dict[str, str])
 
 def test_every_question_is_answered_by_all_processes_of_a_plan(pool: ProcessPool) -> None:
     """Two plans stay warm side by side, and what two processes take counts twice."""
-    other, one = replace(TWO, micro_batch=8), pool.measure(ONE, 3, settle=0, warm_up=2)
+    other, one = replace(TWO, micro_batch=8), pool.measure(Measure(plan=ONE, steps=3, settle=0, warm_up=2))
     for plan in (TWO, other, TWO):
-        measured = pool.measure(plan, 4, settle=1, warm_up=2)
+        measured = pool.measure(Measure(plan=plan, steps=4, settle=1, warm_up=2))
         assert len(measured.seconds) == 4
         assert all(second > 0 for second in measured.seconds)
     assert measured.peak_bytes > 1.3 * one.peak_bytes
-    assert len(pool.measure(TWO, 2, settle=0, warm_up=1, samples=64).seconds) == 2
+    assert len(pool.measure(Measure(plan=TWO, steps=2, settle=0, warm_up=1, samples=64)).seconds) == 2
     assert pool.probe(replace(TWO, micro_batch=4)).seconds > 0
     assert pool.validate(TWO, 100).sample_s > 0
     assert pool.gauge(TWO).seconds > 0
     assert pool.check(replace(TWO, precision="bfloat16"), TWO, steps=8, samples=32).cosine > 0.9
     pool.isolate(TWO)
-    assert len(pool.measure(TWO, 1, settle=0, warm_up=1).seconds) == 1
+    assert len(pool.measure(Measure(plan=TWO, steps=1, settle=0, warm_up=1)).seconds) == 1
 
 
 @pytest.mark.slow
 def test_a_killed_process_costs_the_measurement_and_no_more(pool: ProcessPool) -> None:
     before = psutil.Process().children()
-    pool.measure(TWO, 1, settle=0, warm_up=1)
+    pool.measure(Measure(plan=TWO, steps=1, settle=0, warm_up=1))
     (leader,) = set(psutil.Process().children()) - set(before)
     (other,) = leader.children()
     os.kill(other.pid, signal.SIGKILL)
     with pytest.raises(WorkerLost, match="was killed"):
-        pool.measure(TWO, 5, settle=0, warm_up=1)
-    assert len(pool.measure(TWO, 5, settle=0, warm_up=1).seconds) == 5
+        pool.measure(Measure(plan=TWO, steps=5, settle=0, warm_up=1))
+    assert len(pool.measure(Measure(plan=TWO, steps=5, settle=0, warm_up=1)).seconds) == 5
 
 
 def test_processes_are_measured_where_the_job_names_the_knob(

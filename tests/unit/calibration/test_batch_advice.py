@@ -9,14 +9,13 @@ from simulated import MIB, OWN, Memoryless, Simulated, usual
 
 from calibration.batch_advice import CEILING_SHARE, FACTORS, MIN_SECONDS, PAIRS, TRAINING_SHARE
 from calibration.measure.backend import PlanFailed
-from calibration.measure.protocol import Measured
+from calibration.measure.protocol import Measure, Measured
 from calibration.memory.model import SAFE
 from calibration.result import BatchAdvice, BatchOutcome, BatchTrial, CalibrationResult
 from calibration.search.search import search
 from calibration.search.search_space import Space
 from calibration.task import Task
 from calibration.verdicts import batch_sentence
-from training.config.plan import Plan
 
 SPACE = Space(threads=(2,), processors=2, bfloat16=False, tcmalloc=False, compiler=False)
 TASK = Task(
@@ -32,11 +31,12 @@ class BatchMachine(Simulated):
     gains: Sequence[float] = (1.0, 1.0, 1.0)
     """Samples per second of the larger batches against the own."""
 
-    def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-        gain = {128 * factor: gain for factor, gain in zip(FACTORS, self.gains, strict=True)}.get(samples or 128, 1.0)
+    def measure(self, order: Measure) -> Measured:
+        gains = {128 * factor: gain for factor, gain in zip(FACTORS, self.gains, strict=True)}
+        gain = gains.get(order.samples or 128, 1.0)
         slow, self.speed = self.speed, lambda plan: slow(replace(plan, micro_batch=128)) / gain
         try:
-            return super().measure(plan, steps, settle=settle, warm_up=warm_up, samples=samples)
+            return super().measure(order)
         finally:
             self.speed = slow
 

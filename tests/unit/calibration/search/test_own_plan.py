@@ -6,7 +6,8 @@ import pytest
 from simulated import MIB, OWN, Memoryless, Simulated, even, usual
 
 from calibration.result import CalibrationResult, Knob, Trial
-from calibration.search.own_plan import HOPELESS, OWN_SECONDS
+from calibration.search.outpacing import HOPELESS
+from calibration.search.own_plan import OWN_SECONDS
 from calibration.search.search import search
 from calibration.search.search_space import Space
 from calibration.task import Task

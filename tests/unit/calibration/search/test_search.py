@@ -16,7 +16,7 @@ from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled,
 
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS, STEADY_SHARE
 from calibration.measure.backend import PlanFailed, WorkerLost
-from calibration.measure.protocol import Checked, Measured
+from calibration.measure.protocol import Checked, Measure, Measured
 from calibration.result import CalibrationResult, Confidence, Knob, MemoryProbe, Trial
 from calibration.search.baseline import OVERDUE, RESTARTS
 from calibration.search.budget import MIN_SECONDS, PAIRS
@@ -575,8 +575,8 @@ def test_where_two_do_not_fit_they_are_measured_one_after_the_other() -> None:
     """With memory for one model alone, no two are warm at once, and the faster plan is found all the same."""
 
     class Watched(Simulated):
-        def measure(self, plan: Plan, steps: int, *, settle: int, warm_up: int, samples: int | None = None) -> Measured:
-            measured = super().measure(plan, steps, settle=settle, warm_up=warm_up, samples=samples)
+        def measure(self, order: Measure) -> Measured:
+            measured = super().measure(order)
             warm.append(tuple(self.warm))
             return measured
 

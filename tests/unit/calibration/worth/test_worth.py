@@ -73,13 +73,20 @@ def test_beside_a_neighbour_a_short_training_tries_fewer_threads() -> None:
     assert (trial.verdict, quiet.prediction.threads_alone) == ("skipped", None)
 
 
-def test_a_small_gain_beside_a_neighbour_is_not_proven_by_its_race() -> None:
-    """Only what no noise brings about is; the rest takes a fresh process, which a short training cannot afford."""
-    task = replace(TASK, steps_per_epoch=100, epochs=1)
-    lab = Simulated(lambda plan: usual(plan) * (4 if plan.threads == 2 else 1), disturbed=lambda _: True, starting=9.0)
+@pytest.mark.parametrize(("times", "noise", "threads"), [(4, 0.0, 1), (2, 0.1, 2)])
+def test_a_small_gain_beside_a_neighbour_is_believed_where_its_interval_is(
+    times: float, noise: float, threads: int
+) -> None:
+    """A fresh process is more than a short training can afford: then the races decide, where they leave no doubt."""
+    task = replace(TASK, steps_per_epoch=100, epochs=1, knobs=frozenset({"threads"}))
+
+    def speed(plan: Plan) -> float:
+        return usual(plan) * (times if plan.threads == 2 else 1)
+
+    lab = Simulated(speed, disturbed=lambda _: True, starting=9.0, noise=noise)
     finding = search(task, lab, Memoryless(), lambda _: None)
     assert [trial.verdict for trial in finding.trials if trial.knob == "threads"] == ["won"]
-    assert (finding.plan, finding.confirmation) == (OWN, None)
+    assert (finding.plan.threads, finding.confirmation is None) == (threads, threads == 2)
 
 
 def test_what_won_on_such_a_processor_is_raced_first() -> None:
