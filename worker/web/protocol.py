@@ -3,6 +3,8 @@
 import asyncio
 import json
 import resource
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -45,6 +47,7 @@ class BoundedProtocol(H11Protocol):
         if not isinstance(transport, asyncio.Transport):
             raise TypeError(f"{transport!r} cannot carry HTTP")
         super().connection_made(transport)
+        _send_at_once(transport)
         limit = self.limits.connections
         if len(self.connections) > limit and not self._close_longest_idle():
             self._refuse(503, "too_many_connections", f"{limit} connections are open already; ask again later")
@@ -129,6 +132,17 @@ class BoundedProtocol(H11Protocol):
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Turn off Nagle's algorithm, which holds back an answer's last packet until the client's delayed ACK (40 ms).
+
+    asyncio does so only for sockets that were made with IPPROTO_TCP, and `socket.create_server` makes them with 0.
+    """
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):  # the client is gone already
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def protocol_with(limits: Limits) -> type[BoundedProtocol]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -147,21 +148,65 @@ def listening(app: App, limits: Limits) -> Iterator[tuple[int, uvicorn.Server]]:
         app, http=protocol_with(limits), log_config=None, lifespan="off", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            wait_until(lambda: server.started)
-            yield listening.getsockname()[1], server
-        finally:
-            server.should_exit = True
-            thread.join(20)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening, running(server, listening):
+        yield listening.getsockname()[1], server
+
+
+@contextmanager
+def running(server: uvicorn.Server, *sockets: socket.socket) -> Iterator[None]:
+    """Run it in a thread of this process, on these sockets or on its own."""
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [*sockets] or None})
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 def whole_answer(connection: socket.socket, request: bytes = b"") -> bytes:
     """Send a request, and read until the other end closes the connection."""
     connection.sendall(request)
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+KEPT_ALIVE = b"GET %s HTTP/1.1\r\nhost: localhost\r\n\r\n"
+ANSWER_BOUND = 0.010
+"""Seconds: ten times the expected, a quarter of a delayed acknowledgement."""
+
+
+def seconds_of(connection: socket.socket, path: bytes, whole: bytes) -> float:
+    """Ask once on a connection that stays open; return the seconds until the answer's body ends with `whole`."""
+    began, received = time.perf_counter(), b""
+    connection.sendall(KEPT_ALIVE % path)
+    while not received.endswith(whole):
+        chunk = connection.recv(1 << 16)
+        assert chunk, received
+        received += chunk
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize(("path", "whole"), [(b"/healthz", b'{"status":"ok"}'), (b"/v1/jobs", b"[]")])
+def test_an_answer_on_a_kept_alive_connection_waits_for_no_acknowledgement(
+    service: Service, path: bytes, whole: bytes
+) -> None:
+    """Head and body are two packets; Nagle's algorithm would hold back the second for 40 ms."""
+    with closing(service.connect()) as connection:
+        taken = [seconds_of(connection, path, whole) for _ in range(60)]
+    assert statistics.median(taken) < ANSWER_BOUND
+
+
+def test_a_unix_socket_answers(tmp_path: Path) -> None:
+    """It has no TCP options."""
+    path = str(tmp_path / "http")
+    config = uvicorn.Config(_busy, http=protocol_with(Limits(connections=5)), log_config=None, lifespan="off", uds=path)
+    with running(uvicorn.Server(config)), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(path)
+        assert b"\r\nhere\r\n" in whole_answer(
+            connection, b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        )
 
 
 def test_a_new_connection_replaces_the_longest_idle_one() -> None:
