@@ -2,14 +2,17 @@
 
     python -m bench.web
 
-Posts come at a fixed rate, each when its time has come, whether or not the one before was answered: a slow answer
-delays no later request, and so hides none. Viewers are connections of this process that read as fast as it can.
+Medians are those of one client, which keeps its connection open and asks again as soon as it has an answer. Posts come
+at a fixed rate, each when its time has come, whether or not the one before was answered: a slow answer delays no later
+request, and so hides none. Viewers are connections of this process that read as fast as it can.
 """
 
 import argparse
 import asyncio
+import http.client
 import json
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,29 +20,38 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 import psutil
+from PIL import Image
 from redis import Redis
 from web_crowd import ask
 
 from bench.record import Record, judged, samples, start
 from worker.broker.embedded_redis import redis_server
-from worker.config.settings import load, service_environment
+from worker.client import Client
+from worker.config.settings import Settings, load, service_environment
 from worker.events.state import publish
-from worker.wire import STATE_TTL, JobStarted, Progress
+from worker.wire import STATE_TTL, JobStarted, Progress, parse_job
 
 RATE: Final = 50
 """Posts a second."""
 VIEWERS: Final = 200
 EVENTS: Final = 2
 """Events a second that a running job says."""
+QUESTIONS: Final = 500
+"""Requests of one client, one after the other."""
+HEALTH_BOUND: Final = 0.002
+ANSWER_BOUND: Final = 0.010
 P99_BOUND: Final = 0.020
 CPU_BOUND: Final = 0.10
 """Of one core, for all viewers."""
 DELAY_BOUND: Final = 1.0
 JOB: Final = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
+MODEL: Final = {**JOB, "dataset": "digits", "job_id": "model", "calibrate": False}
+"""The job whose model predicts; its data set comes with scikit-learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,7 @@ class Service:
     port: int
     process: psutil.Process
     redis_url: str
+    settings: Settings
 
 
 @asynccontextmanager
@@ -57,10 +70,15 @@ async def service() -> AsyncIterator[Service]:
     with redis_server() as url, tempfile.TemporaryDirectory() as directory:
         with closing(socket.create_server(("127.0.0.1", 0))) as listening:
             port = listening.getsockname()[1]
+        folder = Path(directory)
+        settings = load(
+            redis_url=url, data_dir=folder / "data", artifact_dir=folder / "artifacts", cache_dir=folder / "cache",
+            state_dir=folder / "state",
+        )  # fmt: skip
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "worker.cli", "serve", "--port", str(port)],
-            env=service_environment(load(redis_url=url)), stdin=subprocess.DEVNULL,
-            stdout=(Path(directory) / "log").open("wb"), stderr=subprocess.STDOUT,
+            env=service_environment(settings), stdin=subprocess.DEVNULL,
+            stdout=(folder / "log").open("wb"), stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
             while True:
@@ -71,7 +89,7 @@ async def service() -> AsyncIterator[Service]:
                     await asyncio.sleep(0.05)
             if status != 200:
                 raise SystemExit(f"the service is not ready: {status}")
-            yield Service(port, psutil.Process(process.pid), url)
+            yield Service(port, psutil.Process(process.pid), url, settings)
         finally:
             process.terminate()
             process.wait()
@@ -95,6 +113,48 @@ async def posts(running: Service, seconds: float, record: Record) -> None:
         f"POST /v1/jobs, {len(taken)} at {RATE}/s", samples([1e3 * each for each in taken], ".1f", " ms"), "", ""
     )
     record.row("p99", f"{1e3 * p99:.1f} ms", f"{1e3 * P99_BOUND:.0f} ms", judged(p99 <= P99_BOUND))
+
+
+def answers(running: Service, record: Record) -> None:
+    """Ask on one kept-alive connection, and record how long the answers took."""
+    questions = (
+        ("GET", "/healthz", None, HEALTH_BOUND), ("GET", "/v1/jobs", None, ANSWER_BOUND),
+        ("POST", f"/v1/jobs/{MODEL['job_id']}/predict", picture(), ANSWER_BOUND),
+    )  # fmt: skip
+    for method, path, body, bound in questions:
+        with closing(http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)) as connection:
+            seconds(connection, method, path, body)  # the first picture starts a process
+            taken = [seconds(connection, method, path, body) for _ in range(QUESTIONS)]
+        cell = samples([1e3 * each for each in taken], ".1f", " ms")
+        verdict = judged(statistics.median(taken) <= bound)
+        record.row(f"{method} {path}, kept alive", cell, f"{1e3 * bound:.0f} ms", verdict)
+
+
+def train(running: Service) -> None:
+    """Have a worker train the model that predicts."""
+    Client(running.redis_url, queue=running.settings.queue).enqueue(parse_job(MODEL))
+    subprocess.run(
+        [sys.executable, "-P", "-m", "worker.cli", "worker", "--burst"], env=service_environment(running.settings),
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def picture() -> bytes:
+    """Return a picture of the size of MNIST's as PNG."""
+    file = BytesIO()
+    Image.radial_gradient("L").resize((28, 28)).save(file, "PNG")
+    return file.getvalue()
+
+
+def seconds(connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None) -> float:
+    """Return the seconds until the whole answer is there."""
+    began = time.perf_counter()
+    connection.request(method, path, body, {} if body is None else {"content-type": "image/png"})
+    answer = connection.getresponse()
+    content = answer.read()
+    if answer.status != 200:
+        raise SystemExit(f"{method} {path} was answered {answer.status}: {content.decode()}")
+    return time.perf_counter() - began
 
 
 async def viewers(running: Service, seconds: float, record: Record) -> None:
@@ -150,13 +210,15 @@ async def collect_delays(reader: asyncio.StreamReader, delays: list[float]) -> N
             delays.append(time.time() - json.loads(line[6:])["ts"])
 
 
-async def measure(seconds: float) -> None:
+async def measure(duration: float) -> None:
     """Run all parts against one service."""
     async with service() as running:
         record = start("web", "python -m bench.web", "a network between clients and service")
         record.head("the web service", "figure", "bound", "")
-        await posts(running, seconds, record)
-        await viewers(running, seconds, record)
+        await asyncio.to_thread(train, running)
+        await posts(running, duration, record)
+        await asyncio.to_thread(answers, running, record)
+        await viewers(running, duration, record)
         resident = running.process.memory_info().rss / 2**20
         record.row("resident then", f"{resident:.0f} MiB", "", "")
         record.write()
