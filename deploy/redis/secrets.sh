@@ -3,6 +3,7 @@
 # a file each in the directory $1, and users.acl from them. What is there is kept: deploy/redis/secrets.sh DIRECTORY
 set -eu
 umask 077
+mkdir -p "$1"
 for name in producer_password viewer_password worker_password web_password api_token; do
     [ -s "$1/$name" ] && continue
     # Named once it is whole: a container that was killed here leaves no half a password.
