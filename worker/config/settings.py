@@ -93,6 +93,11 @@ class Settings(BaseModel):
     """File with the token."""
     web_readonly: Literal["on", "off"] = "off"
     """`on`: `preflight serve` shows jobs only; it refuses to start, retry or cancel one."""
+    web_prefix: Annotated[str, Field(max_length=256, pattern=r"^(/[A-Za-z0-9._~-]+)*/?$")] = ""
+    """Path below which a reverse proxy serves page and API, as `/preflight`: needed where the proxy leaves it in the
+    requests; `location` and `href` of answers begin with it."""
+    web_keep_alive: Annotated[float, Field(ge=1, le=3600)] = 75.0
+    """Seconds for which `preflight serve` keeps an idle connection: more than the load balancer in front of it does."""
     processes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of `preflight worker`, each with an equal share of this container's cores and memory."""
     group: Literal["on", "off"] = "off"

@@ -26,6 +26,9 @@ class Limits:
     connections: int
     receive_s: float = 20.0
     """Timeout for a whole request with its body."""
+    idle_s: float = 75.0
+    """Timeout for the next request on a connection. Load balancers reuse one for 60 s: had it been closed first, a
+    request that is on its way would get no answer, which they report as 502."""
     send_s: float = 60.0
     """Timeout for a client that does not read its response."""
 
@@ -39,6 +42,8 @@ class BoundedProtocol(H11Protocol):
     limits: ClassVar[Limits]
     _idle_since: float | None = None
     """Loop time since which a whole request is awaited; None while a request is answered."""
+    _is_kept_alive: bool = False
+    """Whether nothing of the next request has come yet."""
     _receiving: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
 
@@ -56,12 +61,16 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
+        if self._is_kept_alive:  # the next request begins, and so does its timeout
+            self._cancel_timer()
         super().data_received(data)
         self._update_timer()
 
     def on_response_complete(self) -> None:
         """Await the next request."""
         super().on_response_complete()
+        self._unset_keepalive_if_required()  # uvicorn's timer, which this one replaces
+        self._is_kept_alive = self._is_idle()
         self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,20 +102,25 @@ class BoundedProtocol(H11Protocol):
             self._cancel_timer()
         elif self._receiving is None:
             self._idle_since = self.loop.time()
-            self._receiving = self.loop.call_later(self.limits.receive_s, self._expire)
+            seconds = self.limits.idle_s if self._is_kept_alive else self.limits.receive_s
+            self._receiving = self.loop.call_later(seconds, self._expire)
 
     def _cancel_timer(self) -> None:
         self._idle_since = None
+        self._is_kept_alive = False
         if self._receiving is not None:
             self._receiving.cancel()
             self._receiving = None
 
     def _expire(self) -> None:
         """Close an idle connection; answer an incomplete request with 408."""
-        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+        if self._is_idle():
             self.transport.close()
         else:
             self._refuse(408, "too_slow", f"the request took more than {self.limits.receive_s:g} s; send it faster")
+
+    def _is_idle(self) -> bool:
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
 
     def _close_longest_idle(self) -> bool:
         """Close the longest idle connection; False where none is idle."""

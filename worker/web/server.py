@@ -21,6 +21,8 @@ SHUTDOWN_TIMEOUT: Final = 3
 """Seconds that running requests get at shutdown."""
 BACKLOG: Final = 2048
 """Connections that wait to be accepted."""
+MAX_HEAD_BYTES: Final = 32 << 10
+"""Of a request's line and headers: as much as nginx takes by default; cookies of load balancers have 16 KiB."""
 
 
 class Unbindable(PreflightError):
@@ -66,9 +68,10 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     chosen = port or settings.port or DEFAULT_PORT
     listening = _listen(host, chosen)
     app, broadcaster = create_app(settings, token)
+    limits = Limits(connections=max_connections(), idle_s=settings.web_keep_alive)
     config = uvicorn.Config(
-        app, http=protocol_with(Limits(connections=max_connections())), log_config=None, access_log=False,
-        server_header=False, date_header=False, proxy_headers=False,
+        app, http=protocol_with(limits), log_config=None, access_log=False,
+        server_header=False, date_header=False, proxy_headers=False, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT, lifespan="on", ws="none",
     )  # fmt: skip
     log = structlog.get_logger("preflight")

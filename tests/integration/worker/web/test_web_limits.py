@@ -21,6 +21,7 @@ from training.system.resources import status_sizes
 from worker.config.settings import Settings
 from worker.web.auth import App, Message, Receive, Scope, Send
 from worker.web.protocol import Limits, protocol_with
+from worker.web.server import MAX_HEAD_BYTES
 from worker.web.streams.broadcaster import MAX_SUBSCRIPTIONS
 from worker.wire import EVENTS_KEPT
 
@@ -195,6 +196,48 @@ def test_an_answer_on_a_kept_alive_connection_waits_for_no_acknowledgement(
     with closing(service.connect()) as connection:
         taken = [seconds_of(connection, path, whole) for _ in range(60)]
     assert statistics.median(taken) < ANSWER_BOUND
+
+
+def is_closed_within(connection: socket.socket, seconds: float) -> bool:
+    connection.settimeout(seconds)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_an_idle_connection_stays_for_the_next_request() -> None:
+    """For `idle_s` after an answer; a request that has begun is bounded by `receive_s`, and so is a new connection."""
+    with listening(_busy, Limits(connections=5, receive_s=0.5, idle_s=3)) as (port, _), ExitStack() as stack:
+
+        def connect(sent: bytes = b"") -> socket.socket:
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            connection.sendall(sent)
+            return connection
+
+        assert is_closed_within(connect(), 2)
+        kept, slow = connect(KEPT_ALIVE % b"/"), connect(KEPT_ALIVE % b"/")
+        for connection in (kept, slow):
+            while not connection.recv(1 << 16).endswith(b"0\r\n\r\n"):
+                pass
+        assert not is_closed_within(kept, 1.5)
+        kept.sendall(KEPT_ALIVE % b"/")
+        assert not is_closed_within(slow, 0.1)
+        slow.settimeout(20)
+        slow.sendall(b"GET / HT")
+        assert whole_answer(slow).startswith(b"HTTP/1.1 408 ")
+        kept.settimeout(20)
+        assert whole_answer(kept).startswith(b"HTTP/1.1 200 ")  # closed at last
+
+
+def test_cookies_of_a_load_balancer_fit(service: Service) -> None:
+    """Those of AWS have 16 KiB; a longer head than nginx takes is refused."""
+    start = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncookie: "
+    for size, end, status in ((17_000, b"\r\n\r\n", b"200"), (MAX_HEAD_BYTES, b"", b"400")):
+        with closing(service.connect()) as connection:
+            connection.sendall(start + b"a" * size)
+            time.sleep(0.2)  # it comes in two parts: only what is incomplete is bounded
+            assert whole_answer(connection, end).startswith(b"HTTP/1.1 " + status)
 
 
 def test_a_unix_socket_answers(tmp_path: Path) -> None:
