@@ -23,6 +23,7 @@ from worker.broker.retry import (
     clustered,
     condition,
 )
+from worker.config.redis_url import other_scheme
 from worker.config.settings import Settings
 
 SOCKET_TIMEOUT: Final = 5
@@ -123,6 +124,7 @@ def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object
 def explain_unusable(settings: Settings, error: RedisError) -> str:
     """Return the sentence on a Redis that does not answer or denies access, the same in every command."""
     advice = ADVICE if "redis_url" in settings.model_fields_set else ADVICE_UNSET
+    advice = other_scheme(settings.redis_url, str(error)) or advice
     return (
         f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error)).rstrip('.')}); {advice}"
     )

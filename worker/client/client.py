@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,9 @@ from pydantic import JsonValue
 from worker.broker import keys
 from worker.client.outbox import Outbox
 from worker.client.results import DEFAULT_LIMIT, IDLE_SECONDS, EnqueueResult, Silence
+from worker.config.directories import local_path
+from worker.config.redis_url import parse as parse_redis_url
+from worker.config.values import clean
 from worker.wire import ACTIVE_STATUSES, JOB_TIMEOUT, AnyEvent, JobState, Status, TrainJob, TrainResult, encode_job
 
 if TYPE_CHECKING:
@@ -30,10 +34,13 @@ class Client:
         """Connect lazily to `redis_url`.
 
         Args:
-            redis_url: redis://, rediss:// or unix://.
+            redis_url: as `REDIS_URL`: redis://, rediss:// or unix://, with the parameters of docs/configuration.md.
             queue: the worker's `PREFLIGHT_QUEUE`.
             signing_key: the worker's `PREFLIGHT_SIGNING_KEY`, where it has one.
             outbox: directory for the jobs that are enqueued with `ensure=True`.
+
+        Raises:
+            InvalidConfig: `redis_url` is no address of a Redis server.
         """
         from redis import Redis
         from redis.backoff import NoBackoff
@@ -43,13 +50,16 @@ class Client:
 
         from worker.client.rq_job import AnyIdJob
 
-        self._redis: Redis = Redis.from_url(redis_url)
+        address = parse_redis_url(redis_url, "redis_url")
+        if (note := address.note("redis_url")) is not None:
+            warnings.warn(note, stacklevel=2)
+        self._redis: Redis = Redis.from_url(address.url)
         # Subscribers retry themselves; retries of redis-py would block them for seconds.
-        self._no_retry: Redis = Redis.from_url(redis_url, retry=Retry(NoBackoff(), 0), socket_timeout=IDLE_SECONDS)
+        self._no_retry: Redis = Redis.from_url(address.url, retry=Retry(NoBackoff(), 0), socket_timeout=IDLE_SECONDS)
         self._queue: Queue = Queue(queue, connection=self._redis, job_class=AnyIdJob, serializer=JSONSerializer)
-        self._signing_key = signing_key
+        self._signing_key = signing_key and clean(signing_key)
         self._is_single_server = False
-        self._outbox = Outbox(outbox or Path(DEFAULT_OUTBOX).expanduser())
+        self._outbox = Outbox(outbox or local_path(DEFAULT_OUTBOX))
 
     def enqueue(self, job: TrainJob, *, job_timeout: int = JOB_TIMEOUT, ensure: bool = False) -> EnqueueResult:
         """Enqueue a job once: its `job_id` is the idempotency key.

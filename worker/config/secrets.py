@@ -12,7 +12,7 @@ from training.errors import InvalidConfig
 MAX_SECRET_BYTES: Final = 4096
 """Size of a file with a secret."""
 MASK: Final = "***"
-URL_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/\s]*@|([?&]password=)[^&\s]*")
+URL_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/\s]*@|([?&](?:ssl_)?password=)[^&\s]*")
 """A password in a URL, within any text."""
 URL_WITHOUT_USER: Final = re.compile(r"([a-z]*://)?[A-Za-z0-9.-]*(:\d+)?(/\d*)?")
 
@@ -20,7 +20,10 @@ URL_WITHOUT_USER: Final = re.compile(r"([a-z]*://)?[A-Za-z0-9.-]*(:\d+)?(/\d*)?"
 def url_passwords(url: str) -> Sequence[str]:
     """Return the passwords of a URL, from its authority and its query, encoded and decoded."""
     parts = urlsplit(url)
-    found = (parts.password or "", *(value for name, value in parse_qsl(parts.query) if name == "password"))
+    found = (
+        parts.password or "",
+        *(value for name, value in parse_qsl(parts.query) if name in ("password", "ssl_password")),
+    )
     return [form for password in found for form in (password, unquote(password)) if form]
 
 
@@ -65,7 +68,7 @@ def read_secret(file: Path, variable: str) -> str:
     """Return the single line in `file`; raises `InvalidConfig`, naming `variable`."""
     try:
         with file.open("rb") as opened:
-            secret = opened.read(MAX_SECRET_BYTES + 1).decode().removesuffix("\n")
+            secret = opened.read(MAX_SECRET_BYTES + 1).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidConfig(

@@ -1,16 +1,16 @@
 """Settings of the service; the only module that reads environment variables."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from calibration.search.search_space import DEFAULT_SECONDS
 from training.errors import InvalidConfig
+from worker.config.directories import explain_homeless, local_path
+from worker.config.redis_url import parse as parse_redis_url
 from worker.config.secrets import (
     MASK,
     encoded_forms,
@@ -21,19 +21,18 @@ from worker.config.secrets import (
     show_invalid_url,
     url_passwords,
 )
+from worker.config.values import clean, require_plain, require_url
 from worker.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL
 from worker.wire.validation_errors import to_invalid_config
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Prefixes of the variables that child processes do not get."""
+DEFAULT_REDIS_URL: Final = "redis://localhost:6379/0"
 DEFAULT_PORT: Final = 8000
 """Port of the web service where the platform assigns none."""
 MIN_KEY_LENGTH: Final = 16
 """Of a signing key or a token."""
 TOO_SHORT: Final = f"must have at least {MIN_KEY_LENGTH} characters"
-URL_WITHOUT_QUERY: Final = re.compile(r"[a-z][a-z0-9+.-]*:/[^\s?#]+")
-"""A query often holds a key."""
-
 PLATFORM: Final = (
     "port", "railway_service", "railway_deployment", "railway_replica", "railway_commit", "railway_volume",
 )  # fmt: skip
@@ -51,6 +50,8 @@ VARIABLES: Final[Mapping[str, Sequence[str]]] = {
 }
 """Environment variables of the settings that are not read from `PREFLIGHT_<NAME>`; the first that is set counts."""
 
+SECRETS: Final = ("signing_key", "api_token")
+"""Settings that are a secret."""
 SECRET_FILES: Final = ("redis_password_file", "signing_key_file", "api_token_file")
 """Settings that name a file with a secret; None after it has been read."""
 
@@ -60,8 +61,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    redis_url: str = "redis://localhost:6379/0"
-    """URL of Redis: redis://, rediss:// or unix:// (`PREFLIGHT_REDIS_URL` overrides `REDIS_URL`)."""
+    redis_url: str = DEFAULT_REDIS_URL
+    """URL of Redis: redis://, rediss:// or unix:// (`PREFLIGHT_REDIS_URL` overrides `REDIS_URL`). Its parameters are
+    described [below](#parameters-of-a-redis-address)."""
     redis_password_file: Path | None = None
     """File with the Redis password (`REDIS_PASSWORD_FILE`); the URL must have none."""
     queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "preflight"
@@ -173,41 +175,23 @@ class Settings(BaseModel):
     """Mount path of Railway's volume; the four directories go there unless they are set."""
 
     @field_validator(
-        "data_dir", "artifact_dir", "cache_dir", "state_dir", "outbox_dir", "tensorboard_dir", *SECRET_FILES
+        "data_dir",
+        "artifact_dir",
+        "cache_dir",
+        "state_dir",
+        "outbox_dir",
+        "tensorboard_dir",
+        *SECRET_FILES,
+        mode="before",
     )
     @classmethod
-    def _expand(cls, value: Path | None) -> Path | None:
-        return value and value.expanduser().absolute()
-
-    @field_validator("redis_url")
-    @classmethod
-    def _check_scheme(cls, value: str) -> str:
-        if not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("must begin with redis://, rediss:// or unix://")
-        try:
-            urlsplit(value).port  # noqa: B018 - raises for an invalid port, quoting a part of a password
-        except ValueError:
-            raise ValueError(
-                "is no URL; write redis://[user:password@]host[:port][/db], / # ? @ as %2F %23 %3F %40"
-            ) from None
-        return value
+    def _expand(cls, value: str | Path | None) -> Path | None:
+        return None if value is None else local_path(value)
 
     @field_validator("artifact_url", "mlflow_uri")
     @classmethod
     def _check_url_without_query(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            urlsplit(value).port  # noqa: B018 - as for Redis
-            plain = URL_WITHOUT_QUERY.fullmatch(value) is not None
-        except ValueError:
-            plain = False
-        if not plain:
-            raise ValueError(
-                "must be a URL such as s3://bucket/prefix or https://host:port/path, without a query; "
-                "credentials go into the variables that its service reads"
-            )
-        return value
+        return None if value is None else require_url(value)
 
     @field_validator("signing_key", "api_token")
     @classmethod
@@ -215,6 +199,13 @@ class Settings(BaseModel):
         if value is not None and len(value.get_secret_value()) < MIN_KEY_LENGTH:
             raise ValueError(TOO_SHORT)
         return value
+
+    _notes: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences on what of the environment has no effect or an unusual one; for the log of a service."""
+        return self._notes
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -244,14 +235,20 @@ def load(**overrides: object) -> Settings:
         InvalidConfig: a variable has a value outside its bounds, or a file with a secret cannot be used; the message
             names it.
     """
+    values = {**_from_environment(), **overrides}
+    address = parse_redis_url(str(values.get("redis_url", DEFAULT_REDIS_URL)), _variable("redis_url"))
+    if "redis_url" in values:
+        values["redis_url"] = address.url
     try:
-        found = Settings.model_validate({**_from_environment(), **overrides})
+        found = Settings.model_validate(values)
     except ValidationError as error:
         where = str(error.errors()[0]["loc"]).lower()
-        secret = "signing_key" in where or "api_token" in where
-        url = any(name in where for name in ("redis_url", "artifact_url", "mlflow_uri"))
+        secret = any(name in where for name in SECRETS)
+        url = any(name in where for name in ("artifact_url", "mlflow_uri"))
         show = (lambda _: MASK) if secret else show_invalid_url if url else _show_text
         raise to_invalid_config(error, Settings.model_json_schema(), name=_variable, show=show) from None
+    notes = (address.note(_variable("redis_url")), explain_homeless())
+    found._notes = tuple(note for note in notes if note)
     return _on_volume(_with_secrets(found))
 
 
@@ -266,14 +263,19 @@ def variables(field: str) -> Sequence[str]:
 
 def _from_environment() -> dict[str, str]:
     """Return the settings that a variable of this process has; an empty one counts as unset."""
-    found = {field: os.environ.get(_variable(field), "") for field in Settings.model_fields}
-    return {field: value for field, value in found.items() if value}
+    found: dict[str, str] = {}
+    for field in Settings.model_fields:
+        name = _variable(field)
+        if value := clean(os.environ.get(name, "")):
+            require_plain(value, name, secret=field in SECRETS)
+            found[field] = value
+    return found
 
 
 def _variable(field: str) -> str:
     """Return the environment variable that gives a setting its value here, or would do so."""
     names = variables(field)
-    return next((name for name in names if os.environ.get(name)), names[0])
+    return next((name for name in names if clean(os.environ.get(name, ""))), names[0])
 
 
 def _on_volume(settings: Settings) -> Settings:

@@ -52,6 +52,8 @@ def _run_checks(settings: Settings) -> Iterator[Check]:
     yield _torch()
     yield _bytecode()
     yield _torchvision()
+    for note in settings.notes:
+        yield Check("settings", "warn", note)
     yield _redis(settings)
     yield from _suspension(settings)
     signed = "only signed jobs are accepted" if settings.signing_key else "jobs need no signature"

@@ -45,6 +45,8 @@ def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = Tru
         ClockSkew: this host's clock and Redis's are hours apart.
     """
     configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
+    for note in settings.notes:
+        structlog.get_logger("preflight").warning("settings_note", message=note)
     require_training_packages()
     for directory, variable in DIRECTORY_VARIABLES.items():
         require_writable(getattr(settings, directory), variable)

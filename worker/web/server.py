@@ -80,6 +80,8 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
         url=f"http://{f'[{host}]' if ':' in host else host}:{chosen}", queue=settings.queue,
         redis=settings.safe_redis_url, token="needed" if token else "none: this machine only", **settings.platform(),
     )  # fmt: skip
+    for note in settings.notes:
+        log.warning("settings_note", message=note)
     server = Server(config, broadcaster)
     handle_hangup(server.handle_exit)  # uvicorn handles only SIGTERM and SIGINT
     try:

@@ -1,11 +1,14 @@
 """Redis behind TLS: verified connections work, others end the worker with one sentence."""
 
 import asyncio
+import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
 import threading
+import warnings
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,10 +16,13 @@ from pathlib import Path
 
 import pytest
 import trustme
+from redis import Redis
 from services import RunWorker, StartWorker, digits_job
 
+from worker.broker.connection import RedisUnreachable, connect
+from worker.broker.embedded_redis import redis_server
 from worker.client import Client
-from worker.config.settings import Settings, service_environment
+from worker.config.settings import Settings, load, service_environment
 
 
 @contextmanager
@@ -78,11 +84,11 @@ def test_a_job_runs_over_tls(port: int, authority: Path, run_worker: RunWorker) 
     assert [event.type for event in client.events("secret")][-1] == "training_done"
 
 
-@pytest.mark.parametrize("wrong", ["authority", "name", "file", "no TLS"])
+@pytest.mark.parametrize("wrong", ["authority", "name", "no TLS"])
 def test_a_certificate_that_is_not_trusted_ends_the_worker(
     wrong: str, port: int, authority: Path, settings: Settings, start_worker: StartWorker
 ) -> None:
-    """Signed by another, made out to another name, no file to compare it with, or no TLS spoken: exit code 1.
+    """Signed by another, made out to another name, or no TLS spoken: exit code 1.
 
     The worker and the doctor say it in one sentence each.
     """
@@ -92,10 +98,8 @@ def test_a_certificate_that_is_not_trusted_ends_the_worker(
             trustme.CA().cert_pem.write_to_path(str(authority))
         case "name":
             host, expected = "127.0.0.1", "not valid for '127.0.0.1'"
-        case "file":
-            authority, expected = authority.with_name("nowhere.pem"), "No such file"
         case "no TLS":
-            scheme, expected = "redis", "cannot be reached"
+            scheme, expected = "redis", "write rediss:// instead of redis://"
     url = f"{scheme}://user:hunter2@{host}:{port}/0" + (f"?ssl_ca_certs={authority}" if scheme == "rediss" else "")
     worker = start_worker(environment={"PREFLIGHT_REDIS_URL": url, "PREFLIGHT_REDIS_WAIT": "0.2"})
     assert worker.wait() == 1
@@ -112,3 +116,39 @@ def test_a_certificate_that_is_not_trusted_ends_the_worker(
     assert wrong == "no TLS" or expected in finding
     assert doctor.returncode == 1
     assert "hunter2" not in doctor.stdout + doctor.stderr
+
+
+@pytest.mark.parametrize("parameters", [
+    "ssl_cert_reqs=CERT_NONE", "ssl_cert_reqs=none&ssl_check_hostname=true", "skip_verify=true&dial_timeout=3s",
+    "tls.rejectUnauthorized=false&family=0", "verifyPeer=NONE&timeout=10s", "ssl=true&ssl_cert_reqs=ssl.CERT_NONE",
+])  # fmt: skip
+def test_every_client_may_ask_for_no_verification(parameters: str, port: int) -> None:
+    """redis-py and Celery, go-redis, ioredis, Lettuce and Kombu each have a word for it."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        client = Client(f"rediss://localhost:{port}/0?{parameters}")
+    assert not client.suspended()
+
+
+def test_a_missing_certificate_file_is_named_at_once(port: int, authority: Path) -> None:
+    """A setting that is wrong: exit code 2, without a look at Redis."""
+    nowhere = authority.with_name("nowhere.pem")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "worker.cli", "worker"], capture_output=True, text=True,
+        env={**os.environ, "PREFLIGHT_REDIS_URL": f"rediss://u:hunter2@localhost:{port}/0?ssl_ca_certs={nowhere}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"preflight: PREFLIGHT_REDIS_URL has the parameter ssl_ca_certs={nowhere}, which cannot be read "
+        "(No such file or directory); correct the path\n"
+    )
+
+
+def test_tls_to_a_server_without_it_is_explained() -> None:
+    """Redis waits for the end of a line that never comes."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    with redis_server("--port", str(port)), Redis(port=port) as plain:
+        assert plain.ping()
+        settings = load(redis_url=f"rediss://127.0.0.1:{port}/0?ssl_cert_reqs=none", redis_wait=0)
+        with pytest.raises(RedisUnreachable, match="write redis:// instead of rediss://"):
+            connect(settings)

@@ -2,7 +2,11 @@
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,14 @@ from redis import Redis
 
 from training.errors import InvalidConfig
 from worker.config.secrets import redact_urls
-from worker.config.settings import child_environment, export_environment, load, service_environment
+from worker.config.settings import (
+    Settings,
+    child_environment,
+    export_environment,
+    load,
+    service_environment,
+    variables,
+)
 from worker.ops.doctor import run_checks
 
 
@@ -227,3 +238,104 @@ def test_a_secret_and_its_file_are_refused(
     with pytest.raises(InvalidConfig, match=f"{variable}.*{file}.*leave one of them out") as caught:
         load()
     assert "hunter2" not in caught.value.message
+
+
+AROUND = (
+    "{}\n", "{}\r\n", "{}\r", " {}\t", '"{}"', "'{}'", '" {}"\n', "\ufeff{}",
+    "\N{LEFT DOUBLE QUOTATION MARK}{}\N{RIGHT DOUBLE QUOTATION MARK}",
+)  # fmt: skip
+VALUES = {
+    "redis_url": "redis://h:1/0", "queue": "q", "dependent_queues": "a,b",
+    "data_dir": "/d", "artifact_dir": "/a", "cache_dir": "/c", "state_dir": "/s", "outbox_dir": "/o",
+    "tensorboard_dir": "/t", "signing_key": "sixteen letters!", "api_token": "a token that is long",
+    "web_readonly": "on", "max_epochs": "3", "log_level": "debug", "calibration_seconds": "2.5", "port": "8080",
+    "artifact_url": "s3://b/p", "mlflow_uri": "http://h:5000", "mlflow_experiment": "digits", "railway_volume": "/v",
+    "advertise_host": "10.0.0.1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_what_stands_around_a_value_does_not_count(monkeypatch: pytest.MonkeyPatch, around: str) -> None:
+    """As secrets, .env files and word processors deliver it, for every variable alike."""
+    for name, value in VALUES.items():
+        monkeypatch.setenv(variables(name)[0], value)
+    plain = load()
+    for name, value in VALUES.items():
+        monkeypatch.setenv(variables(name)[0], around.format(value))
+    assert load() == plain
+    assert plain.data_dir == Path("/d")
+
+
+def test_a_secret_in_a_file_of_windows_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"a token that is long\r\n")
+    monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", f"{tmp_path / 'token'}\r\n")
+    token = load().api_token
+    assert token is not None
+    assert token.get_secret_value() == "a token that is long"
+
+
+@pytest.mark.parametrize("field", [field for field in Settings.model_fields if field != "redis_url"])
+@pytest.mark.parametrize(("value", "words"), [
+    ("${{Redis.REDIS_URL}}", "holds the placeholder ${{Redis.REDIS_URL}}, which nothing has replaced"),
+    ("x$(REDIS_URL)x", "holds the placeholder $(REDIS_URL)"),
+    ("a/${VARIABLE:-b}/c", "holds the placeholder ${VARIABLE:-b}"),
+    ("{{ .Values.url }}", "holds the placeholder {{ .Values.url }}"),
+    ("$VARIABLE", "holds the placeholder $VARIABLE"),
+    ("a long value\r\nand another", "has a control character in it (\\r)"),
+])  # fmt: skip
+def test_no_value_that_nobody_can_have_meant(
+    monkeypatch: pytest.MonkeyPatch, field: str, value: str, words: str
+) -> None:
+    """In every variable; the sentence names it, and shows nothing of a secret."""
+    variable = variables(field)[0]
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidConfig) as caught:
+        load()
+    assert caught.value.message.startswith(f"{variable} h")
+    secret = field in ("signing_key", "api_token") and "placeholder" in words
+    assert ("holds a placeholder, which" if secret else words) in caught.value.message
+
+
+def test_half_a_pair_of_quotation_marks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a secret may end with one."""
+    monkeypatch.setenv("PREFLIGHT_API_TOKEN", 'a token that is long"')
+    token = load().api_token
+    assert token is not None
+    assert token.get_secret_value() == 'a token that is long"'
+    monkeypatch.setenv("PREFLIGHT_DATA_DIR", '"/data')
+    with pytest.raises(InvalidConfig, match=r"^PREFLIGHT_DATA_DIR has a quotation mark on one side only"):
+        load()
+
+
+@pytest.mark.parametrize("field", ["data_dir", "artifact_dir", "cache_dir", "state_dir", "tensorboard_dir"])
+def test_a_bucket_is_no_directory(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """`Path` would make ./s3:/bucket of it."""
+    monkeypatch.setenv(f"PREFLIGHT_{field.upper()}", "s3://bucket/models")
+    with pytest.raises(
+        InvalidConfig, match=r"is 's3://bucket/models': must be a path.*PREFLIGHT_ARTIFACT_URL"
+    ) as caught:
+        load()
+    assert caught.value.message.startswith(f"PREFLIGHT_{field.upper()} ")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_user_without_a_home_directory_has_directories() -> None:
+    """One that /etc/passwd does not know, and no HOME; explicit settings win, and a note says where things are."""
+    script = (
+        "import os, sys\nfrom worker.config.settings import load\nos.setgid(54321); os.setuid(54321)\n"
+        "found = load()\nprint(found.state_dir, found.cache_dir, *found.notes, sep='\\n')\n"
+    )
+    command = [sys.executable, "-P", "-c", script]
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        environment = {"TMPDIR": name, "PREFLIGHT_CACHE_DIR": "/c", "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = partial(subprocess.run, command, env=environment, capture_output=True, text=True, cwd="/")
+        first = run()
+        substitute = Path(name) / "preflight-54321"
+        private = substitute.stat().st_mode & 0o777 == 0o700
+        os.chown(substitute, 1, 1)
+        second = run()
+    state, cache, note = first.stdout.splitlines()
+    assert (state, cache, private) == (f"{substitute}/.local/share/preflight/state", "/c", True)
+    assert note.startswith("HOME is not set and user 54321 has no home directory")
+    assert "belongs to somebody else; set HOME" in second.stderr
