@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from training.errors import DatasetError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+
+class UnreadableFolder(DatasetError):
+    """A folder that may hold a data set cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +87,15 @@ class Dataset(Protocol):
         Raises:
             DatasetError: it is missing, damaged or cannot be fetched.
         """
+        ...
+
+
+@runtime_checkable
+class ExplainsAbsence(Protocol):
+    """A data set that can say what is in a directory instead of its files."""
+
+    def explain_absence(self, data_dir: Path) -> str | None:
+        """Return a sentence; None: its files are there, or nothing that could be meant is."""
         ...
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from training.config import registry
 from training.data import dataset_store
 from training.data.dataset_info import DatasetInfo, Fingerprint, read_info
-from training.data.datasets import Dataset, Samples
+from training.data.datasets import Dataset, ExplainsAbsence, Samples, UnreadableFolder
 from training.errors import DatasetError, InvalidConfig
 
 
@@ -13,7 +13,7 @@ def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
     """Return what the store of the data set `name` holds, or None if it has to be made; cheap, without torch.
 
     It is prepared again when it is damaged or of another format, and when its source files have changed. If they are
-    gone and there are no others, it is used as it is.
+    gone and there are no others, or cannot be looked for, it is used as it is.
 
     Raises:
         InvalidConfig: `name` is not a usable data set.
@@ -22,9 +22,22 @@ def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
     try:
         info = read_info(_path(name, cache_dir))
         found = _fingerprints(dataset, data_dir)
+    except UnreadableFolder:
+        return info
     except (DatasetError, OSError):
         return None
     return info if found in ((), info.sources) else None
+
+
+def explain_absence(name: str, data_dir: Path) -> str | None:
+    """Return what is in `data_dir` instead of the files of the data set `name`, in one sentence; None: nothing is.
+
+    Raises:
+        InvalidConfig: `name` is not a usable data set.
+        UnreadableFolder: its files may be there.
+    """
+    dataset = _dataset(name)
+    return dataset.explain_absence(data_dir) if isinstance(dataset, ExplainsAbsence) else None
 
 
 def available(name: str, data_dir: Path, cache_dir: Path) -> bool:

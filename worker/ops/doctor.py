@@ -15,7 +15,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from training.config.registry import DATASETS, MODELS, names
-from training.data.prepare import available
+from training.data.prepare import available, explain_absence
 from training.errors import PreflightError
 from training.system.requirements import explain_missing_bytecode
 from training.system.resources import detect
@@ -61,7 +61,7 @@ def _run_checks(settings: Settings) -> Iterator[Check]:
     yield from _resources()
     for name in ("data_dir", "artifact_dir", "cache_dir", "state_dir"):
         yield _directory(name, getattr(settings, name))
-    yield _data(settings)
+    yield from _data(settings)
     yield from _exports(settings)
     yield Check("registered", "ok", f"data sets: {', '.join(names(DATASETS))}; models: {', '.join(names(MODELS))}")
 
@@ -155,17 +155,28 @@ def _exports(settings: Settings) -> Iterator[Check]:
         yield _directory("tensorboard_dir", settings.tensorboard_dir)
 
 
-def _data(settings: Settings) -> Check:
-    present = []
+def _data(settings: Settings) -> Iterator[Check]:
+    present: list[str] = []
+    instead: dict[str, list[str]] = {}
     for name in names(DATASETS):
         try:
-            if available(name, settings.data_dir, settings.cache_dir):
+            why = explain_absence(name, settings.data_dir)
+            if why is not None:
+                # Files without a name of their own could be meant as any data set.
+                instead.setdefault(why.removeprefix(name), []).append(name)
+            elif available(name, settings.data_dir, settings.cache_dir):
                 present.append(name)
         except PreflightError as error:
-            return Check("data", "fail", error.message)
-    if not present:
-        return Check("data", "warn", f"no data set in {settings.data_dir}; {_download()}")
-    return Check("data", "ok", f"present: {', '.join(present)}")
+            yield Check("data", "fail", error.message)
+            return
+    if not set(present) - {"digits"}:  # else they are those of others
+        for why, those in instead.items():
+            absent = why.startswith(" ")
+            yield Check("data", "warn" if absent else "fail", f"{' or '.join(those)}{why}" if absent else why)
+    if present:
+        yield Check("data", "ok", f"present: {', '.join(present)}")
+    elif not instead:
+        yield Check("data", "warn", f"no data set in {settings.data_dir}; {_download()}")
 
 
 def _download() -> str:

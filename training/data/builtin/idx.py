@@ -1,5 +1,7 @@
 """The IDX format of MNIST and its relatives: raw or gzipped, read whole and checked before it is believed.
 
+Whether a file is gzipped is seen from its first bytes: browsers and proxies unpack files and leave the name as it was.
+
 A file is two zero bytes, a type code, the number of dimensions, each dimension as a big-endian uint32, then
 the values in C order, big-endian. See http://yann.lecun.com/exdb/mnist (section "the IDX file format").
 
@@ -29,6 +31,17 @@ TYPES: Final = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0
 MAX_DIMENSIONS: Final = 4
 MAX_BYTES: Final = 1 << 30
 """Largest body that is read, bytes: five times that of the largest built-in file (EMNIST digits, 188 MB)."""
+
+GZIP: Final = b"\x1f\x8b"
+OTHERS: Final = (
+    (b"", "is empty"), (b"<!doctype html", "is a web page"), (b"<html", "is a web page"),
+    (b"<?xml", "is an XML document, such as the error of a store"), (b"{", "is a JSON document"),
+    (b"version https://git-lfs", "is a pointer of Git LFS; `git lfs pull` fetches the file"),
+    (b"pk\x03\x04", "is a zip archive"), (b"7z\xbc\xaf", "is a 7z archive"), (b"\x93numpy", "is an array of numpy"),
+    (b"bzh", "is a bzip2 file"), (b"\xfd7zxz", "is an xz file"), (b"par1", "is a Parquet file"),
+)  # fmt: skip
+"""Beginning of a file in small letters -> what it is; the first is the whole file."""
+PEEKED: Final = 64
 
 DEFLATE_RATIO: Final = 1032
 """What deflate can expand one byte to at most, so a gzipped file of known size bounds its content."""
@@ -66,8 +79,33 @@ def damaged(path: Path, what: str) -> DatasetError:
     return DatasetError(f"{path} is damaged: {what}; {advice}", field=str(path))
 
 
+def peek(path: Path) -> str | None:
+    """Return what a file is that does not begin like an IDX file, raw or gzipped; None: it does.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        begin = file.read(PEEKED)
+    if begin.startswith(GZIP):
+        try:
+            with gzip.open(path) as packed:
+                begin = packed.read(PEEKED)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            return f"is not a whole gzip file ({_decapitalized(error)})"
+    if begin[:2] == b"\0\0" and begin[2:3] and begin[2] in TYPES:
+        return None
+    return _other(begin) or f"begins with 0x{begin[:4].hex()}, not with the magic number of an IDX file"
+
+
+def _other(begin: bytes) -> str | None:
+    """Return what a file with this beginning is, as far as it is known."""
+    low = begin.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    return next((what for sign, what in OTHERS if (low.startswith(sign) if sign else not begin)), None)
+
+
 def read(path: Path) -> Idx:
-    """Read and check the IDX file at `path`, gzipped if its name ends in `.gz`.
+    """Read and check the IDX file at `path`, raw or gzipped.
 
     Nothing is allocated for a header that the file's size contradicts, and a gzipped file is never expanded
     by more than a byte beyond what its header promises.
@@ -76,10 +114,11 @@ def read(path: Path) -> Idx:
         DatasetError: the file cannot be read, or is not exactly one IDX file.
     """
     try:
-        with _open(path) as file:
+        packed = is_gzip(path)
+        with gzip.open(path) if packed else path.open("rb") as file:
             head, dtype, shape = _read_head(path, file)
             promised = math.prod(shape) * int(dtype[-1])
-            _check_promise(path, promised)
+            _check_promise(path, promised, packed=packed)
             body = file.read(promised + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(path, f"it is not a whole gzip file ({_decapitalized(error)})") from error
@@ -93,14 +132,17 @@ def read(path: Path) -> Idx:
     return Idx(head, body, dtype, shape)
 
 
-def _open(path: Path) -> BinaryIO | gzip.GzipFile:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def is_gzip(path: Path) -> bool:
+    """Whether a file begins as gzip's do; raises `OSError`."""
+    with path.open("rb") as file:
+        return file.read(len(GZIP)) == GZIP
 
 
 def _read_head(path: Path, file: BinaryIO | gzip.GzipFile) -> tuple[bytes, str, tuple[int, ...]]:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES:
-        raise damaged(path, f"it begins with 0x{magic.hex()}, not with the magic number of an IDX file")
+        what = _other(magic + file.read(PEEKED)) or f"begins with 0x{magic.hex()}"
+        raise damaged(path, f"it {what}, not an IDX file, which begins with a magic number")
     count = magic[3]
     if not 1 <= count <= MAX_DIMENSIONS:
         raise damaged(path, f"it has {count} dimensions, not 1 to {MAX_DIMENSIONS}")
@@ -113,10 +155,10 @@ def _read_head(path: Path, file: BinaryIO | gzip.GzipFile) -> tuple[bytes, str, 
     return magic + sizes, TYPES[magic[2]], shape
 
 
-def _check_promise(path: Path, promised: int) -> None:
+def _check_promise(path: Path, promised: int, *, packed: bool) -> None:
     """Raise unless a file of this size can hold `promised` bytes."""
     stored = path.stat().st_size
-    holds = stored * DEFLATE_RATIO if path.suffix == ".gz" else stored
+    holds = stored * DEFLATE_RATIO if packed else stored
     if promised > min(holds, MAX_BYTES):
         raise damaged(path, f"its header promises {promised:,} bytes, which its {stored:,} cannot hold")
 

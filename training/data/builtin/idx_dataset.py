@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from training.data.builtin import idx
-from training.data.builtin.checksums import file_md5, published_by
+from training.data.builtin import idx, npz
+from training.data.builtin.checksums import published_by
 from training.data.builtin.download import download
-from training.data.builtin.idx_file import IdxFile
-from training.data.datasets import LabeledImages, Samples
+from training.data.builtin.idx_file import IdxFile, file_digests, is_idx
+from training.data.builtin.names import names_dataset
+from training.data.builtin.search import Folder, Found, look
+from training.data.builtin.unused import describe_unused
+from training.data.datasets import LabeledImages, Samples, UnreadableFolder
 from training.errors import DatasetError
 from training.system.locks import use
 
@@ -26,8 +30,9 @@ class IdxDataset:
     """A data set of four IDX files, each raw or gzipped.
 
     The first of `<data_dir>/<name>/`, `<data_dir>/<torchvision's class>/raw/` and `data_dir` that holds all four is
-    read; files directly in `data_dir` are skipped when their checksum is that of another data set. Else all four are
-    downloaded (when allowed) into `<data_dir>/<name>/`.
+    read; files directly in `data_dir` are skipped when their checksum is that of another data set. Then `data_dir` is
+    searched for other names and folders, and for Keras' archive; there the checksum decides, or, where none is known,
+    the name of the folder. Else all four are downloaded (when allowed) into `<data_dir>/<name>/`.
     """
 
     name: str
@@ -55,12 +60,41 @@ class IdxDataset:
         return f".{self.name}-"
 
     def sources(self, data_dir: Path) -> tuple[Path, ...]:
-        """Return the paths of `files`, or none; see the class for where they are looked for."""
-        for folder in self._named_folders(data_dir):
-            if found := self._within(folder):
+        """Return the paths of `files`, or none; see the class for where they are looked for.
+
+        Raises:
+            UnreadableFolder: there are none, but a folder that may have them cannot be read.
+        """
+        named: tuple[Path, ...] = ()
+        for folder in (*self._named_folders(data_dir), data_dir):
+            found = self._within(folder)
+            whose = published_by(file_digests(found[-1])) if found and folder == data_dir else self.name
+            if not found or whose not in (None, self.name):
+                continue
+            if all(map(is_idx, found)) and (whose is not None or self.test_labels.md5 is None):
                 return found
-        found = self._within(data_dir)
-        return () if found and published_by(_digests(found[-1])) not in (None, self.name) else found
+            named = named or found
+        seen = look(data_dir)
+        found = self._search(seen, data_dir) or named
+        if not found:
+            self._require_readable(seen, data_dir)
+        return found
+
+    def explain_absence(self, data_dir: Path) -> str | None:
+        """Return a sentence about what is in `data_dir` instead of the data set; None: it is there, or nothing is.
+
+        Raises:
+            UnreadableFolder: it may be there.
+        """
+        found = self.sources(data_dir)
+        for path in found:
+            with suppress(OSError):
+                if path.suffix.lower() != npz.SUFFIX and (what := idx.peek(path)):
+                    return idx.damaged(path, f"it {what}").message
+        if found:
+            return None
+        sentence = self._absent(data_dir)
+        return None if sentence == self._not_in(data_dir) else sentence
 
     def load(self, data_dir: Path, *, download: bool) -> Samples:
         """Read and verify the four files, fetching them first if need be and allowed.
@@ -87,6 +121,48 @@ class IdxDataset:
         """Return the paths of all files in `folder`, or none unless it has all."""
         found = tuple(path for file in self.files if (path := file.within(folder)))
         return found if len(found) == len(self.files) else ()
+
+    def _search(self, seen: Found, data_dir: Path) -> tuple[Path, ...]:
+        """Return the paths of all files among those that were seen, or none; an archive counts as each of them."""
+        for folder in seen.folders:
+            paths = tuple(path for file in self.files if (path := self._choose(folder, file)))
+            if len(paths) == len(self.files) and self._is_ours(paths[-1], data_dir):
+                return paths
+        for path in seen.others:
+            if path.suffix.lower() == npz.SUFFIX and self.test_labels.md5 is not None and npz.is_archive(path):
+                with suppress(DatasetError):
+                    if npz.read(path, self.test_labels.role).md5 == self.test_labels.md5:
+                        return (path,) * len(self.files)
+        return ()
+
+    def _choose(self, folder: Folder, file: IdxFile) -> Path | None:
+        """Return the first path of a folder that by its name is `file`, and begins like an IDX file."""
+        own = file.role
+        for role, paths in folder.files.items():
+            named = role.prefix == own.prefix or (own.prefix == "" and names_dataset(role.prefix, self.name))
+            if named and role[1:] == own[1:]:
+                for path in paths:
+                    if is_idx(path):
+                        return path
+        return None
+
+    def _is_ours(self, labels: Path, data_dir: Path) -> bool:
+        """Whether a file of test labels is of this data set: by its checksum, or else by its name and folders."""
+        whose = published_by(file_digests(labels))
+        if whose is not None or self.test_labels.md5 is not None:
+            return whose == self.name
+        return self.test_labels.role.prefix != "" or names_dataset(
+            str(data_dir.name / labels.relative_to(data_dir)), self.name
+        )
+
+    def _require_readable(self, seen: Found, data_dir: Path) -> None:
+        for path, why in seen.unreadable.items():
+            if path == data_dir or names_dataset(str(path.relative_to(data_dir)), self.name):
+                raise UnreadableFolder(
+                    f"{path} cannot be read by user {os.geteuid()} ({why}); make it readable (with SELinux, mount it "
+                    "with :z)",
+                    field=self.name,
+                )
 
     def _images(self, file: IdxFile, path: Path) -> npt.NDArray[np.uint8]:
         import numpy as np
@@ -126,6 +202,10 @@ class IdxDataset:
             missing = [file.name for file in self.files if not file.within(folder)]
             if 0 < len(missing) < len(self.files):
                 return f"{self.name} lacks {missing[0]}[.gz] in {folder}"
+        unused = describe_unused(look(data_dir), data_dir, self.name)
+        return f"{self._not_in(data_dir)} ({unused})" if unused else self._not_in(data_dir)
+
+    def _not_in(self, data_dir: Path) -> str:
         return f"{self.name} is not in {data_dir}"
 
     def _move(self, fetched: Path, folder: Path, absent: str) -> tuple[Path, ...]:
@@ -136,11 +216,3 @@ class IdxDataset:
             )
         folder.mkdir(exist_ok=True)
         return tuple(path.replace(folder / path.name) for path in found)
-
-
-def _digests(path: Path) -> set[str]:
-    """Return the MD5s of the file at `path` as it is and uncompressed; none if it cannot be read."""
-    try:
-        return {file_md5(path), idx.read(path).md5}
-    except (OSError, DatasetError):
-        return set()

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.data.builtin import idx
+from training.data.builtin import idx, npz
 from training.data.builtin.checksums import file_md5, published_by
+from training.data.builtin.names import Role, role_of
+from training.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,30 +29,59 @@ class IdxFile:
     gz_md5: str | None = None
     """Of the compressed file as published."""
 
+    @property
+    def role(self) -> Role:
+        """What its name says."""
+        found = role_of(self.name)
+        if found is None:
+            raise ValueError(f"{self.name} is no name of a file of MNIST or a relative")
+        return found
+
     def within(self, folder: Path) -> Path | None:
-        """Return where the file lies in `folder`, the compressed one first: its checksum is always known."""
-        candidates = (folder / f"{self.name}.gz", folder / self.name)
-        return next((path for path in candidates if _is_file(path)), None)
+        """Return where the file lies in `folder` under its own name, the compressed one first.
+
+        Of two the one that begins like an IDX file.
+        """
+        candidates = [path for path in (folder / f"{self.name}.gz", folder / self.name) if _is_file(path)]
+        return next((path for path in candidates if is_idx(path)), candidates[0] if candidates else None)
 
     def read(self, path: Path) -> npt.NDArray[np.generic]:
         """Return the values at `path`, verified by the MD5 of the uncompressed file or else of the compressed one.
 
-        Of a raw file without a known MD5, type and shape are checked, and that it is not another data set's.
+        Of a raw file without a known MD5, type and shape are checked, and that it is not another data set's. `path`
+        may be Keras' archive of all four files.
 
         Raises:
             DatasetError: naming the file.
         """
-        content = idx.read(path)
+        is_archive = path.suffix.lower() == npz.SUFFIX
+        content = npz.read(path, self.role) if is_archive else idx.read(path)
         if (content.dtype, content.shape) != (self.dtype, self.shape):
             found = f"{content.dtype} {list(content.shape)}"
             raise idx.damaged(path, f"it holds {found} where {self.dtype} {list(self.shape)} belongs")
         if self.md5 is not None:
             _check_md5(path, content.md5, self.md5)
-        elif self.gz_md5 is not None and path.suffix == ".gz":
+        elif self.gz_md5 is not None and idx.is_gzip(path):
             _check_md5(path, file_md5(path), self.gz_md5)
         elif other := published_by({content.md5}):
             raise idx.damaged(path, f"it is a file of {other}")
         return content.array()
+
+
+def is_idx(path: Path) -> bool:
+    """Whether a file can be read and begins like an IDX file, raw or gzipped."""
+    try:
+        return idx.peek(path) is None
+    except OSError:
+        return False
+
+
+def file_digests(path: Path) -> set[str]:
+    """Return the MD5s of the file at `path` as it is and uncompressed; none if it cannot be read."""
+    try:
+        return {file_md5(path), idx.read(path).md5}
+    except (OSError, DatasetError):
+        return set()
 
 
 def _is_file(path: Path) -> bool:

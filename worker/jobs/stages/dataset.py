@@ -5,7 +5,8 @@ from pathlib import Path
 
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
-from training.data.prepare import prepared
+from training.data.datasets import UnreadableFolder
+from training.data.prepare import explain_absence, prepared
 from training.data.prepare_child import PrepareRequest
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
@@ -21,7 +22,11 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
         InvalidConfig: the job would see more samples than the service allows.
     """
     began, settings = time.perf_counter(), context.settings
-    info = prepared(job.dataset, settings.data_dir, settings.cache_dir) or _prepare(context, job.dataset)
+    instead = _instead(job.dataset, settings.data_dir)
+    found = prepared(job.dataset, settings.data_dir, settings.cache_dir)
+    info = found or _prepare(context, job.dataset)
+    if instead is not None:
+        context.warn(f"{instead}; {'a copy prepared earlier is used' if found else 'it was downloaded'}")
     context.emit(
         "dataset_ready",
         {
@@ -33,6 +38,14 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
     )
     require_samples_within_limit(job.spec(), info.train_count, settings)
     return info
+
+
+def _instead(name: str, data_dir: Path) -> str | None:
+    """Return what is in the data directory where the data set is not, or cannot be looked for; None: nothing is."""
+    try:
+        return explain_absence(name, data_dir)
+    except UnreadableFolder as error:
+        return error.message
 
 
 def _prepare(context: JobContext, name: str) -> DatasetInfo:

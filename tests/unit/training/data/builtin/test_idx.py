@@ -100,8 +100,12 @@ def test_a_changed_byte_of_a_gzip_file_never_changes_the_values_silently(at: int
 
 
 DEFECTS = {
-    "empty": ("labels", b"", "magic number"),
-    "a zip file": ("labels", b"PK\x03\x04" + THREE_LABELS, "magic number"),
+    "empty": ("labels", b"", "it is empty, not an IDX file"),
+    "a zip file": ("labels", b"PK\x03\x04" + THREE_LABELS, "it is a zip archive, not an IDX file"),
+    "a web page": ("labels.gz", b"<!DOCTYPE html><title>404</title>", "it is a web page, not an IDX file"),
+    "a gzipped web page": ("labels.gz", gzip.compress(b"\n<HTML>"), "it is a web page, not an IDX file"),
+    "a pointer": ("labels", b"version https://git-lfs.github.com/spec/v1", "it is a pointer of Git LFS"),
+    "an error of a store": ("labels", b"<?xml version='1.0'?><Error/>", "it is an XML document"),
     "unknown type": ("labels", b"\0\0\x0a\x01" + THREE_LABELS[4:], "magic number"),
     "no dimensions": ("labels", b"\0\0\x08\x00" + THREE_LABELS[4:], "dimensions"),
     "five dimensions": ("labels", b"\0\0\x08\x05" + THREE_LABELS[4:], "dimensions"),
@@ -110,10 +114,9 @@ DEFECTS = {
     "a side too long": ("labels", b"\0\0\x08\x01" + struct.pack(">I", 1000) + bytes(900), "cannot hold"),
     "a byte less": ("labels", THREE_LABELS[:-1], "promises 3 bytes and only 2 follow"),
     "a byte more": ("labels", THREE_LABELS + b"\0", "promises 3 bytes and more follow"),
-    "not gzip": ("labels.gz", THREE_LABELS, "gzip"),
     "gzip without its end": ("labels.gz", PACKED[:-1], "gzip"),
     "gzip without its checksum": ("labels.gz", PACKED[:-9], "gzip"),
-    "gzip with half a header": ("labels.gz", PACKED[:5], "gzip"),
+    "gzip with half a header": ("labels", PACKED[:5], "gzip"),
     "gzip with another checksum": ("labels.gz", PACKED[:-8] + bytes(8), "gzip"),
     "gzip with garbage after it": ("labels.gz", PACKED + b"garbage", "gzip"),
 }
