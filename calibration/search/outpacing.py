@@ -15,10 +15,12 @@ from training.config.plan import Plan
 
 HOPELESS: Final = 3.0
 """How many times slower a step must be for single steps to tell: no noise does that."""
+CROWDED: Final = 1.25
+"""The same for more threads than others leave processors for: that they are slower is what is expected."""
 
 
 def is_outpaced(run: SearchRun, slow: Plan, quick_s: float, deadline: float) -> bool:
-    """Measure single steps of `slow`; return whether they are surely slower than steps of `quick_s` seconds.
+    """Measure single steps of `slow`; return whether they are clearly slower than steps of `quick_s` seconds.
 
     Ends after `MIN_PAIRS` steps, or when the next one would end after `deadline` (as the backend counts). Their median
     counts: beside a neighbour a single step may be lucky.
@@ -32,4 +34,5 @@ def is_outpaced(run: SearchRun, slow: Plan, quick_s: float, deadline: float) -> 
         known = run.evidence[slow]
         steps = [step for block in known.blocks[first:] for step in block]
         if len(steps) >= MIN_PAIRS or run.backend.now() + max(steps) * run.part > deadline:
-            return statistics.median(steps) >= HOPELESS * quick_s
+            times = CROWDED if slow.threads > max(run.space.threads) else HOPELESS
+            return statistics.median(steps) >= times * quick_s

@@ -22,7 +22,7 @@ from training.config.plan import Plan
 OWN_SECONDS: Final = 3.0
 """Most time for single steps of the user's own plan; two of 99 threads on two processors take that long."""
 OWN_SHARE: Final = 0.05
-"""Most of a short training for that, where others hold processors: a step that waits for them tells little more."""
+"""Most of a short training for that, where others hold processors: what such steps take is clear after one or two."""
 
 
 def measure_own_plan(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
@@ -66,7 +66,7 @@ def _leave_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> P
     run.noise = own.disturbed
     count = len(own.blocks)
     steps = "1 step" if count == 1 else f"{count} steps" if count else f"{OWN_SECONDS:.0f} s without two whole steps"
-    record_own(run, memory, began, f"stopped after {steps}: surely slower than {_default_name(run, default)}")
+    record_own(run, memory, began, f"stopped after {steps}: clearly slower than {_default_name(run, default)}")
     comparison = compare([(block, known.blocks[0]) for block in own.blocks or [(own.step_s,)]])
     why = "others hold processors" if run.crowded else "one thread for each whole core"
     end_trial(run, "default", default, "won", why, began, run.own, comparison)

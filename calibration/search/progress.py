@@ -51,11 +51,18 @@ def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: st
     if won and comparison:
         run.gained[plan] = comparison.ratio
         _chain(run.raced, run.reference, best, plan, comparison)
-        if comparison.low > OBVIOUS if run.noise else is_clear(comparison):
+        if _is_proven(run, comparison):
             run.disturbed |= bool(run.noise)
             _chain(run.against_own, run.own, best, plan, comparison)
     record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
     return won
+
+
+def _is_proven(run: SearchRun, comparison: Comparison) -> bool:
+    """Whether a race proves its gain; all races are disturbed where others held processors from the beginning."""
+    if not run.noise:
+        return is_clear(comparison)
+    return comparison.low > (CLEAR if run.crowded else OBVIOUS)
 
 
 def is_clear(comparison: Comparison) -> bool:

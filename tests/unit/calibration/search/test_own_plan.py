@@ -46,7 +46,7 @@ def test_far_too_many_threads_cost_little(step_s: float) -> None:
     finding, without = found(lab, replace(TASK, own=MANY)), found(good, TASK)
     assert replace(finding.plan, threads=2) == finding.plan == without.plan
     assert (finding.trials[0].plan, finding.trials[0].knob) == (MANY, "own")
-    assert "surely slower than the container's default" in finding.trials[0].note
+    assert "clearly slower than the container's default" in finding.trials[0].note
     assert lab.clock + lab.import_seconds <= good.clock + good.import_seconds + 5.0
     assert lab.asked[0][0] == OWN
     assert finding.confirmation is not None
