@@ -15,11 +15,10 @@ import psutil
 import pytest
 from faults.machines import RedisServer
 from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from worker.broker.connection import open_redis
 from worker.broker.embedded_redis import redis_server
 from worker.client import Client
 from worker.config.settings import Settings, load, service_environment
@@ -214,7 +213,7 @@ def new_environment(directory: Path, *requirements: str, constrained: bool = Tru
 
 def without_retries(url: str) -> Redis:
     """Return a connection that waits 0.2 s for Redis, once, as a worker's does."""
-    return Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2, retry=Retry(NoBackoff(), 0))
+    return open_redis(url, seconds=0.2, connect_seconds=0.2)
 
 
 @contextmanager

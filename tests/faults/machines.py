@@ -8,8 +8,11 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from redis import Redis
 
 from worker.broker.embedded_redis import executable
 
@@ -21,8 +24,11 @@ CHUNK: Final = 1 << 16
 class RedisServer:
     """A redis-server on a unix socket that syncs every write: it can be killed, restarted, emptied and halted."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, port: int = 0, options: Sequence[str] = ()) -> None:
+        """Keep everything in `directory`; replicas need a `port`, `options` are further ones of redis-server."""
         self.directory = directory
+        self.port = port
+        self.options = options
         self.path = directory / "redis.sock"
         self.environment: dict[str, str] = {}
         """Set over this process's own when it starts."""
@@ -34,18 +40,19 @@ class RedisServer:
         """Where the server is, without the proxy before it."""
         return f"unix://{self.path}"
 
-    def start(self) -> None:
-        """Start on the data that is there, and return when it answers."""
+    def start(self, *, ready: bool = True) -> None:
+        """Start on the data that is there, and return when it answers; without `ready`, at once."""
         self._data.mkdir(parents=True, exist_ok=True)
         with (self.directory / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(executable()), "--port", "0", "--unixsocket", str(self.path), "--dir", str(self._data),
-                 "--save", "", "--appendonly", "yes", "--appendfsync", "always"],
+                [str(executable()), "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.path),
+                 "--dir", str(self._data), "--save", "", "--appendonly", "yes", "--appendfsync", "always",
+                 *self.options],
                 env={**os.environ, **self.environment},
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + READY_WITHIN
-        while not self._answers():
+        while ready and not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"redis-server did not start; see {self.directory / 'redis.log'}")
             time.sleep(0.005)
@@ -83,11 +90,14 @@ class RedisServer:
 
 
 class Proxy:
-    """The way to Redis: a unix socket that passes everything on until it is cut."""
+    """The way to Redis: a unix socket or a port of this machine that passes everything on until it is cut."""
 
-    def __init__(self, path: Path, target: Path) -> None:
+    def __init__(self, path: Path | int, target: Path | int) -> None:
         self.path = path
-        self._target = target
+        self.target = target
+        """Where connections that are made from now on lead; the others stay as they are."""
+        self._passes = threading.Event()
+        self._passes.set()
         self._listener: socket.socket | None = None
         self._ends: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -95,12 +105,13 @@ class Proxy:
     @property
     def url(self) -> str:
         """Where workers look for Redis."""
-        return f"unix://{self.path}"
+        return f"redis://127.0.0.1:{self.path}" if isinstance(self.path, int) else f"unix://{self.path}"
 
     def open(self) -> None:
         """Take connections."""
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(self.path))
+        listener, address = _socket(self.path)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
         listener.listen(64)
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
@@ -110,14 +121,20 @@ class Proxy:
         with self._lock:
             if self._listener is not None:
                 _shut(self._listener)
-                self.path.unlink()
+                if isinstance(self.path, Path):
+                    self.path.unlink()
                 self._listener = None
             for end in self._ends:
                 _shut(end)
+            self._passes.set()
+
+    def hold(self) -> None:
+        """Pass nothing on any more; connections stay."""
+        self._passes.clear()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
-            outer = socket.socket(socket.AF_UNIX)
+            outer, address = _socket(self.target)
             try:
                 inner, _ = listener.accept()
             except OSError:  # cut
@@ -125,7 +142,7 @@ class Proxy:
                 listener.close()
                 return
             try:
-                outer.connect(str(self._target))
+                outer.connect(address)
             except OSError:  # Redis is down: so is the way to it
                 inner.close()
                 outer.close()
@@ -142,6 +159,7 @@ class Proxy:
     def _pass_on(self, source: socket.socket, drain: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
+                self._passes.wait()
                 drain.sendall(data)
         with self._lock:
             for end in (source, drain):
@@ -149,6 +167,113 @@ class Proxy:
             self._ends.discard(source)
         # Each thread closes the end that only it reads from: no number of a descriptor is used after its end.
         source.close()
+
+
+class Pair:
+    """Two servers with ports, of which one is the primary and the other its replica, and the way to the primary."""
+
+    def __init__(self, primary: RedisServer, replica: RedisServer, proxy: Proxy) -> None:
+        self._servers = [primary, replica]
+        self.proxy = proxy
+        self._link: Proxy | None = None
+        """Through which a replica gets its data that lags."""
+
+    @property
+    def primary(self) -> RedisServer:
+        """The server that takes writes."""
+        return self._servers[0]
+
+    @property
+    def replica(self) -> RedisServer:
+        """The other one."""
+        return self._servers[1]
+
+    def replicate(self, port: int | None = None) -> None:
+        """Make the one server the replica of the other, or of `port`; returns once it has everything."""
+        command(self.primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
+        command(self.replica, "REPLICAOF", "127.0.0.1", str(port or self.primary.port))
+        deadline = time.monotonic() + READY_WITHIN
+        while b"master_link_status:up" not in command(self.replica, "INFO", "replication"):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.replica.directory} does not replicate; see its redis.log")
+            time.sleep(0.005)
+
+    def fail_over(self) -> None:
+        """Let them change places as planned: nothing is lost, and every connection to the old primary stays open."""
+        command(self.primary, "FAILOVER", "TIMEOUT", "10000")
+        deadline = time.monotonic() + READY_WITHIN
+        roles = (b"role:slave", b"role:master")
+        while any(
+            role not in command(each, "INFO", "replication") for role, each in zip(roles, self._servers, strict=True)
+        ):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.primary.directory} did not hand over; see its redis.log")
+            time.sleep(0.005)
+        self._change_places()
+
+    def lag(self) -> None:
+        """Let the replica, which stays connected, get nothing of what is written from now on."""
+        self._link = Proxy(free_port(), self.primary.port)
+        self._link.open()
+        assert isinstance(self._link.path, int)
+        self.replicate(self._link.path)
+        self._link.hold()
+
+    def fail_over_behind(self) -> None:
+        """Let them change places after `lag`: what was written meanwhile is lost."""
+        self.promote()
+        self.replicate()
+
+    def promote(self) -> None:
+        """Let them change places, and the old primary take itself for one; it keeps its connections."""
+        command(self.replica, "REPLICAOF", "NO", "ONE")
+        if self._link is not None:
+            self._link.cut()
+        self._change_places()
+
+    def _change_places(self) -> None:
+        self._servers.reverse()
+        self.proxy.target = self.primary.path
+
+
+@contextlib.contextmanager
+def new_pair(directory: Path, port: int | None = None) -> Iterator[Pair]:
+    """Start two servers and open the way to the first, by TCP with a `port`; yields them once they are in step."""
+    first, second = (RedisServer(directory / name, port=free_port()) for name in ("first", "second"))
+    pair = Pair(first, second, Proxy(port or directory / "proxy.sock", first.path))
+    try:
+        for server in (first, second):
+            server.directory.mkdir(parents=True)
+            server.start()
+        pair.replicate()
+        pair.proxy.open()
+        yield pair
+    finally:
+        pair.proxy.cut()
+        for server in (first, second):
+            server.kill()
+
+
+def command(server: RedisServer, *words: str) -> bytes:
+    """Return the raw answer to a command."""
+    with Redis(unix_socket_path=str(server.path), protocol=2) as client:
+        client.response_callbacks.clear()
+        answer = client.execute_command(*words)
+    return answer if isinstance(answer, bytes) else str(answer).encode()
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _socket(address: Path | int) -> tuple[socket.socket, str | tuple[str, int]]:
+    """Return a socket for an address, and the address as it takes it."""
+    if isinstance(address, int):
+        return socket.socket(), ("127.0.0.1", address)
+    return socket.socket(socket.AF_UNIX), str(address)
 
 
 def _shut(end: socket.socket) -> None:

@@ -124,3 +124,17 @@ def test_help_needs_neither_torch_nor_rq() -> None:
 def test_the_client_needs_neither_torch_nor_a_worker() -> None:
     """`import worker.client` loads no torch, and rq and redis only when a client is made."""
     assert loaded({"torch", "numpy", "rq", "redis"}, "import worker.client") == []
+
+
+CONNECTING = {"Redis", "StrictRedis", "AsyncRedis", "from_url", "from_pool", "ConnectionPool", "BlockingConnectionPool"}
+"""What of redis-py opens connections, and the name by which its client for asyncio is imported."""
+
+
+@pytest.mark.parametrize("path", modules())
+def test_every_connection_to_redis_is_opened_in_one_file(path: str) -> None:
+    """One that is opened otherwise would stay at a replica after a failover; a module below has the pools."""
+    calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+    called = {func.attr for func in calls if isinstance(func, ast.Attribute)}
+    called |= {func.id for func in calls if isinstance(func, ast.Name)}
+    if path not in ("worker/broker/connection.py", "worker/broker/primary.py"):
+        assert not called & CONNECTING

@@ -7,12 +7,15 @@ from typing import Final
 
 import structlog
 from redis import Redis
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from training.errors import PreflightError
 from worker.broker.backoff import backoff
+from worker.broker.primary import AsyncPrimaryPool, NotPrimary, PrimaryPool
 from worker.broker.redis_program import MIN_REDIS_VERSION
 from worker.broker.retry import (
     BASE_PAUSE_SECONDS,
@@ -30,14 +33,53 @@ SOCKET_TIMEOUT: Final = 5
 """Seconds for which an answer is waited for; longer than any command blocks."""
 GLANCE_TIMEOUT: Final = 1
 """The same in a service that starts without Redis, too, and in a worker that ends while Redis is away."""
+RETRY_BASE: Final = 0.05
+RETRY_CAP: Final = 1.0
+"""Seconds before a command that a replica refused is repeated: twice the first value, then doubled up to the second."""
+PATIENCE: Final = 5
+"""Repetitions by a client whose caller does not repeat what fails; they take 2.5 s."""
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
 """Parts of the ssl module's messages about a wrong certificate."""
 ADVICE: Final = "set REDIS_URL or start Redis"
+ADVICE_REPLICA: Final = "set REDIS_URL to the address of its primary, or try again where that is changing"
 ADVICE_UNSET: Final = "REDIS_URL is not set: set it, or start Redis there"
 CLOCK_SKEW_WARNING_SECONDS: Final = 60.0
 """Difference between this host's clock and Redis's from which on a worker warns: its events have wrong times."""
 MAX_CLOCK_SKEW_SECONDS: Final = 3600.0
 """Difference from which on it does not start: it would remove checkpoints of others as old, and refuse certificates."""
+
+
+def open_redis(
+    url: str, *, seconds: float = SOCKET_TIMEOUT, connect_seconds: float = SOCKET_TIMEOUT, retries: int = 0
+) -> Redis:
+    """Return a client of the primary at `url`; it connects when it is used.
+
+    Args:
+        url: redis://, rediss:// or unix://.
+        seconds: for which each answer is waited for.
+        connect_seconds: the same for a connection.
+        retries: how often a command is repeated that a replica has refused, with growing pauses; nothing else is
+            repeated, so that no command is carried out twice.
+
+    Raises:
+        ValueError: the URL is none of Redis.
+    """
+    return Redis.from_pool(
+        PrimaryPool.at(
+            url, socket_timeout=seconds, socket_connect_timeout=connect_seconds,
+            retry=Retry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
+        )
+    )  # fmt: skip
+
+
+def open_async_redis(url: str, *, seconds: float = SOCKET_TIMEOUT, retries: int = 0) -> AsyncRedis:
+    """Return a client for asyncio, as `open_redis`."""
+    return AsyncRedis.from_pool(
+        AsyncPrimaryPool.at(
+            url, socket_timeout=seconds, socket_connect_timeout=seconds,
+            retry=AsyncRetry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
+        )
+    )  # fmt: skip
 
 
 class ClockSkew(PreflightError):
@@ -95,10 +137,7 @@ def refuse_cluster(settings: Settings) -> None:
 
 
 def _open(settings: Settings, seconds: int) -> Redis:
-    # Without redis-py's own retries: they would run a script or move a job twice, and try a refused password again.
-    return Redis.from_url(
-        settings.redis_url, socket_connect_timeout=seconds, socket_timeout=seconds, retry=Retry(NoBackoff(), 0)
-    )
+    return open_redis(settings.redis_url, seconds=seconds, connect_seconds=seconds)
 
 
 def _cluster_refused(settings: Settings) -> RedisUnreachable:
@@ -125,6 +164,7 @@ def explain_unusable(settings: Settings, error: RedisError) -> str:
     """Return the sentence on a Redis that does not answer or denies access, the same in every command."""
     advice = ADVICE if "redis_url" in settings.model_fields_set else ADVICE_UNSET
     advice = other_scheme(settings.redis_url, str(error)) or advice
+    advice = ADVICE_REPLICA if isinstance(error, NotPrimary) else advice
     return (
         f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error)).rstrip('.')}); {advice}"
     )

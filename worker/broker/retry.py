@@ -14,13 +14,13 @@ from redis.exceptions import (
     ConnectionError,
     NoPermissionError,
     OutOfMemoryError,
-    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
 )
 
 from worker.broker.backoff import backoff
+from worker.broker.primary import NotPrimary
 from worker.ops.outage import Outage
 
 BASE_PAUSE_SECONDS: Final = 0.1
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 CONDITIONS: Final[dict[type[RedisError], str]] = {
     AuthenticationError: "refuses the password", NoPermissionError: "refuses a command", OutOfMemoryError: "is full",
-    ReadOnlyError: "is a read-only replica", BusyLoadingError: "is loading its data",
+    NotPrimary: "is a read-only replica", BusyLoadingError: "is loading its data",
     TimeoutError: "does not answer in time", ConnectionError: "cannot be reached",
     ClusterError: CLUSTERED, ClusterCrossSlotError: CLUSTERED, AskError: CLUSTERED,
 }  # fmt: skip

@@ -19,7 +19,6 @@ from worker.config.values import clean
 from worker.wire import ACTIVE_STATUSES, JOB_TIMEOUT, AnyEvent, JobState, Status, TrainJob, TrainResult, encode_job
 
 if TYPE_CHECKING:
-    from redis import Redis
     from rq import Queue
 
 DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
@@ -42,20 +41,18 @@ class Client:
         Raises:
             InvalidConfig: `redis_url` is no address of a Redis server.
         """
-        from redis import Redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
         from rq import Queue
         from rq.serializers import JSONSerializer
 
+        from worker.broker.connection import PATIENCE, open_redis
         from worker.client.rq_job import AnyIdJob
 
         address = parse_redis_url(redis_url, "redis_url")
         if (note := address.note("redis_url")) is not None:
             warnings.warn(note, stacklevel=2)
-        self._redis: Redis = Redis.from_url(address.url)
-        # Subscribers retry themselves; retries of redis-py would block them for seconds.
-        self._no_retry: Redis = Redis.from_url(address.url, retry=Retry(NoBackoff(), 0), socket_timeout=IDLE_SECONDS)
+        self._redis = open_redis(address.url, retries=PATIENCE)
+        # Subscribers retry themselves; pauses between retries would block them for seconds.
+        self._no_retry = open_redis(address.url, seconds=IDLE_SECONDS)
         self._queue: Queue = Queue(queue, connection=self._redis, job_class=AnyIdJob, serializer=JSONSerializer)
         self._signing_key = signing_key and clean(signing_key)
         self._is_single_server = False

@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
 
-from redis import Redis
 from redis.exceptions import RedisError
 
 from training.config.registry import DATASETS, MODELS, names
@@ -19,12 +18,14 @@ from training.data.prepare import available, explain_absence
 from training.errors import PreflightError
 from training.system.requirements import explain_missing_bytecode
 from training.system.resources import detect
-from worker.broker.connection import explain_unusable
+from worker.broker.connection import explain_unusable, open_redis
 from worker.broker.keys import RQ_SUSPENDED
 from worker.broker.retry import CLUSTERED, clustered
 from worker.config.settings import Settings
 from worker.exporters.base import exports, require_usable
 
+CONNECT_SECONDS = 2
+"""For which Redis is waited for."""
 MIN_TORCH = (2, 10)
 """First release without the known vulnerabilities of torch.load, and with the APIs used here."""
 NOT_INSTALLED = "not installed; pip install 'preflight-worker[train]'"
@@ -103,7 +104,7 @@ def _torchvision() -> Check:
 
 def _redis(settings: Settings) -> Check:
     try:
-        info = Redis.from_url(settings.redis_url, socket_connect_timeout=2).info("server")
+        info = open_redis(settings.redis_url, connect_seconds=CONNECT_SECONDS).info("server")
     except RedisError as error:
         return Check("redis", "fail", explain_unusable(settings, error))
     except (ValueError, OSError) as error:  # ValueError, OSError: bad parameters in the URL, missing files
@@ -115,7 +116,7 @@ def _redis(settings: Settings) -> Check:
 
 def _suspension(settings: Settings) -> Iterator[Check]:
     with suppress(RedisError, ValueError, OSError):  # the check of Redis says why
-        if Redis.from_url(settings.redis_url, socket_connect_timeout=2).exists(RQ_SUSPENDED):
+        if open_redis(settings.redis_url, connect_seconds=CONNECT_SECONDS).exists(RQ_SUSPENDED):
             yield Check("suspended", "warn", "workers are suspended and take no job; `rq resume` ends it")
 
 

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
 from rq import Queue
 from starlette.concurrency import run_in_threadpool
 
+from worker.broker.connection import PATIENCE, open_async_redis, open_redis
 from worker.client import Client
 from worker.config.settings import Settings
 from worker.web.auth import App, AuthMiddleware
@@ -30,8 +29,6 @@ from worker.web.streams.broadcaster import Broadcaster
 from worker.web.streams.compression import Compression
 from worker.wire import CONTRACT_VERSION
 
-REDIS_TIMEOUT = 5.0
-
 
 def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]:
     """Return the service behind its access control, and its broadcaster.
@@ -48,7 +45,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     """Return the routes without access control, and the broadcaster; does not connect to Redis yet."""
     key = None if settings.signing_key is None else settings.signing_key.get_secret_value()
     client = Client(settings.redis_url, queue=settings.queue, signing_key=key)
-    redis = Redis.from_url(settings.redis_url, socket_timeout=REDIS_TIMEOUT)
+    redis = open_redis(settings.redis_url, retries=PATIENCE)
 
     def may_have_more(job_id: str) -> bool:
         # Once a worker has taken a job that was watched by RQ's id, its events are in another stream.
@@ -57,7 +54,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     async def is_active(job_id: str) -> bool:
         return await run_in_threadpool(may_have_more, job_id)
 
-    broadcaster = Broadcaster(AsyncRedis.from_url(settings.redis_url, socket_timeout=REDIS_TIMEOUT), is_active)
+    broadcaster = Broadcaster(open_async_redis(settings.redis_url, retries=PATIENCE), is_active)
 
     files = ModelFiles(settings)
     predictions = PredictRoutes(client, files)

@@ -18,11 +18,10 @@ def quarantine() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def quarantine_list(as_json: bool) -> None:
     """List the quarantined entries, oldest first."""
-    from redis import Redis
-
+    from worker.broker.connection import PATIENCE, open_redis
     from worker.queue.quarantine import entries, printable
 
-    for name, entry in entries(Redis.from_url(load_settings().redis_url)).items():
+    for name, entry in entries(open_redis(load_settings().redis_url, retries=PATIENCE)).items():
         if as_json:
             click.echo(json.dumps({"id": name, **entry.model_dump()}))
         else:
@@ -34,13 +33,12 @@ def quarantine_list(as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Drop every entry.")
 def quarantine_drop(names: tuple[str, ...], everything: bool) -> None:
     """Delete quarantined entries and their jobs; ID as `list` prints it."""
-    from redis import Redis
-
+    from worker.broker.connection import PATIENCE, open_redis
     from worker.queue.quarantine import drop, drop_all
 
     if bool(names) == everything:
         raise InvalidConfig("quarantine drop needs either ids or --all; `preflight quarantine list` lists the ids")
-    connection = Redis.from_url(load_settings().redis_url)
+    connection = open_redis(load_settings().redis_url, retries=PATIENCE)
     if everything:
         click.echo(f"{drop_all(connection)} dropped")
         return

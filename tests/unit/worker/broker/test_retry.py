@@ -177,7 +177,7 @@ def test_conditions_of_redis_are_named(server: RedisServer, nowhere: Redis) -> N
     assert failed(lambda: raw.hget("text", "a")).startswith("Redis refuses: WRONGTYPE")
     with out_of_memory(raw):
         assert failed(lambda: raw.set("x", "1")).startswith("Redis is full: ")
-    with read_only(raw):
+    with read_only(Redis.from_url(url)):
         assert failed(lambda: raw.set("x", "1")).startswith("Redis is a read-only replica: ")
     raw.acl_setuser("poor", enabled=True, passwords=["+pass"], keys=["none"], categories=["+@all"])
     poor, stranger = (without_retries(url.replace("unix://", f"unix://poor:{word}@")) for word in ("pass", "wrong"))
