@@ -63,7 +63,7 @@ def describe_error(error: RedisError) -> str:
     return f"Redis {condition(error)}: {error}"
 
 
-REDIS: Final = Outage(describe_error)
+REDIS: Final = Outage(describe_error, at_once=(NotPrimary,))
 """The outage that this process sees: its log has one line for it, whoever notices."""
 
 

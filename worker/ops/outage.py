@@ -19,10 +19,13 @@ class Outage:
     describe: Callable[[RedisError], str]
     backlog: Callable[[], int] = field(default=lambda: 0)
     """Returns how many events wait for Redis; the outage lasts until none does."""
+    at_once: tuple[type[RedisError], ...] = ()
+    """Errors that are an outage the first time, too: the connection did not break, Redis is another server now."""
     _began: float | None = None
     _failures: int = 0
     """In a row. One alone is a connection that broke, and no outage."""
     _log_at: float = 0.0
+    _is_logged: bool = False
     _waiting: int = 0
     """Most events that waited."""
 
@@ -35,12 +38,12 @@ class Outage:
         """Note that Redis did not answer; `to`: what it was asked to do."""
         now = time.monotonic()
         if self._began is None:
-            self._began, self._log_at, self._waiting, self._failures = now, now, 0, 0
+            self._began, self._log_at, self._waiting, self._failures, self._is_logged = now, now, 0, 0, False
         self._failures += 1
         self.note_backlog()
-        if self._failures == 1 or now < self._log_at:
+        if now < self._log_at or (self._failures == 1 and not isinstance(error, self.at_once)):
             return
-        self._log_at = now + LOG_INTERVAL
+        self._log_at, self._is_logged = now + LOG_INTERVAL, True
         away = now - self._began
         since = self.describe(error).rstrip(".") + (f" (for {away:.0f} s now)" if away >= 1 else "")
         waiting = f"; {_events(self._waiting)} waiting" if self._waiting else ""
@@ -60,9 +63,9 @@ class Outage:
         self.note_backlog()
         if self.backlog():
             return
-        away, delivered, failures = time.monotonic() - self._began, self._waiting, self._failures
+        away, delivered = time.monotonic() - self._began, self._waiting
         self._began = None
-        if failures == 1:
+        if not self._is_logged:
             return
         also = f"; {_events(delivered)} delivered" if delivered else ""
         structlog.get_logger("preflight").info(

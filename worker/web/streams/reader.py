@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from redis.typing import KeyT, StreamIdT
 
 from worker.broker import keys
+from worker.broker.primary import NotPrimary
 from worker.broker.retry import describe_error, is_wrong_type
 from worker.ops.outage import Outage
 from worker.web.streams.pages import RETRY_SECONDS, Pages
@@ -61,7 +62,7 @@ class StreamReader:
 
     async def run(self) -> None:
         """Read until closed or cancelled."""
-        outage = Outage(describe_error)
+        outage = Outage(describe_error, at_once=(NotPrimary,))
         while not self._is_closed:
             if not self._subscriptions:
                 self._has_work.clear()
