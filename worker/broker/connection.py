@@ -10,7 +10,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from training.errors import PreflightError
@@ -38,6 +38,8 @@ RETRY_CAP: Final = 1.0
 """Seconds before a command that a replica refused is repeated: twice the first value, then doubled up to the second."""
 PATIENCE: Final = 5
 """Repetitions by a client whose caller does not repeat what fails; they take 2.5 s."""
+REPLICA_SECONDS: Final = 1.0
+"""For which a replica may take to have what was written."""
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
 """Parts of the ssl module's messages about a wrong certificate."""
 ADVICE: Final = "set REDIS_URL or start Redis"
@@ -123,6 +125,20 @@ def shorten_waits(connection: Redis, seconds: int = GLANCE_TIMEOUT) -> None:
     pool.connection_kwargs.update(socket_connect_timeout=seconds, socket_timeout=seconds)
     pool.disconnect()
     pool.reset()  # connections that were made keep their timeouts
+
+
+def is_replicated(connection: Redis) -> bool:
+    """Whether what was written by `connection` is safe from a failover: a replica has it, or there is none.
+
+    Waits for `REPLICA_SECONDS`. Where this user may not ask, it counts as safe.
+    """
+    try:
+        replicas = connection.info("replication").get("connected_slaves")
+        return not replicas or connection.wait(1, int(1000 * REPLICA_SECONDS)) > 0
+    except ResponseError:
+        return True
+    except RedisError:
+        return False
 
 
 def refuse_cluster(settings: Settings) -> None:

@@ -15,6 +15,7 @@ from rq import Queue
 
 from training.errors import GroupShort, InvalidConfig, PreflightError
 from training.process.fork_server.client import ForkServer
+from worker.broker.connection import is_replicated
 from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim
 from worker.broker.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available
@@ -147,7 +148,8 @@ class Supervisor:
             self._release(self._recorder.finalize(outcome, attempt.heartbeat, attempt.events))
             if isinstance(outcome, Finished) and outcome.extras is not None:
                 attempt.add_extras(outcome.extras)
-        if isinstance(outcome, Finished):
+        # After a failover that lost the end, the next attempt publishes the spool; else the janitor removes it.
+        if isinstance(outcome, Finished) and is_replicated(self._connection):
             attempt.clear()
 
     def _release(self, recorded: Recorded) -> None:
