@@ -18,7 +18,7 @@ from rq import Queue
 
 from faults.container import LOOK_EVERY, Container, hit
 from faults.jobs import Moment, Undisturbed, Verdict
-from faults.machines import Proxy, RedisServer
+from faults.machines import Pair, Proxy, RedisServer, free_port
 
 TESTS: Final = Path(__file__).parents[1]
 """Where workers find this package, which has functions and data sets of jobs."""
@@ -49,8 +49,9 @@ class Stage(ABC):
         self.directory = directory
         self.expected = expected
         self.patience = beyond + (expected.pace.whole_s if expected else beyond)
-        self.redis = RedisServer(directory / "redis")
+        self.redis = RedisServer(directory / "redis", port=free_port())
         self.proxy = Proxy(directory / "proxy.sock", self.redis.path)
+        self._replica: RedisServer | None = None
         self.connection: Redis = Redis.from_url(self.redis.url)
         self.containers: list[Container] = []
         self.most_trainings = 0
@@ -99,6 +100,18 @@ class Stage(ABC):
                 container.tend()
         self.proxy.cut()
         self.redis.kill()
+        if self._replica is not None:
+            self._replica.kill()
+
+    def pair(self) -> Pair:
+        """Return Redis with its replica, which is started the first time, once that has everything."""
+        if self._replica is None:
+            self._replica = RedisServer(self.directory / "replica", port=free_port())
+            self._replica.directory.mkdir()
+            self._replica.start()
+        pair = Pair(self.redis, self._replica, self.proxy)
+        pair.replicate()
+        return pair
 
     @property
     def intact(self) -> bool:

@@ -63,6 +63,26 @@ def hang(seconds: float) -> Strike[Scene]:
     return strike
 
 
+def fail_over(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
+    """Let a replica take over as planned, and hand back: the old primary lives on, with every connection open."""
+    pair = scene.pair()
+    pair.fail_over()
+    scene.sleep(random.uniform(0, 4))
+    pair.fail_over()
+    return True
+
+
+def fail_over_behind(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
+    """Let a replica take over that has nothing of the last moments, and hand back as planned."""
+    pair = scene.pair()
+    pair.lag()
+    scene.sleep(random.uniform(0.05, 1))
+    pair.fail_over_behind()
+    scene.sleep(random.uniform(0, 4))
+    pair.fail_over()
+    return True
+
+
 def touch_dependents(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
     """Change the key that RQ watches while it books a success, until that has failed many times, or nobody watches."""
     before, command = _watches(scene), [sys.executable, "-c", TOUCH, str(scene.redis.path)]
