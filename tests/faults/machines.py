@@ -134,13 +134,12 @@ class Proxy:
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
-            outer, address = _socket(self.target)
             try:
                 inner, _ = listener.accept()
             except OSError:  # cut
-                outer.close()
                 listener.close()
                 return
+            outer, address = _socket(self.target)
             try:
                 outer.connect(address)
             except OSError:  # Redis is down: so is the way to it

@@ -1,9 +1,9 @@
 """Connections that reach Redis's primary: after a failover behind one address those to the old primary are made again.
 
 A failover may leave the old primary running as a replica, with every connection to it open. It refuses writes for ever,
-answers reads with data that may be old, and passes no message on. So each connection asks its server's role when it is
-made and now and then while it is used, and an answer that only a replica gives ends it, and with it all that its pool
-made before.
+answers reads with data that may be old (a watcher would end at a job that it does not know yet), and passes no message
+on. So each connection asks its server's role when it is made and now and then while it is used, and an answer that only
+a replica gives ends it, and with it all that its pool made before.
 """
 
 import math

@@ -168,6 +168,11 @@ def test_a_producer_can_cancel_a_job(server: Server, start_worker: StartWorker) 
     assert server.denials() == []
 
 
+def test_a_worker_can_wait_for_a_replica(server: Server) -> None:
+    """Before it deletes the events of a finished job; only with replicas does it ask."""
+    assert server.answer("worker", "WAIT", "0", "1") == ":0"
+
+
 Command = tuple[str, ...]
 
 FOR_NOBODY: list[Command] = [

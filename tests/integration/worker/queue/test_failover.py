@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from faults.event_checks import sequence_problems
 from faults.machines import Pair, free_port, new_pair
+from group_jobs import group_job, start_group, until_formed
 from redis import Redis
 from rq.command import send_shutdown_command
 from services import StartWorker, Worker, digits_job, wait_for, wait_until
@@ -95,6 +96,20 @@ def test_a_running_job_goes_on_at_the_new_primary(pair: Pair, client: Client, wo
     assert {event.attempt for event in events} == {1}
     assert outages(worker) in (["redis_away", "redis_back"] * 2, ["redis_away", "redis_back"])
     assert worker.process.poll() is None
+
+
+def test_a_group_trains_on_through_a_failover(pair: Pair, client: Client, start_worker: StartWorker) -> None:
+    """Leader and member lose the primary at once; neither leaves, and nothing is trained again."""
+    workers = start_group(start_worker, 2, PREFLIGHT_REDIS_URL=pair.proxy.url)
+    client.enqueue(group_job("job", 2))
+    until_formed(client, "job", 2)
+    pair.fail_over()
+    print(f"the next event came after {seconds_to_next_event(pair, 'job'):.1f} s")
+    assert wait_for(client, "job").status == "finished"
+    events = assert_nothing_duplicated(client, "job")
+    assert {event.attempt for event in events} == {1}
+    assert [event.type for event in events].count("group_formed") == 1
+    assert [worker.process.poll() for worker in workers] == [None, None]
 
 
 def test_streams_go_on_from_the_new_primary(
