@@ -18,9 +18,14 @@ from training.process.journal import Record
 from training.process.runner import run_child
 from worker.config.secrets import redact_urls
 from worker.config.settings import Settings, export_environment
+from worker.exporters.refusals import NO_CHECKSUMS
 
 IMPORT_TIMEOUT: Final = 60.0
 """Seconds in which a child imports its packages."""
+PROBE_TIMEOUT: Final = 20.0
+"""Seconds for a destination's answer to `preflight doctor`."""
+OWN_STORES: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "FSSPEC_S3_ENDPOINT_URL")
+"""Variables that name a store with S3's API that is not Amazon's; many know no checksums of requests."""
 MLFLOW_DEFAULTS: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
 """Defaults of MLflow's client: `retry_export` retries."""
 
@@ -37,6 +42,8 @@ class ExportRequest:
     """Directory of the finished model; None: only validate the destination's URL and packages."""
     job: Path | None = None
     """Directory of the job's attempts, where it still exists."""
+    connect: bool = False
+    """Without an artifact: ask the destination, too, whether it takes models."""
 
 
 REQUEST = TypeAdapter(ExportRequest)
@@ -90,7 +97,7 @@ class Export:
 def exports(settings: Settings) -> list[Export]:
     """Return the destinations of `settings`."""
     destinations: tuple[tuple[Destination, str | None, Mapping[str, str]], ...] = (
-        ("upload", settings.artifact_url, export_environment(settings, "artifact_url", "artifact_dir")),
+        ("upload", settings.artifact_url, _store_environment(settings)),
         ("mlflow", settings.mlflow_uri,
          {**MLFLOW_DEFAULTS, **export_environment(settings, "mlflow_uri", "mlflow_experiment")}),
     )  # fmt: skip
@@ -101,6 +108,22 @@ def exports(settings: Settings) -> list[Export]:
         )
         for name, url, environment in destinations if url is not None
     ]  # fmt: skip
+
+
+def _store_environment(settings: Settings) -> Mapping[str, str]:
+    own = export_environment(settings, "artifact_url", "artifact_dir")
+    return {**NO_CHECKSUMS, **own} if any(own.get(name) for name in OWN_STORES) else own
+
+
+def probe(export: Export) -> None:
+    """Ask a destination whether it takes models, once and from a child.
+
+    Raises:
+        InvalidConfig, MissingPackage: as `require_usable`.
+        ArtifactError: it does not, or does not answer in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
+        replace(export, timeout=PROBE_TIMEOUT).send(ExportRequest(connect=True), Path(directory), lambda: None)
 
 
 def require_usable(export: Export) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from training.errors import InvalidConfig, MissingPackage
+from training.errors import ArtifactError, InvalidConfig, MissingPackage
 from training.process.child_main import serve_request
 from training.process.journal import JournalWriter
 from worker.config.secrets import redact_urls
 from worker.config.settings import load
 from worker.exporters.base import REQUEST, ExportRequest
 from worker.exporters.mlflow_run import log_run
+from worker.exporters.mlflow_server import explain_elsewhere, open_experiment
 from worker.exporters.retry import describe_error, retry_export
 from worker.exporters.training_history import read_finished_job
 
@@ -25,6 +26,8 @@ def run(request: ExportRequest, journal: JournalWriter, should_stop: Callable[[]
     if request.artifact is not None:
         job = read_finished_job(request.job_id, request.artifact, request.job)
         retry_export(partial(log_run, client, settings.mlflow_experiment, job), journal)
+    elif request.connect:
+        retry_export(partial(probe_server, client, settings.mlflow_experiment), journal)
     journal.write("done", {}, durable=True)
 
 
@@ -49,6 +52,16 @@ def connect(uri: str) -> "MlflowClient":
             f"PREFLIGHT_MLFLOW_URI is {redact_urls(uri)}, which MLflow cannot use ({describe_error(error)}); "
             "write e.g. http://host:5000"
         ) from error
+
+
+def probe_server(client: "MlflowClient", experiment: str) -> None:
+    """See that the server takes runs with files, by one that is deleted at once; raises as `log_run`."""
+    run = client.create_run(open_experiment(client, experiment), run_name="preflight doctor")
+    try:
+        if (elsewhere := explain_elsewhere(client, run)) is not None:
+            raise ArtifactError(elsewhere)
+    finally:
+        client.delete_run(run.info.run_id)
 
 
 def main() -> NoReturn:

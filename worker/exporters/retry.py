@@ -8,6 +8,7 @@ from training.errors import ArtifactError, PreflightError
 from training.process.journal import RecordWriter
 from worker.broker.backoff import backoff
 from worker.config.secrets import redact_urls
+from worker.exporters.refusals import explain_permanent
 
 BASE_PAUSE_SECONDS: Final = 0.5
 """Longest pause before the second try."""
@@ -32,9 +33,12 @@ def retry_export(action: Callable[[], T], report: RecordWriter) -> T:
             return action()
         except PreflightError:
             raise
-        except PERMANENT_ERRORS as error:
-            raise ArtifactError(describe_error(error)) from error
         except Exception as error:  # each service has its own exceptions
+            why = explain_permanent(error)
+            if why is not None:
+                raise ArtifactError(f"{why} ({describe_error(error)})") from error
+            if isinstance(error, PERMANENT_ERRORS):
+                raise ArtifactError(describe_error(error)) from error
             report.write("retry", {"message": describe_error(error)})
         time.sleep(next(pauses))
 

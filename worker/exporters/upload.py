@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import shutil
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -79,6 +80,18 @@ def upload_model(
     for name, path in files.items():
         put(name, partial(open_regular, path), digests[name])
     put(MANIFEST, partial(io.BytesIO, uploaded), hashlib.sha256(uploaded).hexdigest())
+
+
+def probe_store(store: FileSystem, root: str, report: RecordWriter, *, make_directories: bool) -> None:
+    """See that a store takes files in `root`, by one that is read back and deleted.
+
+    Raises:
+        ArtifactError: a permanent error of the store.
+    """
+    path = f"{root}/preflight-{uuid.uuid4().hex}"
+    digest = hashlib.sha256(b"preflight").hexdigest()
+    retry_export(partial(_put, store, path, partial(io.BytesIO, b"preflight"), digest, make_directories), report)
+    retry_export(partial(_remove, store, path), report)
 
 
 def _require_latest(store: FileSystem, target: str, ours: Mapping[str, JsonValue]) -> None:

@@ -11,7 +11,7 @@ from worker.config.secrets import redact_urls
 from worker.config.settings import load
 from worker.exporters.base import REQUEST, ExportRequest
 from worker.exporters.retry import describe_error
-from worker.exporters.upload import FileSystem, upload_model
+from worker.exporters.upload import FileSystem, probe_store, upload_model
 
 WITH_DIRECTORIES: Final = ("file", "local", "ftp", "sftp", "ssh", "smb", "webdav", "hdfs", "webhdfs", "arrow_hdfs")
 """Schemes whose directories have to be made; on the others, a misspelt bucket must not be created."""
@@ -23,10 +23,12 @@ def run(request: ExportRequest, journal: JournalWriter, should_stop: Callable[[]
     url = settings.artifact_url or ""
     scheme = url.partition(":")[0]
     store, root = open_store(url, scheme, settings.artifact_dir)
+    make_directories = scheme in WITH_DIRECTORIES
     if request.artifact is None:
+        if request.connect:
+            probe_store(store, root, journal, make_directories=make_directories)
         journal.write("done", {}, durable=True)
         return
-    make_directories = scheme in WITH_DIRECTORIES
     upload_model(store, f"{root}/{request.job_id}", request.artifact, journal, make_directories=make_directories)
     address = f"{redact_urls(url).rstrip('/')}/{request.job_id}"
     journal.write("done", {"artifact_url": address}, durable=True)

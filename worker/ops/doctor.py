@@ -22,7 +22,7 @@ from worker.broker.connection import explain_unusable, open_redis
 from worker.broker.keys import RQ_SUSPENDED
 from worker.broker.retry import CLUSTERED, clustered
 from worker.config.settings import Settings
-from worker.exporters.base import exports, require_usable
+from worker.exporters.base import exports, probe
 
 CONNECT_SECONDS = 2
 """For which Redis is waited for."""
@@ -147,7 +147,7 @@ def _directory(name: str, path: Path) -> Check:
 def _exports(settings: Settings) -> Iterator[Check]:
     for export in exports(settings):
         try:
-            require_usable(export)
+            probe(export)
         except PreflightError as error:
             yield Check("exports", "fail", error.message)
         else:
