@@ -1,17 +1,15 @@
 """Payload of an untrusted job: RQ's `data` field, decoded within bounds and without pickle."""
 
-import json
 import zlib
 from typing import Final
 
 from pydantic import JsonValue
 
 from training.errors import PreflightError
+from worker.broker.untrusted.values import Refused, as_json, as_text
 
 MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 """Bytes of a payload once it is decompressed; more than a TrainJob may have, whose own error names that limit."""
-MAX_NESTING: Final = 32
-"""Levels of nesting in a payload; a TrainJob has four."""
 MAX_NAME_LENGTH: Final = 256
 """Characters of a function's name."""
 
@@ -41,14 +39,13 @@ def decode_payload(job_id: str, data: bytes, most: int = MAX_PAYLOAD_BYTES) -> P
     if raw.startswith(b"\x80") or (raw.endswith(b".") and not raw.startswith(b"[")):
         raise poison(job_id, "is a pickle, which is not read; enqueue it with rq.serializers.JSONSerializer")
     try:
-        payload: JsonValue = json.loads(raw.decode())
-    except UnicodeDecodeError:
+        as_text(raw, most)
+    except Refused:
         raise poison(job_id, "is in a serialization that is not read; enqueue it with JSONSerializer") from None
-    except (ValueError, RecursionError) as error:
-        # Numbers of thousands of digits are a ValueError, too.
-        raise poison(job_id, f"is not JSON ({excerpt(str(error))}); enqueue it with JSONSerializer") from None
-    if is_nested_too_deep(payload):
-        raise poison(job_id, f"is nested more than {MAX_NESTING} levels deep; flatten it")
+    try:
+        payload = as_json(raw, most, any_number=True)
+    except Refused as error:
+        raise poison(job_id, f"{error}; enqueue it with JSONSerializer") from None
     match payload:
         case [str(function), _, list(args), dict(kwargs)] if len(function) <= MAX_NAME_LENGTH:
             return function, args, kwargs
@@ -67,19 +64,6 @@ def _decompress(job_id: str, data: bytes, most: int) -> bytes:
     if not inflate.eof:
         raise poison(job_id, "is cut off; enqueue it again")
     return raw
-
-
-def is_nested_too_deep(value: JsonValue) -> bool:
-    """Whether `value` is nested too deep; level by level, because it may be deeper than the stack."""
-    level = [value]
-    for _ in range(MAX_NESTING):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, list | dict)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return bool(level)
 
 
 def excerpt(value: object) -> str:

@@ -1,6 +1,5 @@
 """A job as read from Redis: untrusted, read within bounds, or rejected as poison."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +12,8 @@ from rq.job import JobStatus
 
 from worker.broker import keys
 from worker.broker.lua import run_script
-from worker.queue.payload import MAX_NAME_LENGTH, PoisonMessage, decode_payload, excerpt, is_nested_too_deep, poison
+from worker.broker.untrusted.values import Refused, as_json
+from worker.queue.payload import MAX_NAME_LENGTH, PoisonMessage, decode_payload, excerpt, poison
 from worker.queue.rq_options import FIELDS as OPTION_FIELDS
 from worker.queue.rq_options import RqOptions, parse_options, whole
 from worker.wire import JOB_TIMEOUT, is_job_id
@@ -143,7 +143,7 @@ def _time(value: bytes | None) -> float | None:
 def _meta(value: bytes | None) -> dict[str, JsonValue]:
     """Return the job's meta; empty where it is no JSON object."""
     try:
-        meta: JsonValue = json.loads(value.decode()) if value else None
-    except (ValueError, RecursionError):
+        meta = as_json(value or b"", MAX_FIELD_BYTES)
+    except Refused:
         return {}
-    return meta if isinstance(meta, dict) and not is_nested_too_deep(meta) else {}
+    return meta if isinstance(meta, dict) else {}

@@ -1,11 +1,12 @@
 """Base model, bounded and rounded field types, and constants of the contract."""
 
-import json
 import math
 import re
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
+
+from worker.broker.untrusted.values import as_json
 
 CONTRACT_VERSION: Final = "1"
 """Version of the contract and of the routes under /v1; a version only gains fields."""
@@ -53,8 +54,8 @@ def rounded(digits: int, decimals: int) -> AfterValidator:
 
 
 def parse_json(value: object) -> object:
-    """Return the value of a JSON text: state and stream records have texts only."""
-    return json.loads(value) if isinstance(value, str) else value
+    """Return the value of a JSON text: state and stream records have texts only. Raises `ValueError`."""
+    return as_json(value, MAX_JOB_BYTES) if isinstance(value, str) else value
 
 
 Timestamp = Annotated[float, Field(ge=0, le=1e10)]

@@ -181,7 +181,7 @@ BAD: dict[str, tuple[Fields, str]] = {
     "three": ({"data": b'["worker.jobs.train", null, []]'}, "is not [function, null, [arguments], {keywords}]"),
     "no-name": ({"data": b"[null, null, [], {}]"}, "is not [function, null, [arguments], {keywords}]"),
     "deep": ({"data": b'["f", null, [' + b"[" * 40 + b"]" * 40 + b"], {}]"}, "is nested more than 32 levels"),
-    "deeper": ({"data": b"[" * 100_000}, "is not JSON"),
+    "deeper": ({"data": b"[" * 100_000}, "is nested more than 32 levels"),
     "no-timeout": ({"data": PAYLOAD, "timeout": b"0"}, "has the timeout b'0', but it must be 1 to 2592000"),
     "long-timeout": ({"data": PAYLOAD, "timeout": b"2592001"}, "has the timeout"),
     "half-timeout": ({"data": PAYLOAD, "timeout": b"1.5"}, "has the timeout"),
