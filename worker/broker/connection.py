@@ -26,6 +26,7 @@ from worker.broker.retry import (
     clustered,
     condition,
 )
+from worker.broker.untrusted.bounded_connection import PROTOCOL, AsyncBoundedParser, BoundedParser
 from worker.config.redis_url import other_scheme
 from worker.config.settings import Settings
 
@@ -54,7 +55,7 @@ MAX_CLOCK_SKEW_SECONDS: Final = 3600.0
 def open_redis(
     url: str, *, seconds: float = SOCKET_TIMEOUT, connect_seconds: float = SOCKET_TIMEOUT, retries: int = 0
 ) -> Redis:
-    """Return a client of the primary at `url`; it connects when it is used.
+    """Return a client of the primary at `url`; it connects when it is used, and keeps no more than `Limits` of a reply.
 
     Args:
         url: redis://, rediss:// or unix://.
@@ -68,8 +69,8 @@ def open_redis(
     """
     return Redis.from_pool(
         PrimaryPool.at(
-            url, socket_timeout=seconds, socket_connect_timeout=connect_seconds,
-            retry=Retry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
+            url, socket_timeout=seconds, socket_connect_timeout=connect_seconds, parser_class=BoundedParser,
+            protocol=PROTOCOL, retry=Retry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
         )
     )  # fmt: skip
 
@@ -78,8 +79,8 @@ def open_async_redis(url: str, *, seconds: float = SOCKET_TIMEOUT, retries: int 
     """Return a client for asyncio, as `open_redis`."""
     return AsyncRedis.from_pool(
         AsyncPrimaryPool.at(
-            url, socket_timeout=seconds, socket_connect_timeout=seconds,
-            retry=AsyncRetry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
+            url, socket_timeout=seconds, socket_connect_timeout=seconds, parser_class=AsyncBoundedParser,
+            protocol=PROTOCOL, retry=AsyncRetry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
         )
     )  # fmt: skip
 
