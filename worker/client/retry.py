@@ -5,21 +5,29 @@ import time
 from typing import Final
 
 from pydantic import JsonValue
+from redis import Redis
+from redis.exceptions import ResponseError
 from rq import Queue
 from rq.exceptions import NoSuchJobError
 
 from training.errors import InvalidConfig
 from worker.broker import keys
 from worker.broker.lua import TEXT, run_script
+from worker.broker.retry import is_wrong_type
 from worker.broker.rq_records import as_date
+from worker.broker.untrusted.values import Refused, as_whole
 from worker.client.enqueue import RETRIES
 from worker.client.job_state import STATUS_BY_RQ_STATUS, JobRecord
+from worker.queue.admission.admit import checked_signature
 from worker.queue.admission.signing import MAX_NUMBER, signed_keywords
 from worker.queue.payload import PoisonMessage
 from worker.queue.untrusted_job import UntrustedJob, fetch_job
 from worker.wire import FUNCTION
 
 RETRIED: Final = ("failed", "cancelled")
+NEWEST_ENDED: Final = "newest_ended"
+"""Field of the acceptance record: when the newest message was signed whose job has ended."""
+MAX_DIGITS: Final = 19
 
 
 class CannotRetry(InvalidConfig):
@@ -30,7 +38,8 @@ def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> No
     """Put a job back into its queue, signed anew where there is a key.
 
     Raises:
-        CannotRetry: it has not failed and was not cancelled, or RQ's record of it has expired.
+        CannotRetry: it has not failed and was not cancelled, RQ's record of it has expired, or is not the one that was
+            signed and accepted.
         redis.exceptions.RedisError: Redis did not answer.
     """
     if record.status not in RETRIED:
@@ -38,6 +47,7 @@ def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> No
     job, request = read_request(queue, record)
     signed: dict[str, JsonValue] = {}
     if signing_key is not None:
+        _require_accepted(queue, job, record, signing_key)
         signed = signed_keywords(
             request, signing_key, timeout=job.timeout, result_ttl=job.result_ttl, failure_ttl=job.failure_ttl,
             ttl=job.ttl, retries=RETRIES, after=_last_signed(job, record),
@@ -55,6 +65,41 @@ def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> No
     )  # fmt: skip
     if answer != "retried":  # it was retried, or ended otherwise, meanwhile
         raise _wrong_status(record.job_id, STATUS_BY_RQ_STATUS.get(answer, "unknown"))
+
+
+def _require_accepted(queue: Queue, job: UntrustedJob, record: JobRecord, signing_key: str) -> None:
+    """Raise `CannotRetry` unless the job stands in Redis as somebody with the key signed it, and as it was accepted.
+
+    Whoever may enqueue may also write another job's hash: this must not become a way to have something signed.
+    """
+    try:
+        signature, signed_at = checked_signature(job, _request(job), signing_key)
+    except InvalidConfig as error:
+        raise CannotRetry(
+            f"the request of job {record.job_id!r} in Redis is not the one that was signed, with its limits, under "
+            "this service's key; enqueue it anew",
+            field="signature",
+        ) from error
+    if not _is_known(queue.connection, keys.accepted(record.job_id), signature, signed_at):
+        raise CannotRetry(
+            f"the request of job {record.job_id!r} in Redis is not the last one that was signed; enqueue it anew",
+            field="signature",
+        )
+
+
+def _is_known(connection: Redis, record: str, signature: str, signed_at: int) -> bool:
+    """Whether a worker has accepted a message, or it is newer than those of the job that have ended."""
+    try:
+        if connection.hstrlen(record, f"carrier:{signature}"):
+            return True
+        is_short = connection.hstrlen(record, NEWEST_ENDED) <= MAX_DIGITS
+        return is_short and signed_at > as_whole(connection.hget(record, NEWEST_ENDED) or b"0")
+    except Refused:
+        return False
+    except ResponseError as error:
+        if not is_wrong_type(error):
+            raise
+        return False
 
 
 def _wrong_status(job_id: str, status: str) -> CannotRetry:
@@ -77,10 +122,18 @@ def read_request(queue: Queue, record: JobRecord) -> tuple[UntrustedJob, dict[st
         raise CannotRetry(
             f"the request of job {record.job_id!r} is not in Redis any more ({error}); enqueue it again", field="job_id"
         ) from error
+    request = _request(job)
+    if not request or job.func_name != FUNCTION:
+        raise CannotRetry(f"job {record.job_id!r} is no training; enqueue {FUNCTION!r}", field="job_id")
+    return job, {**request, "job_id": record.job_id}
+
+
+def _request(job: UntrustedJob) -> dict[str, JsonValue]:
+    """Return the one argument of a call, as it was sent; empty where it has another."""
     match job.args:
-        case [dict(request)] if job.func_name == FUNCTION:
-            return job, {**request, "job_id": record.job_id}
-    raise CannotRetry(f"job {record.job_id!r} is no training; enqueue {FUNCTION!r}", field="job_id")
+        case [dict(request)]:
+            return request
+    return {}
 
 
 def _last_signed(job: UntrustedJob, record: JobRecord) -> int:

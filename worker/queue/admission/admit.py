@@ -32,7 +32,7 @@ def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:
         )
     request = _request(job)
     key = settings.signing_key
-    signed = None if key is None else _checked_signature(job, request, key.get_secret_value())
+    signed = None if key is None else checked_signature(job, request, key.get_secret_value())
     admitted = parse_job(request)
     if signed is not None:
         accept_once(connection, job, admitted.job_id or job.id, signed, settings)
@@ -53,7 +53,7 @@ def _request(job: UntrustedJob) -> dict[str, JsonValue]:
     return request
 
 
-def _checked_signature(job: UntrustedJob, request: dict[str, JsonValue], key: str) -> tuple[str, int]:
+def checked_signature(job: UntrustedJob, request: dict[str, JsonValue], key: str) -> tuple[str, int]:
     """Return signature and `signed_at` of a job that is signed with `key`; raises `InvalidConfig` for any other."""
     signature = job.kwargs.get("signature")
     if not isinstance(signature, str):
