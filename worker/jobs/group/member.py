@@ -29,7 +29,7 @@ from worker.broker.fencing import LEASE_MS
 from worker.broker.retry import PERMANENT_ERRORS, REDIS
 from worker.config.settings import Settings, job_environment
 from worker.jobs.control import StopSignal
-from worker.jobs.group.messages import ORDER, SAID, BadMessage, Call, GroupRequest, Leave, Post, Said
+from worker.jobs.group.messages import ORDER, SAID, BadMessage, Call, GroupRequest, Leave, Post, Replayed, Said
 from worker.jobs.group.seats import MemberSeat
 from worker.queue.admission.limits import require_samples_within_limit
 
@@ -201,6 +201,8 @@ class Member:
             return
         try:
             order = self.post.open(ORDER, text, self.worker)
+        except Replayed:
+            return
         except BadMessage as error:
             raise Dismissed(f"the leader sent {error}") from error
         if isinstance(order, Leave):

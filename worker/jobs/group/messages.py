@@ -3,7 +3,9 @@
 import hashlib
 import hmac
 import secrets
+import time
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from importlib.metadata import version
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -13,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.distributed.seat import Port, Ranks, Wire
+from worker.broker.untrusted.values import Refused, as_json, as_whole
 from worker.config.settings import Settings
 
 MAX_REQUEST_BYTES: Final = 16_384
@@ -109,13 +112,25 @@ class BadMessage(Exception):
     """A message that is none, or is not signed with the key of this worker."""
 
 
+class Replayed(BadMessage):
+    """A message that was signed before the last one that was opened: somebody has put it back."""
+
+
 @plain_dataclass(frozen=True, slots=True)
 class Post:
-    """Seals and opens the messages of one attempt: who can write to Redis, but has no key, can send none."""
+    """Seals and opens the messages of one attempt: who can write to Redis, but has no key, can send none.
+
+    Messages are numbered by their sender, by its clock, as a worker may sit down twice: whoever can write to Redis may
+    repeat the last one, and no earlier one.
+    """
 
     key: bytes | None
     scope: str
     """Job and attempt: a message of another one is none of this."""
+    _sent: dict[str, int] = field(default_factory=dict)
+    """Name and direction -> number of the last message that was sealed."""
+    _opened: dict[str, int] = field(default_factory=dict)
+    """The same for those that were opened: an older one that comes again is somebody's copy."""
 
     @classmethod
     def of(cls, settings: Settings, job_id: str, attempt: int) -> "Post":
@@ -126,26 +141,37 @@ class Post:
     def seal(self, kind: TypeAdapter[Body], message: Body, sender: str) -> str:
         """Return a message as text, from a sender or, where it is an order, to one."""
         body = kind.dump_json(message).decode()
-        return f"{self._signature(sender, body)} {body}"
+        number = self._sent[sender] = max(self._sent.get(sender, 0) + 1, time.time_ns() // 1_000)
+        return f"{self._signature(sender, number, body)} {number} {body}"
 
     def open(self, kind: TypeAdapter[Body], text: str, sender: str, most: int = MAX_SAID_BYTES) -> Body:
         """Return the message in a text of at most `most` bytes; raises `BadMessage`."""
-        signature, _, body = text.partition(" ")
         if len(text) > most:
             raise BadMessage(f"a message of {len(text)} characters, at most {most} are read")
-        if not hmac.compare_digest(signature.encode(), self._signature(sender, body).encode()):
-            raise BadMessage("a message that is not signed with the key of this worker (PREFLIGHT_SIGNING_KEY)")
+        signature, _, rest = text.partition(" ")
+        digits, _, body = rest.partition(" ")
         try:
-            return kind.validate_json(body)
-        except ValidationError as error:
-            raise BadMessage(f"a message in which {error.error_count()} fields are wrong") from error
+            number = as_whole(digits, 1)
+        except Refused:
+            raise BadMessage("a message without a number") from None
+        if not hmac.compare_digest(signature.encode(), self._signature(sender, number, body).encode()):
+            raise BadMessage("a message that is not signed with the key of this worker (PREFLIGHT_SIGNING_KEY)")
+        if self.key is not None and number < self._opened.get(sender, 0):
+            raise Replayed(f"message {number} after {self._opened[sender]}, a copy of an earlier one")
+        try:
+            as_json(body, most)
+            found = kind.validate_json(body)
+        except (Refused, ValidationError):
+            raise BadMessage("a message of which fields are wrong") from None
+        self._opened[sender] = number
+        return found
 
     def secret(self, nonce: str) -> str:
         """Return the id of the rendezvous for the nonce of a call: with a key, it is in Redis nowhere."""
         return nonce if self.key is None else self._digest(f"rendezvous {nonce}")
 
-    def _signature(self, sender: str, body: str) -> str:
-        return UNSIGNED if self.key is None else self._digest(f"{sender} {body}")
+    def _signature(self, sender: str, number: int, body: str) -> str:
+        return UNSIGNED if self.key is None else self._digest(f"{sender} {number} {body}")
 
     def _digest(self, text: str) -> str:
         return hmac.new(self.key or b"", f"group {self.scope} {text}".encode(), hashlib.sha256).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.jobs.group.messages import SAID, BadMessage, Post, Said, Versions
+from worker.jobs.group.messages import SAID, BadMessage, Post, Replayed, Said, Versions
 from worker.jobs.group.seats import SeatTaken
 
 SILENT_SECONDS: Final = 5.0
@@ -72,6 +72,11 @@ class Roster:
         for seat in seats:
             try:
                 said = self.post.open(SAID, seat.said, seat.worker)
+            except Replayed:  # somebody else's doing: it is not heard, and takes its seat again
+                if seat.worker in self.members:
+                    found[seat.worker] = self.members[seat.worker]
+                    found[seat.worker].age_s = 2 * SILENT_SECONDS
+                continue
             except BadMessage as error:
                 bad[seat.worker] = f"it sent {error}"
                 continue
