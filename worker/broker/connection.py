@@ -80,7 +80,8 @@ def open_async_redis(url: str, *, seconds: float = SOCKET_TIMEOUT, retries: int 
     return AsyncRedis.from_pool(
         AsyncPrimaryPool.at(
             url, socket_timeout=seconds, socket_connect_timeout=seconds, parser_class=AsyncBoundedParser,
-            protocol=PROTOCOL, retry=AsyncRetry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
+            protocol=PROTOCOL,
+            retry=AsyncRetry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
         )
     )  # fmt: skip
 

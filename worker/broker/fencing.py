@@ -16,12 +16,15 @@ from worker.broker import keys
 from worker.broker.lua import TEXT, run_script
 from worker.broker.replies import text
 from worker.broker.requeue import RqJobRef, requeue
+from worker.broker.untrusted.reads import read_fields
 
 LEASE_MS: Final = 12_000
 """Milliseconds after which Redis itself deletes a lease that is not renewed."""
 MAX_DEATHS: Final = 3
 """Attempts in a row that may die without progress before their job is quarantined; as many as the job's retries where
 those are more."""
+MAX_FAILURE_BYTES: Final = 16 * 1024
+"""Of a stored `job_failed`, whose texts have some 2,000 characters each."""
 MAX_ROUNDS: Final = 20
 """Times that a finished job may be taken without its end being recorded before it is quarantined."""
 
@@ -181,21 +184,21 @@ class Fence:
             raise Superseded
         return None if status == "gap" else last
 
-    def requeue(self, ref: RqJobRef, *, front: bool, retries_left: int | None = None, at: int | None = None) -> str:
+    def requeue(self, ref: RqJobRef, *, front: bool, retries_left: int | None = None, pause: int | None = None) -> str:
         """Put the job back into its queue, or schedule it, unless a newer attempt has taken over.
 
         Args:
             ref: RQ's records of the job.
             front: at the front of the queue instead of its end.
             retries_left: RQ's count from now on; None leaves it.
-            at: time to which it is scheduled, whole seconds since the epoch; None: it is queued.
+            pause: whole seconds after which it is queued; None: at once.
 
         Returns:
             The answer of `fencing/requeue.lua`; `gone`: nothing was done, RQ's records have to be restored first.
         """
         return requeue(
             self._connection, self.job_id, ref, owner=self.owner, token=str(self.attempt), front=front,
-            retries_left=retries_left, at=at, ttl=self._ttl,
+            retries_left=retries_left, pause=pause, ttl=self._ttl,
         )  # fmt: skip
 
     def set_alias(self) -> None:
@@ -205,7 +208,7 @@ class Fence:
 
     def failure(self) -> str | None:
         """Return the failure, as JSON, that an earlier attempt published without recording it with RQ."""
-        stored = self._connection.hget(keys.fence(self.job_id), "failure")
+        (stored,) = read_fields(self._connection, keys.fence(self.job_id), ["failure"], MAX_FAILURE_BYTES)
         return None if stored is None else text(stored)
 
     def release(self, *, failed: bool = False) -> None:

@@ -11,6 +11,9 @@ TOTALS: Final = "preflight:totals"
 CALIBRATING: Final = "preflight_calibrating"
 """Field of RQ's hash of a worker: the workload that it calibrates while the queue is empty."""
 
+FAILING: Final = "preflight_failing"
+"""Field of RQ's hash of a worker: its parts that have failed and are tried again; see `worker.ops.supervision`."""
+
 GROUP: Final = "preflight_group"
 """Field of RQ's hash of a worker: the job in whose group it has a seat."""
 

@@ -5,8 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from redis import Redis
+from redis.exceptions import ResponseError
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 TEXT = TypeAdapter(str)
@@ -19,8 +20,17 @@ def run_script(
     connection: Redis, name: str, answer: TypeAdapter[T], *, keys: Sequence[str | bytes],
     args: Sequence[str | bytes | float],
 ) -> T:  # fmt: skip
-    """Run the script of this name, such as `fencing/claim`; raises `redis.exceptions.RedisError`."""
-    return answer.validate_python(connection.register_script(script_source(name))(keys=list(keys), args=list(args)))
+    """Run the script of this name, such as `fencing/claim`.
+
+    Raises:
+        redis.exceptions.RedisError: Redis did not answer; or what the script read is none of ours, which is an error of
+            the data, like a key of a wrong type.
+    """
+    found = connection.register_script(script_source(name))(keys=list(keys), args=list(args))
+    try:
+        return answer.validate_python(found)
+    except ValidationError as error:
+        raise ResponseError(f"WRONGTYPE {name} read what nobody of ours wrote: {error.error_count()} parts") from error
 
 
 @cache

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import TypeAdapter
 from redis import Redis
 from rq import Queue
 
@@ -10,6 +11,9 @@ from worker.broker import keys
 from worker.broker.lua import TEXT, run_script
 from worker.broker.replies import text
 
+MAX_LEASE_BYTES: Final = 512
+"""Of a lease: a worker's name, an execution, a number."""
+LEASE = TypeAdapter(bytes)
 MAX_SPARED_DEATHS: Final = 10
 """Deaths of whole workers that were short of memory which do not count among a job's deaths."""
 
@@ -31,8 +35,7 @@ class RqJobRef:
 
 def read_lease(connection: Redis, job_id: str) -> str:
     """Return the lease of a job; empty where there is none."""
-    value = connection.get(keys.lease(job_id))
-    return "" if value is None else text(value)
+    return text(run_script(connection, "fencing/read_lease", LEASE, keys=[keys.lease(job_id)], args=[MAX_LEASE_BYTES]))
 
 
 def defer(connection: Redis, ref: RqJobRef) -> None:
@@ -56,7 +59,7 @@ def reclaim(connection: Redis, job_id: str, ref: RqJobRef, *, lease: str, worker
 
 def requeue(
     connection: Redis, job_id: str, ref: RqJobRef, *, owner: str, token: str, front: bool,
-    retries_left: int | None = None, at: int | None = None, ttl: int = 0, spared: int = 0,
+    retries_left: int | None = None, pause: int | None = None, ttl: int = 0, spared: int = 0,
 ) -> str:  # fmt: skip
     """Run `fencing/requeue.lua`, which explains `owner` and `token`, and return its answer."""
     queue = ref.queue
@@ -68,6 +71,6 @@ def requeue(
         ],
         args=[
             ref.rq_id, owner, token, "front" if front else "back", "" if retries_left is None else retries_left,
-            ref.execution.encode(errors="surrogateescape"), ttl, spared, "" if at is None else at,
+            ref.execution.encode(errors="surrogateescape"), ttl, spared, "" if pause is None else pause,
         ],
     )  # fmt: skip

@@ -93,16 +93,15 @@ class RqRecords:
         run_script(
             self._connection, "rq/begin_execution", TEXT,
             keys=[self._queue.started_job_registry.key, keys.rq_worker(self._worker_name)],
-            args=[job.id, execution.id, self._worker_name, execution.started_at, EXECUTION_TTL],
+            args=[job.id, execution.id, self._worker_name, EXECUTION_TTL],
         )  # fmt: skip
 
     def renew_execution(self, job: UntrustedJob, execution: Execution) -> None:
         """Renew the execution, unless it has ended."""
-        now = time.time()
         run_script(
             self._connection, "rq/renew_execution", TEXT,
             keys=[self._queue.started_job_registry.key, keys.rq_job(job.id)],
-            args=[job.id, execution.id, self._worker_name, now, EXECUTION_TTL, as_date(now)],
+            args=[job.id, execution.id, self._worker_name, EXECUTION_TTL, as_date(time.time())],
         )  # fmt: skip
 
     def end_executions(self) -> None:
@@ -135,7 +134,7 @@ class RqRecords:
                     keys.rq_job(job.id),
                 ],
                 args=[
-                    fence.owner, fence.attempt, job.id, execution.id, self._worker_name, time.time(), EXECUTION_TTL,
+                    fence.owner, fence.attempt, job.id, execution.id, self._worker_name, EXECUTION_TTL,
                     as_date(time.time()), *restored,
                 ],
             )  # fmt: skip
@@ -189,12 +188,12 @@ class RqRecords:
 
     def requeue(
         self, job: UntrustedJob, ref: RqJobRef, fence: Fence, *, front: bool, retries_left: int | None = None,
-        at: int | None = None,
+        pause: int | None = None,
     ) -> None:  # fmt: skip
         """Requeue the job of the running attempt, as `Fence.requeue`; restores RQ's records where they were lost."""
-        if fence.requeue(ref, front=front, retries_left=retries_left, at=at) == "gone":
+        if fence.requeue(ref, front=front, retries_left=retries_left, pause=pause) == "gone":
             self.start_job(job, Execution(ref.execution, time.time()), fence)
-            fence.requeue(ref, front=front, retries_left=retries_left, at=at)
+            fence.requeue(ref, front=front, retries_left=retries_left, pause=pause)
 
 
 def as_date(seconds: float) -> str:

@@ -1,14 +1,19 @@
 """Outcome of a job: its result or its failure, also where an earlier attempt left it in Redis."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from pydantic import ValidationError
 from redis import Redis
 
 from training.errors import PreflightError, error_from_reason
 from worker.broker import keys
+from worker.broker.untrusted.reads import read_value
 from worker.jobs.stages.pending_extras import Extras
 from worker.wire import JobFailed, TrainResult, read_result
+
+MAX_RESULT_BYTES: Final = 256 * 1024
+"""Of a stored result; it has a hundred fields of 2,000 characters at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class StoredResultUnreadable(PreflightError):
 
 def stored_result(connection: Redis, job_id: str) -> TrainResult | None:
     """Return the result of a finished job; raises `StoredResultUnreadable`, `redis.exceptions.RedisError`."""
-    stored = connection.get(keys.result(job_id))
+    stored = read_value(connection, keys.result(job_id), MAX_RESULT_BYTES)
     if stored is None:
         return None
     try:

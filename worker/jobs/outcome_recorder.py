@@ -80,14 +80,13 @@ class OutcomeRecorder:
         """Requeue a job that may be retried, else record its failure; raises `Superseded`."""
         job, options = self._job.rq_job, self._job.rq_job.options
         if error.retry and options.retries_left:
-            at = int(time.time()) + options.retry_pause if options.retry_pause else None
             self._records.requeue(
                 job,
                 self._place,
                 self._fence,
                 front=options.retry_at_front,
                 retries_left=options.retries_left - 1,
-                at=at,
+                pause=options.retry_pause or None,
             )
             return "requeued"
         self._end(failed(job, f"{error.reason}: {error.message}"), self._fence)

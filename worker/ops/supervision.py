@@ -1,11 +1,11 @@
-"""Supervision: threads and tasks of a service that end without being asked to are started again, with backoff."""
+"""Supervision: threads, tasks and steps that end without being asked to are started again, with backoff."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Thread
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import structlog
 
@@ -17,6 +17,8 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 60.0
 """A part that ran for as long has recovered: the next pause is short again, and health shows it as running."""
 MAX_ERROR_LENGTH: Final = 200
+
+T = TypeVar("T")
 
 State = Literal["running", "recovering", "restarting", "ended"]
 
@@ -42,6 +44,8 @@ class _Part:
     started_at: float = 0.0
     restarts: int = 0
     error: str | None = None
+    retry_at: float = 0.0
+    """Monotonic time before which a step is not taken again."""
     pauses: Iterator[float] = field(default_factory=lambda: backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
 
     def begin(self) -> None:
@@ -125,6 +129,29 @@ class Supervisor:
                 part.is_running = False
 
         return asyncio.get_running_loop().create_task(supervise(), name=name)
+
+    def step(
+        self, name: str, take: Callable[[], T], otherwise: T, *, passes: Callable[[Exception], bool] = lambda _: False
+    ) -> T:  # fmt: skip
+        """Take a step of a loop and return what it returns; `otherwise` where it fails, or failed a moment ago.
+
+        Exceptions for which `passes` holds are the loop's own to handle, and are raised.
+        """
+        part = next((one for one in self._parts if one.name == name), None) or self._add(name)
+        if time.monotonic() < part.retry_at:
+            return otherwise
+        if not part.is_running:
+            part.started_at = time.monotonic()
+        try:
+            taken = take()
+        except Exception as error:
+            if passes(error):
+                raise
+            part.retry_at = time.monotonic() + part.end(error)
+            return otherwise
+        if not part.is_running:
+            part.begin()
+        return taken
 
     def close(self) -> None:
         """Start nothing again."""

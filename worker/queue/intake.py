@@ -14,6 +14,7 @@ from worker.broker import keys
 from worker.broker.retry import PERMANENT_ERRORS
 from worker.broker.rq_records import RqRecords, failed
 from worker.broker.shared_keys import RedisRetry
+from worker.broker.untrusted.bounded_replies import OVERSIZED
 from worker.config.settings import Settings
 from worker.jobs.control import Interrupted
 from worker.queue import quarantine
@@ -42,11 +43,14 @@ class Intake:
         self._log = structlog.get_logger("preflight")
 
     def admit(self, raw_id: bytes) -> AdmittedJob | None:
-        """Return the job of this id, or None when there is nothing to run.
+        """Return the job of this id, as it came from the queue, or None when there is nothing to run.
 
         Any error but those of Redis would recur with every worker, so the job is quarantined.
         """
         try:
+            if raw_id == OVERSIZED or len(raw_id) > quarantine.MAX_ENTRY_BYTES:  # it is in the list of those taken
+                self._retry(lambda: quarantine.read_taken(self._connection, self._queue), "quarantine the job")
+                return None
             return self._retry(partial(self._admit, raw_id), "read the job")
         except (Interrupted, *PERMANENT_ERRORS):
             raise

@@ -5,6 +5,7 @@ import time
 from typing import Annotated, Final
 from urllib.parse import quote, unquote_to_bytes
 
+import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from redis import Redis
 from rq import Queue
@@ -14,6 +15,8 @@ from worker.broker import keys
 from worker.broker.fencing import EVENT_RECORD
 from worker.broker.lua import run_script
 from worker.broker.replies import text
+from worker.broker.untrusted.reads import read_page
+from worker.broker.untrusted.values import Refused, as_json
 from worker.events.state import event_record
 from worker.wire import EVENTS_KEPT, MAX_TEXT_LENGTH, STATE_TTL, JobFailed, Text, Timestamp
 
@@ -27,6 +30,13 @@ EMPTY: Final = "(empty)"
 """Name of an id without characters; quote() escapes parentheses."""
 PAGE: Final = 1000
 """Entries read at once."""
+MAX_ENTRY_BYTES: Final = 1024
+"""Of an id that a worker reads, and quarantines beyond 64; a longer one is quarantined by Redis itself."""
+MAX_TAKEN: Final = 5000
+"""Jobs of one queue that are looked at at once; as many run."""
+MAX_STORED_BYTES: Final = 16 * 1024
+"""Of an entry, whose reason has 2,000 characters."""
+TAKEN: TypeAdapter[tuple[list[bytes], list[bytes], int]] = TypeAdapter(tuple[list[bytes], list[bytes], int])
 MOVED: TypeAdapter[tuple[int, bool]] = TypeAdapter(tuple[int, bool])
 
 
@@ -74,9 +84,39 @@ def put(
     return moved
 
 
+def read_taken(connection: Redis, queue: Queue) -> tuple[list[bytes], list[bytes]]:
+    """Return the entries of the registry of started jobs, and of the list of those that were taken from the queue.
+
+    What is too long for an id is moved to quarantine by Redis: it may be larger than this process. Raises `RedisError`.
+    """
+    reason = f"it has more than {MAX_ENTRY_BYTES} bytes, but an id has at most 64"
+    entry = QuarantineEntry(reason=reason, at=time.time(), queue=queue.name[:256])
+    started, taken, removed = run_script(
+        connection, "maintenance/taken", TAKEN,
+        keys=[queue.started_job_registry.key, queue.intermediate_queue_key, keys.QUARANTINE],
+        args=[MAX_ENTRY_BYTES, MAX_TAKEN, entry.model_dump_json()],
+    )  # fmt: skip
+    if removed:
+        structlog.get_logger("preflight").error(
+            "job_quarantined", message=f"{removed} entries of the queue are in quarantine: {reason}"
+        )
+    return started, taken
+
+
 def entries(connection: Redis) -> dict[str, QuarantineEntry]:
-    """Return the entries by name, oldest first."""
-    found = {text(name): _entry(text(stored)) for name, stored in connection.hscan_iter(keys.QUARANTINE, count=PAGE)}
+    """Return the entries by name, oldest first; of a flood of others, some."""
+    found: dict[str, QuarantineEntry] = {}
+    cursor = 0
+    while len(found) < MAX_ENTRIES + PAGE:
+        page = read_page(
+            connection, keys.QUARANTINE, cursor, PAGE, name_bytes=MAX_ENTRY_BYTES, value_bytes=MAX_STORED_BYTES
+        )
+        found |= {
+            text(name): _entry(text(stored)) for name, stored in zip(page.names, page.values, strict=True)
+        }  # fmt: skip
+        cursor = page.cursor
+        if cursor == 0:
+            break
     return dict(sorted(found.items(), key=lambda item: item[1].at))
 
 
@@ -121,6 +161,6 @@ def _job_key(raw: bytes) -> bytes:
 
 def _entry(stored: str) -> QuarantineEntry:
     try:
-        return QuarantineEntry.model_validate_json(stored)
-    except ValidationError:
+        return QuarantineEntry.model_validate(as_json(stored, MAX_STORED_BYTES))
+    except (Refused, ValidationError):
         return QuarantineEntry(reason="this entry was not written by preflight", at=0, queue="")

@@ -88,7 +88,7 @@ def parse(job_id: str, fields: Mapping[str, bytes]) -> UntrustedJob:
         failure_ttl=whole(fields.get("failure_ttl"), -1, MAX_TTL),
         ttl=whole(fields.get("ttl"), 1, MAX_TTL),
         options=parse_options(fields),
-        meta=_meta(fields.get("meta")),
+        meta=parse_meta(fields.get("meta")),
         enqueued_at=_time(fields.get("enqueued_at")),
         fields=fields,
     )
@@ -140,7 +140,7 @@ def _time(value: bytes | None) -> float | None:
         return None
 
 
-def _meta(value: bytes | None) -> dict[str, JsonValue]:
+def parse_meta(value: bytes | None) -> dict[str, JsonValue]:
     """Return the job's meta; empty where it is no JSON object."""
     try:
         meta = as_json(value or b"", MAX_FIELD_BYTES)

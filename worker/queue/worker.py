@@ -10,26 +10,35 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
 from worker.broker import keys
 from worker.broker.backoff import backoff
 from worker.broker.connection import SOCKET_TIMEOUT, shorten_waits
-from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PERMANENT_ERRORS, REDIS, describe_error
+from worker.broker.retry import (
+    BASE_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
+    PERMANENT_ERRORS,
+    REDIS,
+    describe_error,
+    is_wrong_type,
+)
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
 from worker.jobs.control import Interrupted, StopSignal
 from worker.ops.signals import handle_hangup
 from worker.ops.standby import Standby
+from worker.ops.supervision import Supervisor
 from worker.ops.worker_lock import WorkerLock
 from worker.queue.admission.acceptance import acceptance_ttl
 from worker.queue.admission.admitted_job import AdmittedJob
@@ -52,6 +61,14 @@ SUSPENSION_INTERVAL: Final = 0.6
 """Seconds between two checks of a suspended worker, and for which a signal waits for its handling."""
 
 
+T = TypeVar("T")
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether an error is one of Redis as a whole, which the loop waits for, and not of what a key holds."""
+    return isinstance(error, Interrupted) or (isinstance(error, RedisError) and not is_wrong_type(error))
+
+
 class PreflightWorker(Worker):
     """Takes jobs one after the other and runs each in a work-horse."""
 
@@ -62,9 +79,14 @@ class PreflightWorker(Worker):
         super().__init__(
             [queue], name=name, connection=connection, serializer=JSONSerializer, worker_ttl=WORKER_TTL,
             job_monitoring_interval=MONITOR_INTERVAL, log_job_description=False,
+            prepare_for_work=False,  # RQ asks for the list of all clients, for its own address in it
         )  # fmt: skip
+        self.hostname, self.pid = socket.gethostname(), os.getpid()
+        with suppress(ResponseError):  # not permitted
+            connection.client_setname(name)
         self._queue = queue
         self._stop = StopSignal()
+        self._parts = Supervisor()
         self._lock: WorkerLock | None = None
         self._running: AdmittedJob | None = None
         self._log = structlog.get_logger("preflight")
@@ -76,7 +98,7 @@ class PreflightWorker(Worker):
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
         self._chores = Chores(
             connection, queue, name, settings, self._stop, self._standby, self._intake, self._retry,
-            with_scheduler=with_scheduler,
+            self._parts, with_scheduler=with_scheduler,
         )  # fmt: skip
         self._runner = JobRunner(
             connection, queue, name, settings, self._stop, self._standby, records, self._retry, self._heartbeat_busy
@@ -183,7 +205,7 @@ class PreflightWorker(Worker):
         (registered, suspended, offered), exist = glance.read(self.connection.exists(*glance.names))
         self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
-        self._commands.handle()
+        self._step("commands", self._commands.handle)
         has_work = self._chores.step(exist, suspended=self._presence.is_suspended)
         if self._chores.extras.holds_back(BLMOVE_TIMEOUT):
             return None
@@ -194,7 +216,7 @@ class PreflightWorker(Worker):
         timeout = BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH))  # noqa: S311
         if burst:
             return self._next_id(burst, timeout)
-        self._seating.look(offered=offered)
+        self._step("seats", partial(self._retry.repair, partial(self._seating.look, offered=offered)))
         return self._next_id_or_seat(timeout)
 
     def _next_id_or_seat(self, timeout: float) -> bytes | None:
@@ -216,7 +238,16 @@ class PreflightWorker(Worker):
             return False
         self._chores.idle_calibration.stop("the worker sits down in a group")
         self._presence.begin_seat()
-        return self._seating.sit(short=short)
+        sat = self._step("seats", partial(self._seating.sit, short=short))
+        return sat is not None and sat
+
+    def _step(self, part: str, take: Callable[[], T]) -> T | None:
+        """Return what a part of the loop returns; None where it fails: jobs are taken without it meanwhile.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away, or denies access.
+        """
+        return self._parts.step(part, take, None, passes=_is_outage)
 
     def _next_id(self, at_once: bool, timeout: float) -> bytes | None:
         move = (self._queue.key, self._queue.intermediate_queue_key, "LEFT", "RIGHT")
@@ -251,7 +282,7 @@ class PreflightWorker(Worker):
         self._touch_lock()
         try:
             self._retry.repair(self._presence.heartbeat)
-            self._commands.handle()
+            self._step("commands", self._commands.handle)
             self._retry.repair(renew)
             exist = self.connection.exists(*self._chores.maintainer.watched)
             running = None if self._running is None else self._running.rq_job.id

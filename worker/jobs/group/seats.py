@@ -1,6 +1,7 @@
 """Seats in Redis: a leader offers them, idle workers take them. One script an action; each raises `RedisError`."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -11,12 +12,16 @@ from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.lua import TEXT, run_script
 from worker.broker.replies import text
+from worker.broker.untrusted.values import Refused, as_text, as_whole
 from worker.jobs.group.messages import MAX_REQUEST_BYTES
+from worker.wire import is_job_id
 
 IDLE_MS: Final = 6_000
 """Milliseconds after which a worker that has not said so again is not idle any more."""
 OVER_SECONDS: Final = 60
 """Seconds for which the members of a group are told that it is over."""
+MAX_OFFER_BYTES: Final = 40
+MAX_ATTEMPT: Final = 10**9 - 1
 MAX_OFFERS: Final = 16
 """Offers that an idle worker reads at once, chosen at random."""
 
@@ -24,12 +29,14 @@ Sat = Literal["taken", "full", "refused", "over"]
 Verdict = Literal["stays", "forgotten", "leaves", "refused"]
 Kept = Literal["seated", "over", "lost"]
 
-SAT: TypeAdapter[tuple[Sat, str]] = TypeAdapter(tuple[Annotated[Sat, BeforeValidator(text)], str])
-BEAT: TypeAdapter[tuple[Kept, str, int]] = TypeAdapter(tuple[Annotated[Kept, BeforeValidator(text)], str, int])
+Said = Annotated[str, BeforeValidator(text)]
+"""What others have written; bytes that are no UTF-8 are replaced, and no message is left."""
+SAT: TypeAdapter[tuple[Sat, str]] = TypeAdapter(tuple[Annotated[Sat, BeforeValidator(text)], Said])
+BEAT: TypeAdapter[tuple[Kept, str, int]] = TypeAdapter(tuple[Annotated[Kept, BeforeValidator(text)], Said, int])
 LED: TypeAdapter[tuple[str, int, int, bool, list[tuple[str, int, str]]]] = TypeAdapter(
-    tuple[str, int, int, bool, list[tuple[str, int, str]]]
+    tuple[str, int, int, bool, list[tuple[Said, int, Said]]]
 )
-OFFERS = TypeAdapter(list[str])
+OFFERS = TypeAdapter(list[bytes])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,18 +92,17 @@ def read_offers(connection: Redis, queue: str, worker: str) -> list[Offer]:
     return parse_offers(dict(zip(found[::2], found[1::2], strict=True)))
 
 
-def parse_offers(found: Mapping[str, str]) -> list[Offer]:
+def parse_offers(found: Mapping[bytes, bytes]) -> list[Offer]:
     """Return the offers among the fields of their hash, the oldest first; what is none is passed over."""
     offers = []
-    for job_id, offer in found.items():
-        match offer.split(" "):
-            case [since, attempt, ("short" | "open") as state] if _number(since) and _number(attempt):
-                offers.append(Offer(int(since), job_id, int(attempt), state == "short"))
+    for name, offer in found.items():
+        with suppress(Refused):
+            job_id, words = as_text(name, 64), as_text(offer, MAX_OFFER_BYTES).split(" ")
+            match words:
+                case [since, attempt, ("short" | "open") as state] if is_job_id(job_id):
+                    since_ms, number = as_whole(since, 0, 10**15), as_whole(attempt, 1, MAX_ATTEMPT)
+                    offers.append(Offer(since_ms, job_id, number, state == "short"))
     return sorted(offers)
-
-
-def _number(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) <= 15
 
 
 class MemberSeat:

@@ -1,6 +1,7 @@
 """Plan store: the plan of a deterministic job, kept for its later attempts."""
 
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -10,8 +11,10 @@ from redis.exceptions import RedisError
 from training.config.plan import Plan
 from worker.broker import keys
 from worker.broker.retry import retry_until_available
+from worker.broker.untrusted.reads import read_value
 
 PLAN = TypeAdapter(Plan)
+MAX_PLAN_BYTES: Final = 16 * 1024
 
 
 class PlanStore:
@@ -37,7 +40,9 @@ class RedisPlanStore(PlanStore):
     def get(self) -> Plan | None:
         """Return the plan of an earlier attempt, once Redis is available; None for one of another version."""
         stored = retry_until_available(
-            lambda: self._connection.get(self._key), "read the plan of earlier attempts", self._heartbeat
+            lambda: read_value(self._connection, self._key, MAX_PLAN_BYTES),
+            "read the plan of earlier attempts",
+            self._heartbeat,
         )
         try:
             return PLAN.validate_json(stored) if stored is not None else None

@@ -36,7 +36,7 @@ def accept_once(connection: Redis, job: UntrustedJob, job_id: str, signed: tuple
     answer = run_script(
         connection, "signatures/accept", TEXT,
         keys=[keys.accepted(job_id), keys.result(job_id), keys.state(job_id)],
-        args=[signature, job.id, signed_at, now - settings.signature_seconds, now + MAX_CLOCK_AHEAD, _ttl(settings)],
+        args=[signature, job.id, signed_at, settings.signature_seconds, MAX_CLOCK_AHEAD, _ttl(settings)],
     )  # fmt: skip
     if answer in REPLAYED:
         raise Replayed(f"the signed message {REPLAYED[answer]}, and serves once; sign the job anew", field="signature")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from redis import Redis
 from redis.exceptions import ResponseError
@@ -9,8 +10,11 @@ from redis.exceptions import ResponseError
 from training.errors import InvalidConfig
 from worker.broker import keys
 from worker.broker.retry import is_wrong_type
+from worker.broker.untrusted.reads import read_fields, read_value
 from worker.queue.untrusted_job import UntrustedJob
 from worker.wire import TrainJob, is_job_id
+
+MAX_ID_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +52,25 @@ def resolve_event_id(connection: Redis, own_id: str, rq_id: str) -> str | None:
     that RQ has elsewhere owns this id, or runs under it.
     """
     known = (keys.fence(own_id), keys.state(own_id), keys.result(own_id), keys.alias(own_id), keys.rq_job(own_id))
-    aliases = connection.mget(keys.alias(rq_id))
-    is_free = own_id == rq_id or aliases == [own_id.encode()] or not connection.exists(*known)
+    is_free = own_id == rq_id or _alias(connection, rq_id) == own_id.encode() or not connection.exists(*known)
     found = own_id if is_free else rq_id
     return None if connection.exists(keys.lease(found)) or _is_owned(connection, found, rq_id) else found
+
+
+def _alias(connection: Redis, rq_id: str) -> bytes | None:
+    """Return the id in an alias; None where there is none, or it is none."""
+    try:
+        return read_value(connection, keys.alias(rq_id), MAX_ID_BYTES)
+    except ResponseError as error:
+        if not is_wrong_type(error):
+            raise
+        return None
 
 
 def _is_owned(connection: Redis, job_id: str, rq_id: str) -> bool:
     """Whether the state of a job, which has not failed, is that of another RQ id."""
     try:
-        owner, status = connection.hmget(keys.state(job_id), "rq_id", "status")
+        owner, status = read_fields(connection, keys.state(job_id), ["rq_id", "status"], MAX_ID_BYTES)
     except ResponseError as error:
         if not is_wrong_type(error):
             raise

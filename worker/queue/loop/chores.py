@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
-import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
@@ -13,9 +12,10 @@ from worker.broker import keys
 from worker.broker.retry import is_wrong_type
 from worker.broker.shared_keys import RedisRetry
 from worker.config.settings import Settings
-from worker.jobs.control import StopSignal
+from worker.jobs.control import Interrupted, StopSignal
 from worker.ops.janitor import Janitor
 from worker.ops.standby import Standby
+from worker.ops.supervision import Supervisor
 from worker.queue.intake import Intake
 from worker.queue.loop.forks import fork_for_extras, fork_for_idle
 from worker.queue.loop.maintainer import Maintainer
@@ -26,6 +26,12 @@ from worker.queue.maintenance.idle_calibration import IdleCalibration
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.maintenance.scheduler import Scheduler
+
+MAX_FAILURES_LENGTH: Final = 500
+
+
+def _is_outage(error: Exception) -> bool:
+    return isinstance(error, Interrupted) or (isinstance(error, RedisError) and not is_wrong_type(error))
 
 
 class Chore(Protocol):
@@ -41,9 +47,14 @@ class Chores:
 
     def __init__(
         self, connection: Redis, queue: Queue, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
-        intake: Intake, retry: RedisRetry, *, with_scheduler: bool,
+        intake: Intake, retry: RedisRetry, parts: Supervisor, *, with_scheduler: bool,
     ) -> None:  # fmt: skip
-        """Look after `queue` in the name of `worker`; `with_scheduler`: enqueue its scheduled jobs, too."""
+        """Look after `queue` in the name of `worker`; `with_scheduler`: enqueue its scheduled jobs, too.
+
+        What fails of it is taken again later each time, by `parts`, and shown in the worker's record.
+        """
+        self._parts = parts
+        self._shown_failures = ""
         self._connection = connection
         self._queue = queue
         self._worker_key = keys.rq_worker(worker)
@@ -70,6 +81,7 @@ class Chores:
         `exist` counts the maintainer's watched keys. Raises `redis.exceptions.RedisError`.
         """
         has_work = self.maintain(exist)
+        self.show_failures()
         if self.maintainer.is_active:
             self._do((self.shared_keys, self._watch_shared_keys))
         self._do(
@@ -80,7 +92,7 @@ class Chores:
 
     def maintain(self, exist: int, *, running: str | None = None) -> bool:
         """Do what is due for the queue, if this worker is a maintainer; which runs the job `running`; as `step`."""
-        has_work = self.maintainer.look(exist)
+        has_work = self._parts.step("Maintainer", partial(self.maintainer.look, exist), False, passes=_is_outage)
         if has_work:
             self._do(
                 (self.reaper, partial(self._reap, running)), (self.scheduler, self.scheduler.step),
@@ -91,15 +103,21 @@ class Chores:
     def _do(self, *chores: tuple[Chore, Callable[[], None]]) -> None:
         """Do what is due; a bug in a chore must not keep jobs waiting."""
         for chore, step in chores:
-            try:
-                if chore.due():
-                    self._retry.repair(step)
-            except Exception as error:
-                if isinstance(error, RedisError) and not is_wrong_type(error):
-                    raise
-                structlog.get_logger("preflight").exception(
-                    "chore_failed", chore=type(chore).__name__, message="a chore between two jobs failed"
-                )
+            self._parts.step(type(chore).__name__, partial(self._take, chore, step), None, passes=_is_outage)
+
+    def _take(self, chore: Chore, step: Callable[[], None]) -> None:
+        if chore.due():
+            self._retry.repair(step)
+
+    def show_failures(self) -> None:
+        """Write into the worker's record which of its parts fail, where that has changed; raises `RedisError`."""
+        found = "; ".join(f"{part.name}: {part.error}" for part in self._parts.states() if part.state != "running")
+        if found != self._shown_failures:
+            if found:
+                self._connection.hset(self._worker_key, keys.FAILING, found[:MAX_FAILURES_LENGTH])
+            else:
+                self._connection.hdel(self._worker_key, keys.FAILING)
+            self._shown_failures = found
 
     def remain(self, seconds: float) -> bool:
         """Whether a worker that ends with the queue has something to do yet; waits for extras, at most `seconds`."""

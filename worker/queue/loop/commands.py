@@ -1,16 +1,21 @@
 """RQ's commands to a worker, from its channel: `shutdown` and to stop a job; others are ignored."""
 
-import json
 import os
 import signal
 from collections.abc import Callable
+from typing import Final
 
 from redis import Redis
 
+from worker.broker.untrusted.values import Refused, as_json
 from worker.config.settings import Settings
 from worker.events.state import request_cancel
 from worker.queue.admission.admitted_job import AdmittedJob
 from worker.wire import is_job_id
+
+MAX_COMMAND_BYTES: Final = 4096
+MAX_COMMANDS: Final = 100
+"""Read between two steps of the worker, however many come."""
 
 
 class Commands:
@@ -33,10 +38,13 @@ class Commands:
 
     def handle(self) -> None:
         """Handle what has come: `shutdown` is a SIGTERM, to stop a job a cancellation."""
-        while (message := self._subscription.get_message(timeout=0)) is not None:
+        for _ in range(MAX_COMMANDS):
+            message = self._subscription.get_message(timeout=0)
+            if message is None:
+                return
             try:
-                command = json.loads(message["data"])
-            except (ValueError, RecursionError):
+                command = as_json(message["data"], MAX_COMMAND_BYTES)
+            except Refused:
                 continue
             match command:
                 case {"command": "shutdown"}:

@@ -15,7 +15,6 @@ from rq import Queue
 
 from worker.broker import keys
 from worker.broker.lua import run_script
-from worker.broker.replies import text
 
 MAINTAINERS: Final = 3
 """Of a queue; as many again where some of its workers run without a scheduler."""
@@ -88,9 +87,12 @@ class Maintainer:
 
     def _renew(self, place: str, now: float) -> bool:
         """Renew the place; returns False where another worker has taken it."""
-        holder = self._connection.getex(place, px=int(1000 * PLACE_SECONDS))
+        held = run_script(
+            self._connection, "maintenance/renew_place", PLACE, keys=[place],
+            args=[self._worker, int(1000 * PLACE_SECONDS)],
+        )  # fmt: skip
         self._next_renewal = now + _spread(RENEWAL_INTERVAL)
-        if holder is None or text(holder) != self._worker:
+        if not held:
             self._place = None
         return self._place is not None
 

@@ -16,18 +16,22 @@ from rq import Queue
 from worker.broker import keys
 from worker.broker.lua import run_script
 from worker.broker.rq_records import as_date
+from worker.broker.untrusted.reads import read_fields, read_page
 from worker.config.settings import Settings
 from worker.queue.maintenance.rate_limits import fill_rate_limit
 from worker.queue.payload import excerpt
 
 RELEASE_INTERVAL: Final = 5.0
 """Seconds between two looks for dependents that a killed worker left."""
-PAGE: Final = 250
+PAGE: Final = 50
 """Dependents in one step, which takes a few milliseconds."""
 
 RELEASED = TypeAdapter(tuple[bytes, list[bytes], list[bytes]])
 QUEUES = TypeAdapter(list[bytes])
-PENDING = TypeAdapter(tuple[int, dict[bytes, bytes]])
+PENDING: Final = 250
+"""Jobs that have ended, looked at in one step."""
+MAX_ID_BYTES: Final = 256
+MAX_STATUS_BYTES: Final = 32
 
 
 class Dependents:
@@ -46,8 +50,10 @@ class Dependents:
 
     def step(self) -> None:
         """Release what waits for jobs that have ended; raises `redis.exceptions.RedisError`, and may be repeated."""
-        _, pending = PENDING.validate_python(self._connection.hscan(self._ended, count=PAGE))
-        for rq_id in pending:
+        page = read_page(
+            self._connection, self._ended, 0, PENDING, name_bytes=MAX_ID_BYTES, value_bytes=MAX_STATUS_BYTES
+        )
+        for rq_id in page.names[:PENDING]:
             self.release(rq_id)
         self._next_step = time.monotonic() + RELEASE_INTERVAL
 
@@ -58,7 +64,7 @@ class Dependents:
             redis.exceptions.RedisError: Redis did not answer; it may be repeated.
         """
         raw = rq_id if isinstance(rq_id, bytes) else rq_id.encode()
-        status = self._connection.hget(self._ended, raw)
+        (status,) = read_fields(self._connection, self._ended, [raw], MAX_STATUS_BYTES)
         if status is None:
             return
         limits, refused = self._release_pages(raw, status)
@@ -70,13 +76,13 @@ class Dependents:
                 "dependents_not_enqueued", rq_id=excerpt(raw), message=explain_foreign_queues(refused)
             )
 
-    def _release_pages(self, raw_id: bytes, status: bytes | str) -> tuple[list[bytes], list[bytes]]:
+    def _release_pages(self, raw_id: bytes, status: bytes) -> tuple[list[bytes], list[bytes]]:
         """Return the rate limits to fill, and the queues whose dependents were left alone."""
-        cursor, limits, refused, now = b"0", [], dict[bytes, None](), time.time()
+        cursor, limits, refused = b"0", [], dict[bytes, None]()
         while True:
             cursor, page_limits, page_refused = run_script(
                 self._connection, "scheduling/release_dependents", RELEASED, keys=[_dependents_key(raw_id)],
-                args=[raw_id, status, cursor, PAGE, now, as_date(now), *self._queues],
+                args=[raw_id, status, cursor, PAGE, as_date(time.time()), *self._queues],
             )  # fmt: skip
             limits += page_limits
             refused |= dict.fromkeys(page_refused)

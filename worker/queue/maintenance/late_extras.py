@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 import structlog
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue
 from redis import Redis
 
 from training.errors import ArtifactError
@@ -16,6 +16,7 @@ from training.system.resources import MemoryUse, detect
 from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.retry import retry_until_available
+from worker.broker.untrusted.reads import read_fields
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
@@ -28,6 +29,7 @@ from worker.jobs.paths import JOBS, open_paths
 from worker.jobs.stages.extras import add_extras, without_told
 from worker.jobs.stages.pending_extras import FILE_NAME, ExtrasFile, PendingExtras, pending_attempts, read_pending
 from worker.queue.maintenance.extras_room import must_give_way, use_idle_priority
+from worker.queue.untrusted_job import MAX_FIELD_BYTES, parse_meta
 
 LOCK: Final = "extras.lock"
 """Beside the file of the extras: held while a process does them."""
@@ -37,7 +39,6 @@ T = TypeVar("T")
 
 IDLE_PATIENCE: Final = 10.0
 """Factor of time limits at idle priority: a training may leave little of the processor."""
-META: Final = TypeAdapter(dict[str, JsonValue])
 
 
 class _InProgress(Exception):
@@ -131,11 +132,8 @@ class LateExtras:
 
     def _meta(self, rq_id: str) -> dict[str, JsonValue]:
         """Return RQ's `job.meta`, which the events of the extras add to."""
-        stored = self._retry(lambda: self._connection.hget(keys.rq_job(rq_id), "meta"))
-        try:
-            return META.validate_json(stored or b"{}")
-        except ValidationError:
-            return {}
+        (stored,) = self._retry(lambda: read_fields(self._connection, keys.rq_job(rq_id), ["meta"], MAX_FIELD_BYTES))
+        return parse_meta(stored)
 
     def _retry(self, read: Callable[[], T]) -> T:
         return retry_until_available(read, "add the extras of a job", self._stop.check)

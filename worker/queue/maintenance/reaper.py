@@ -5,24 +5,25 @@ different clocks do not matter. RQ's own expiry times take more than a minute an
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from pydantic import TypeAdapter
 from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 from rq.exceptions import NoSuchJobError
-from rq.utils import as_text
 
 from training.errors import InvalidConfig
 from worker.broker import keys
-from worker.broker.requeue import RqJobRef, read_lease, reclaim
+from worker.broker.replies import text
+from worker.broker.requeue import MAX_LEASE_BYTES, RqJobRef, read_lease, reclaim
 from worker.broker.retry import is_wrong_type
+from worker.broker.untrusted.reads import read_fields
 from worker.queue.admission.admitted_job import resolve_job_id
 from worker.queue.payload import PoisonMessage
+from worker.queue.quarantine import read_taken
 from worker.queue.untrusted_job import fetch_job
 
 CHECK_INTERVAL: Final = 2.0
@@ -31,11 +32,10 @@ LEASE_TIMEOUT: Final = 12.0
 """Seconds without a renewal after which an attempt counts as dead."""
 CLAIM_TIMEOUT: Final = 5.0
 """Seconds without a lease after which a job that was taken counts as lost."""
+MAX_CHECK_SECONDS: Final = 2.0
+"""Seconds of one check: garbage in the registry must not keep this worker from the next job."""
 MAX_CHECK_GAP: Final = 3 * CHECK_INTERVAL
 """Seconds between two checks after which earlier observations are dropped: this process was suspended."""
-
-RAW = TypeAdapter(list[bytes])
-"""Members of a list or sorted set; ids in a queue may be any bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +74,37 @@ class Reaper:
         self._checked = time.monotonic()
         try:
             taken = [key for key in self._taken() if own is None or key[0] != own.encode()]
-            self._observed = {key: self._observe(*key, dead_workers) for key in taken}
+            self._observed = self._observe_all(taken, dead_workers)
         except RedisError:
             self._observed.clear()
             raise
 
+    def _observe_all(
+        self, taken: Sequence[tuple[bytes, str]], dead_workers: frozenset[str]
+    ) -> dict[tuple[bytes, str], LeaseObservation]:
+        """Observe jobs for `MAX_CHECK_SECONDS`, new ones first; what is left keeps its earlier observation."""
+        found: dict[tuple[bytes, str], LeaseObservation] = {}
+        deadline = time.monotonic() + MAX_CHECK_SECONDS
+        for key in sorted(taken, key=self._was_observed):
+            if time.monotonic() < deadline:
+                found[key] = self._observe(*key, dead_workers)
+            elif key in self._observed:
+                found[key] = self._observed[key]
+        return found
+
+    def _was_observed(self, key: tuple[bytes, str]) -> bool:
+        return key in self._observed
+
     def _taken(self) -> list[tuple[bytes, str]]:
         """Return (job id, execution id or '') of all jobs that were taken from the queue and have not ended."""
+        entries, between = read_taken(self._connection, self._queue)
         started = [
             (job_id, execution.decode(errors="surrogateescape"))
-            for entry in RAW.validate_python(self._connection.zrange(self._queue.started_job_registry.key, 0, -1))
+            for entry in entries
             for job_id, _, execution in [entry.partition(b":")]
         ]
         known = {job_id for job_id, _ in started}
-        between = dict.fromkeys(RAW.validate_python(self._connection.lrange(self._queue.intermediate_queue_key, 0, -1)))
-        return started + [(job_id, "") for job_id in between if job_id not in known]
+        return started + [(job_id, "") for job_id in dict.fromkeys(between) if job_id not in known]
 
     def _observe(self, raw_id: bytes, execution: str, dead_workers: frozenset[str]) -> LeaseObservation:
         rq_id = raw_id.decode(errors="replace")
@@ -130,5 +146,6 @@ class Reaper:
         if not ref.execution or not dead_workers:
             return False
         key = keys.rq_execution(ref.rq_id, ref.execution).encode(errors="surrogateescape")
-        name = as_text(self._connection.hget(key, "worker_name") or b"")
+        (raw,) = read_fields(self._connection, key, ["worker_name"], MAX_LEASE_BYTES)
+        name = text(raw or b"")
         return name in dead_workers and (not lease or lease.startswith(f"{name}/"))

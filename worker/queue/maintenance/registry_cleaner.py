@@ -22,6 +22,7 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 from worker.broker import keys
 from worker.broker.lua import TEXT, run_script
 from worker.broker.retry import describe_error
+from worker.broker.untrusted.reads import read_page
 from worker.queue.payload import PoisonMessage
 from worker.queue.untrusted_job import fetch_job
 from worker.wire import FUNCTION
@@ -30,11 +31,11 @@ CLEANING_INTERVAL: Final = 600.0
 """Seconds between two rounds, of all workers of a queue together; as RQ's `maintenance_interval`."""
 PAGE: Final = 250
 """Entries in one step, which takes a few milliseconds."""
+MAX_ENTRY_BYTES: Final = 1024
+"""Of an id in a registry, or of a worker's name; what is longer is dropped."""
 MAX_FETCHED: Final = 20
 """Canceled jobs read in one step."""
 
-SCANNED = TypeAdapter(tuple[int, list[tuple[bytes, float]]])
-MEMBERS = TypeAdapter(tuple[int, list[bytes]])
 IDS = TypeAdapter(list[bytes])
 TURN = TypeAdapter(bool)
 
@@ -134,20 +135,21 @@ class RegistryCleaner:
 
     def _sweep(self, registry: str, cursor: int, *, expires: bool) -> tuple[int, list[bytes]]:
         """Clean a page of a registry; returns the next cursor, and the entries of jobs without a time to live."""
-        following, page = SCANNED.validate_python(self._connection.zscan(registry, cursor, count=PAGE))
-        ids = [entry for entry, _ in page]
+        page = read_page(self._connection, registry, cursor, PAGE, name_bytes=MAX_ENTRY_BYTES)
+        following, ids = page.cursor, page.names
         if not ids:
             return following, []
         kept = run_script(
             self._connection, "maintenance/sweep", IDS,
             keys=[registry, *(key for job_id in ids for key in _keys_of(job_id))],
-            args=[int(time.time()) if expires else "", self._ttl, *ids],
+            args=[int(expires), self._ttl, *ids],
         )  # fmt: skip
         return following, kept
 
     def _clean_workers(self, registry: str, cursor: int) -> int:
         """Clean a page of the queue's workers; returns the next cursor."""
-        following, members = MEMBERS.validate_python(self._connection.sscan(registry, cursor, count=PAGE))
+        page = read_page(self._connection, registry, cursor, PAGE, name_bytes=MAX_ENTRY_BYTES)
+        following, members = page.cursor, page.names
         prefix = keys.rq_worker("").encode()
         workers = [member for member in members if member.startswith(prefix)]
         others = [member for member in members if not member.startswith(prefix)]

@@ -29,14 +29,13 @@ def enqueue_repeat(connection: Redis, queue: Queue, job: UntrustedJob, fence: Fe
         Superseded: a newer attempt has taken over.
         redis.exceptions.RedisError: Redis did not answer; it may be repeated.
     """
-    following, now = next_id(job.id), time.time()
-    at = "" if not job.options.repeat_pause else int(now) + job.options.repeat_pause
-    fields = next_run(job, following, "queued" if at == "" else "scheduled", as_date(now))
+    following, pause = next_id(job.id), job.options.repeat_pause
+    fields = next_run(job, following, "scheduled" if pause else "queued", as_date(time.time()))
     owner = fence.owner if fence.attempt else ""
     answer = run_script(
         connection, "scheduling/repeat", TEXT,
         keys=[keys.fence(fence.job_id), keys.rq_job(following), queue.key, queue.scheduled_job_registry.key],
-        args=[owner, fence.attempt, following, at, *(part for pair in fields.items() for part in pair)],
+        args=[owner, fence.attempt, following, pause or "", *(part for pair in fields.items() for part in pair)],
     )  # fmt: skip
     if answer == "superseded":
         raise Superseded

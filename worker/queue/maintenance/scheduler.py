@@ -22,6 +22,8 @@ SCHEDULE_INTERVAL: Final = 1.0
 """Seconds between two looks at the schedule; as RQ's."""
 LOCK_SECONDS: Final = 10
 """Seconds after which another worker takes over from a scheduler that died; RQ's own locks last 61 s."""
+LONGEST_LOCK_SECONDS: Final = 122
+"""Seconds of a lock that is respected, twice as many as RQ's: one for longer is no scheduler's."""
 RATE_LIMIT_INTERVAL: Final = 30.0
 """Seconds between two looks at all rate limits: a job that was killed or cancelled frees its slot then."""
 PAGE: Final = 1000
@@ -48,14 +50,16 @@ class Scheduler:
 
     def step(self) -> None:
         """Enqueue what is due; raises `redis.exceptions.RedisError`, and may be repeated."""
-        now, queue = time.time(), self._queue
+        queue = self._queue
         held, enqueued, *limits = run_script(
             self._connection, "scheduling/enqueue_due", ANSWER,
             keys=[
                 keys.rq_scheduler_lock(queue.name), queue.key, queue.scheduled_job_registry.key,
                 keys.rq_ready(queue.name),
             ],
-            args=[self._worker, int(1000 * LOCK_SECONDS), now, as_date(now), PAGE],
+            args=[
+                self._worker, int(1000 * LOCK_SECONDS), int(1000 * LONGEST_LOCK_SECONDS), as_date(time.time()), PAGE,
+            ],
         )  # fmt: skip
         if held and not self._holds_lock:
             structlog.get_logger("preflight").info(

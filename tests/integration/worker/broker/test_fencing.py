@@ -74,7 +74,9 @@ def test_first_claim_begins_attempt_one_with_expiring_keys(raw: Redis, connectio
     assert fence.attempt == 0
     assert fence.claim("j") == Claim("claimed", 1)
     assert fence.attempt == 1
-    assert connection.hgetall(keys.fence("j")) == {"attempt": "1", "owner": "a", "deaths": "1", "request": "r"}
+    assert connection.hgetall(keys.fence("j")) == {
+        "attempt": "1", "owner": "a", "deaths": "1", "request": "r", "running": "1",
+    }  # fmt: skip
     assert read_lease(raw, "j") == "a 0"
     assert 0 < connection.ttl(keys.fence("j")) <= 77
     assert 0 < raw.pttl(keys.lease("j")) <= LEASE_MS
@@ -483,6 +485,7 @@ def test_a_job_that_has_ended_is_not_requeued(raw: Redis, place: RqJobRef, fence
         raw.delete("rq:job:j")
     else:
         raw.hset("rq:job:j", "status", status)
+        raw.hdel(keys.fence("j"), "running")  # as the end of an attempt is recorded
     job = raw.hgetall("rq:job:j")
     if by == "owner":
         fence.requeue(place, front=True, retries_left=7)
@@ -492,6 +495,22 @@ def test_a_job_that_has_ended_is_not_requeued(raw: Redis, place: RqJobRef, fence
     assert raw.hgetall("rq:job:j") == job
     assert_not_taken(place.queue)
     assert read_lease(raw, "j") == ""
+
+
+@pytest.mark.parametrize("by", ["owner", "watcher"])
+@pytest.mark.parametrize("status", ["finished", "failed", "stopped", "nonsense", "x" * 100_000])
+def test_a_status_that_somebody_wrote_does_not_end_a_running_job(
+    raw: Redis, place: RqJobRef, fence: Fence, status: str, by: str
+) -> None:
+    """Whoever may enqueue may write RQ's hash of a job: the fence decides."""
+    raw.hset("rq:job:j", "status", status)
+    if by == "owner":
+        assert fence.requeue(place, front=True) == "queued"
+    else:
+        assert reclaim(raw, "j", place, lease=read_lease(raw, "j")) is True
+    assert place.queue.get_job_ids() == ["j"]
+    assert raw.hget("rq:job:j", "status") == b"queued"
+    assert fence_of(raw, "b").claim("j").status == "claimed"
 
 
 @pytest.mark.parametrize("status", ["finished", "failed", "canceled", "stopped"])

@@ -212,7 +212,7 @@ def test_an_exception_of_a_chore_is_logged_and_the_next_job_is_taken(
         taken = worker._take(burst=True)
     assert taken is not None
     assert taken.job_id == "j"
-    failed = [line["chore"] for line in log if line["event"] == "chore_failed"]
+    failed = [line["part"] for line in log if line["event"] == "part_ended"]
     assert failed == ["Reaper", "RegistryCleaner", "Janitor"]
 
 

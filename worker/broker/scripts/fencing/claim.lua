@@ -7,10 +7,10 @@ local function over(status)
   return status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped'
 end
 local function status_of(hash)
-  return redis.call('TYPE', hash).ok == 'hash' and redis.call('HGET', hash, 'status')
+  return redis.call('TYPE', hash).ok == 'hash' and bounded_field(hash, 'status', 32)
 end
 local owner, request = ARGV[1], ARGV[6]
-local bound = redis.call('HGET', fence, 'request')
+local bound = redis.call('HEXISTS', fence, 'request') == 1 and (bounded_field(fence, 'request', 128) or 'garbage')
 if bound and bound ~= request then
   return {'mismatch', 0}
 end
@@ -29,7 +29,8 @@ if redis.call('EXISTS', result) == 1 then
   end
   return {'done', 0}
 end
-local holder, left = redis.call('GET', lease), redis.call('PTTL', lease)
+local holder = redis.call('STRLEN', lease) <= 512 and redis.call('GET', lease)
+local left = redis.call('PTTL', lease)
 if left < 0 or left > tonumber(ARGV[2]) then
   holder = nil -- attempts write leases that expire; any other would hold the job for ever
 end
@@ -47,7 +48,7 @@ if deaths >= tonumber(ARGV[3]) then
   return {'poisoned', deaths}
 end
 local attempt = math.max(whole(redis.call('HGET', fence, 'attempt')) + 1, tonumber(ARGV[5]))
-redis.call('HSET', fence, 'attempt', attempt, 'owner', owner, 'deaths', deaths + 1, 'request', request)
+redis.call('HSET', fence, 'attempt', attempt, 'owner', owner, 'deaths', deaths + 1, 'request', request, 'running', 1)
 redis.call('HDEL', fence, 'lost', 'low_memory')
 redis.call('EXPIRE', fence, ARGV[4])
 redis.call('SET', lease, owner .. ' 0', 'PX', ARGV[2])

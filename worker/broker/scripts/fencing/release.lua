@@ -4,7 +4,7 @@
 -- Deletes come first, so that a full Redis accepts the rest.
 if not superseded(KEYS[1], ARGV[1], tonumber(ARGV[2])) then
   redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
-  redis.call('HDEL', KEYS[1], 'lost', 'low_memory', 'spared', 'rounds', 'failure')
+  redis.call('HDEL', KEYS[1], 'lost', 'low_memory', 'spared', 'rounds', 'failure', 'running')
   if ARGV[4] == '1' then
     redis.call('HDEL', KEYS[1], 'request')
   end

@@ -1,7 +1,7 @@
 -- Put a job that no longer runs back into its queue.
 -- KEYS: fence, lease, RQ's queue, intermediate queue, started registry, job hash and scheduled registry
 -- ARGV: job id, owner, token, end of the queue (front/back), retries left or '', execution or '', ttl in s, deaths short
--- of memory that do not count, time in s to which it is scheduled or ''
+-- of memory that do not count, seconds after which it is queued or ''
 -- The token of an owner is the attempt's number; a reaper has no owner (''), and its token is the lease that it saw.
 -- Returns superseded, alive, gone (RQ's records have to be restored first), over, queued or scheduled.
 -- Deletes come first, so that a full Redis accepts the rest.
@@ -22,7 +22,7 @@ if owner ~= '' then
     redis.call('HDEL', fence, 'failure') -- a retry follows
   end
   redis.call('EXPIRE', fence, ttl)
-elseif (redis.call('GET', lease) or '') ~= token then
+elseif (redis.call('GET', lease) or '') ~= token then -- which was read within its bound
   return 'alive'
 end
 redis.call('DEL', lease)
@@ -37,15 +37,17 @@ end
 redis.call('LREM', intermediate, 0, id)
 remove_execution(started, id, execution)
 of_type(job, 'hash')
-local status = redis.call('HGET', job, 'status')
-if not status or status == 'finished' or status == 'failed' or status == 'canceled' or status == 'stopped' then
+local status, running = bounded_field(job, 'status', 32), is_running(fence)
+redis.call('HDEL', fence, 'running')
+local ended = status == 'finished' or status == 'failed' or status == 'stopped'
+if redis.call('HEXISTS', job, 'status') == 0 or status == 'canceled' or (ended and not running) then
   return 'over'
 end
 if retries ~= '' then
   redis.call('HSET', job, 'retries_left', retries)
 end
 if at ~= '' then
-  redis.call('ZADD', scheduled, at, id)
+  redis.call('ZADD', scheduled, math.floor(clock_seconds() + tonumber(at)), id)
   redis.call('HSET', job, 'status', 'scheduled')
   return 'scheduled'
 end

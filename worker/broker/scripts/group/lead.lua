@@ -10,7 +10,8 @@ if superseded(fence, owner, tonumber(attempt)) then
   return {'superseded', 0, 0, 0, {}}
 end
 local now = milliseconds()
-if redis.call('HGET', group, 'attempt') ~= attempt or redis.call('HEXISTS', group, 'over') == 1 then
+local current = is_group(group) and bounded_field(group, 'attempt', 9) == attempt
+if not current or redis.call('HEXISTS', group, 'over') == 1 then
   redis.call('DEL', group)
   redis.call('HSET', group, 'attempt', attempt, 'since', string.format('%.0f', now))
 end
@@ -31,28 +32,37 @@ for number = 9, #ARGV, 3 do
   end
 end
 redis.call('EXPIRE', group, ttl)
-local taken, since = seated(group), redis.call('HGET', group, 'since')
+local taken = seated(group)
+local began = moment(bounded_field(group, 'since', 15), now)
+local since = string.format('%.0f', began > 0 and began or now)
 if offer == '' or #taken >= tonumber(ARGV[5]) then
-  redis.call('HDEL', offers, id)
-else
+  if has_offers(offers) then
+    redis.call('HDEL', offers, id)
+  end
+elseif is_a(offers, 'hash') then
   redis.call('HSET', offers, id, since .. ' ' .. attempt .. ' ' .. offer)
   redis.call('EXPIRE', offers, ttl)
 end
 local older = 0
-if offer == 'short' then
-  local all = redis.call('HGETALL', offers)
-  for number = 1, #all, 2 do
-    local theirs, state = string.match(all[number + 1], '^(%d+) %d+ (%a+)$')
-    if state == 'short' and (#theirs < #since or #theirs == #since and (theirs < since or theirs == since and all[number] < id)) then
-      older = 1
-    end
+local all = offer == 'short' and has_offers(offers) and redis.call('HGETALL', offers) or {}
+for number = 1, #all, 2 do
+  local theirs, state = string.match(all[number + 1], '^(%d+) %d+ (%a+)$')
+  if not is_offer(all[number], all[number + 1]) then
+    redis.call('HDEL', offers, all[number])
+  elseif state == 'short' and (#theirs < #since or #theirs == #since and (theirs < since or theirs == since and all[number] < id)) then
+    older = 1
   end
 end
-redis.call('ZREM', idle, string.match(owner, '^(.*)/') or owner)
-redis.call('ZREMRANGEBYSCORE', idle, '-inf', string.format('%.0f', now - tonumber(ARGV[8])))
+local others = 0
+if is_a(idle, 'zset') then
+  redis.call('ZREM', idle, string.match(owner, '^(.*)/') or owner)
+  redis.call('ZREMRANGEBYSCORE', idle, '-inf', string.format('%.0f', now - tonumber(ARGV[8])))
+  redis.call('ZREMRANGEBYSCORE', idle, string.format('(%.0f', now), '+inf') -- no worker says so before its time
+  others = redis.call('ZCARD', idle)
+end
 local seats = {}
 for number, worker in ipairs(taken) do
-  local beat = tonumber(redis.call('HGET', group, 'beat:' .. worker)) or 0
-  seats[number] = {worker, math.max(0, now - beat), redis.call('HGET', group, 'seat:' .. worker)}
+  local beat = moment(bounded_field(group, 'beat:' .. worker, 15), now)
+  seats[number] = {worker, now - beat, redis.call('HGET', group, 'seat:' .. worker)}
 end
-return {'led', redis.call('LLEN', queue), redis.call('ZCARD', idle), older, seats}
+return {'led', is_a(queue, 'list') and redis.call('LLEN', queue) or 0, others, older, seats}

@@ -15,7 +15,7 @@ for number = 1, 2 do
 end
 if is(KEYS[3], 'zset') then
   local execution = ARGV[1] .. ':'
-  for _, entry in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
+  for _, entry in ipairs(redis.call('ZRANGE', KEYS[3], 0, 9999)) do
     if entry == ARGV[1] or string.sub(entry, 1, #execution) == execution then
       remove_execution(KEYS[3], ARGV[1], string.sub(entry, #execution + 1))
       found = found + 1
@@ -25,7 +25,7 @@ end
 local listed = is(KEYS[5], 'hash')
 local moved = found > 0 or not (listed and redis.call('HEXISTS', KEYS[5], ARGV[2]) == 1)
 if is(KEYS[4], 'hash') then
-  moved = moved or redis.call('HGET', KEYS[4], 'status') ~= 'failed'
+  moved = moved or bounded_field(KEYS[4], 'status', 32) ~= 'failed'
   redis.call('HSET', KEYS[4], 'status', 'failed')
   redis.call('EXPIRE', KEYS[4], ARGV[4])
 end

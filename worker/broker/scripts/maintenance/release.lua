@@ -1,4 +1,4 @@
 -- Release the lock of a scheduler, or the place of a maintainer, if its owner holds it.
 -- KEYS: lock   ARGV: owner
 -- Returns 1 or 0 in a list.
-return {redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0}
+return {bounded_value(KEYS[1], 512) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0}

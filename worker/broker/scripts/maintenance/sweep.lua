@@ -1,8 +1,8 @@
 -- Remove expired entries and those of deleted jobs from one of RQ's registries; the rest of such jobs expires.
 -- KEYS: registry, then for each entry: RQ's hash of the job, RQ's results of it, cancel
--- ARGV: now in s, or '' where scores are not expiry times; ttl in s; then the entries
+-- ARGV: whether scores are expiry times (1/0); ttl in s; then the entries
 -- Returns the entries of jobs without a time to live, which have scores of -1 or inf.
-local registry, now, ttl = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+local registry, now, ttl = KEYS[1], ARGV[1] == '1' and clock_seconds(), ARGV[2]
 local kept = {}
 local over = {finished = true, failed = true, canceled = true, stopped = true}
 for number = 3, #ARGV do
@@ -17,7 +17,7 @@ for number = 3, #ARGV do
   if left ~= -1 and redis.call('TTL', KEYS[job + 1]) == -1 then
     redis.call('EXPIRE', KEYS[job + 1], left > 0 and left or ttl)
   end
-  local status = redis.pcall('HGET', KEYS[job], 'status')
+  local status = redis.call('TYPE', KEYS[job]).ok == 'hash' and bounded_field(KEYS[job], 'status', 32)
   local dependents = KEYS[job] .. ':dependents' -- RQ adds some after the job's end, and keeps them for ever
   if (left == -2 or over[status]) and redis.call('TTL', dependents) == -1 then
     redis.call('EXPIRE', dependents, ttl)

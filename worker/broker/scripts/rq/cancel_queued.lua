@@ -9,7 +9,7 @@ local found = is(KEYS[1], 'list') and redis.call('LREM', KEYS[1], 0, ARGV[1]) or
 for number = 4, #KEYS do
   found = found + (is(KEYS[number], 'zset') and redis.call('ZREM', KEYS[number], ARGV[1]) or 0)
 end
-local status = is(KEYS[2], 'hash') and redis.call('HGET', KEYS[2], 'status')
+local status = is(KEYS[2], 'hash') and bounded_field(KEYS[2], 'status', 32)
 if found == 0 and status ~= 'rate_limited' then
   return 0
 end

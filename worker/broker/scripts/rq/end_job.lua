@@ -13,12 +13,16 @@ redis.call('ZCARD', registry) -- fails on a wrong type before anything has chang
 redis.call('LREM', intermediate, 0, id)
 remove_execution(started, id, execution)
 of_type(job, 'hash')
-local before, there = redis.call('HGET', job, 'status'), redis.call('EXISTS', job) == 1
+local before, there = bounded_field(job, 'status', 32), redis.call('EXISTS', job) == 1
+local running = owner ~= '' and is_running(fence)
 if not there and owner ~= '' and redis.call('HEXISTS', fence, 'lost') == 1 then
   return 'gone'
 end
-if before == status then
+if before == status and not running then
   return 'over'
+end
+if running then
+  redis.call('HDEL', fence, 'running')
 end
 end_accepted(accepted, id, accepted_ttl)
 local dependents = job .. ':dependents'
@@ -32,7 +36,7 @@ if ttl == 0 then
 elseif there then
   redis.call('HSET', job, 'status', status, 'ended_at', date)
   redis.call('XADD', of_type(results, 'stream'), 'MAXLEN', 10, '*', unpack(ARGV, 12))
-  redis.call('ZADD', registry, ttl < 0 and '+inf' or now + ttl, id)
+  redis.call('ZADD', registry, ttl < 0 and '+inf' or math.floor(clock_seconds()) + ttl, id)
   for _, key in ipairs({job, results, 'rq:job::' .. id .. ':dependencies'}) do
     if ttl < 0 then
       redis.call('PERSIST', key)

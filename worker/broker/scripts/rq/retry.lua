@@ -5,7 +5,7 @@
 -- Deletes come first, so that a full Redis accepts the rest.
 local job, queue, failed, canceled = unpack(KEYS)
 local id, date, data, retries, ttl = unpack(ARGV)
-local status = redis.call('TYPE', job).ok == 'hash' and redis.call('HGET', job, 'status') or ''
+local status = redis.call('TYPE', job).ok == 'hash' and bounded_field(job, 'status', 32) or ''
 if status ~= 'failed' and status ~= 'stopped' and status ~= 'canceled' then
   return status
 end

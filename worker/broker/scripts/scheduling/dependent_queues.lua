@@ -4,8 +4,7 @@ local found, listed = {}, {}
 if redis.call('TYPE', KEYS[1]).ok == 'set' then
   for _, id in ipairs(redis.call('SSCAN', KEYS[1], 0, 'COUNT', ARGV[1])[2]) do
     local job = 'rq:job:' .. id
-    local origin = redis.call('TYPE', job).ok == 'hash' and redis.call('HSTRLEN', job, 'origin') <= 256
-      and redis.call('HGET', job, 'origin')
+    local origin = #id <= 256 and redis.call('TYPE', job).ok == 'hash' and bounded_field(job, 'origin', 256)
     if origin and not listed[origin] then
       listed[origin] = true
       found[#found + 1] = origin

@@ -1,6 +1,6 @@
 -- Enqueue or schedule the next run of a job that repeats, once.
 -- KEYS: fence, RQ's hash of the next run, queue, scheduled registry
--- ARGV: owner or '' where no attempt had begun, attempt, id of the next run, time in s or '' for now, then the fields of its hash
+-- ARGV: owner or '' where no attempt had begun, attempt, id of the next run, seconds until it or '' for now, then the fields of its hash
 -- Returns superseded, exists or ok.
 local fence, job, queue, scheduled = unpack(KEYS)
 local id, at = ARGV[3], ARGV[4]
@@ -14,6 +14,6 @@ redis.call('HSET', job, unpack(ARGV, 5))
 if at == '' then
   redis.call('RPUSH', queue, id)
 else
-  redis.call('ZADD', scheduled, at, id)
+  redis.call('ZADD', scheduled, math.floor(clock_seconds() + tonumber(at)), id)
 end
 return 'ok'
