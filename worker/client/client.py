@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 import warnings
 from collections.abc import Collection, Iterator
@@ -220,9 +221,11 @@ class Client:
         from worker.client.retry import CannotRetry, read_request
 
         try:
-            return read_request(self._queue, read_job(self._redis, job_id, self._queue))[1]
-        except CannotRetry:
+            request = read_request(self._queue, read_job(self._redis, job_id, self._queue))[1]
+            json.dumps(request, allow_nan=False, ensure_ascii=False).encode()
+        except (CannotRetry, ValueError):  # NaN, or half a character: it is no JSON for anybody else
             return None
+        return request
 
     def retry(self, job_id: str) -> str:
         """Enqueue a failed or cancelled job again, under its id; it resumes from its checkpoint. Returns the job's id.

@@ -1,10 +1,11 @@
 """Job ids: the job's own, and RQ's where that is another; one leads to the other once a worker has taken the job."""
 
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from redis import Redis
 from redis.client import Pipeline
@@ -22,7 +23,11 @@ from worker.wire import MAX_JOB_BYTES, is_job_id
 MAX_SEARCHED: Final = 1000
 """Waiting jobs, the next to run, whose payloads are read to find one job."""
 MAX_SEARCHED_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of these payloads, as they are stored."""
+"""Bytes of these payloads, as they are stored; and once they are unpacked."""
+MAX_UNPACKED_BYTES: Final = 2 * MAX_JOB_BYTES
+"""Of one payload."""
+
+T = TypeVar("T")
 
 
 def find_job_ids(redis: Redis, rq_ids: Collection[str]) -> dict[str, str]:
@@ -54,12 +59,15 @@ def find_waiting(redis: Redis, queue: Queue, job_id: str) -> str | None:
         partial(redis.zrange, queue.scheduled_job_registry.key), partial(redis.zrange, queue.deferred_job_registry.key),
     )  # fmt: skip
     waiting = [rq_id for read in reads for entry in _entries(read) if is_job_id(rq_id := text(entry))]
-    payloads = read_arguments(redis, waiting).items()
-    return next((rq_id for rq_id, arguments in payloads if _claims(rq_id, arguments) == job_id), None)
+    claimed = read_arguments(redis, waiting, _claims).items()
+    return next((rq_id for rq_id, claim in claimed if claim == job_id), None)
 
 
-def read_arguments(redis: Redis, rq_ids: Sequence[str]) -> dict[str, Sequence[object]]:
-    """Return RQ's id -> arguments of the jobs, as far as they can be read; of a bounded number of bytes.
+def read_arguments(redis: Redis, rq_ids: Sequence[str], reduce: Callable[[str, Sequence[object]], T]) -> dict[str, T]:
+    """Return RQ's id -> what `reduce` makes of the arguments of that job, for those that can be read.
+
+    Payloads are unpacked one after the other, up to a number of bytes: a kilobyte may unpack to a hundred, and JSON to
+    twenty times as much once it is parsed.
 
     Raises:
         redis.exceptions.NoPermissionError: this user may not read jobs.
@@ -75,12 +83,23 @@ def read_arguments(redis: Redis, rq_ids: Sequence[str]) -> dict[str, Sequence[ob
     payloads = redis.pipeline(transaction=False)
     for rq_id in read:
         payloads.hget(keys.rq_job(rq_id), "data")
-    decoded: dict[str, Sequence[object]] = {}
+    reduced: dict[str, T] = {}
+    left = MAX_SEARCHED_BYTES
     for rq_id, data in zip(read, _execute(payloads), strict=True):
-        if isinstance(data, bytes):
+        if isinstance(data, bytes) and left > 0:
+            unpacked = _unpacked(data)
+            left -= len(unpacked)
             with suppress(PoisonMessage):
-                decoded[rq_id] = decode_payload(rq_id, data, 2 * MAX_JOB_BYTES)[1]
-    return decoded
+                reduced[rq_id] = reduce(rq_id, decode_payload(rq_id, unpacked, MAX_UNPACKED_BYTES)[1])
+    return reduced
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return a payload without its compression, if it has one; not much more than is allowed."""
+    try:
+        return zlib.decompressobj().decompress(data, MAX_UNPACKED_BYTES + 1)
+    except zlib.error:
+        return data
 
 
 def _job_id(rq_id: str, alias: object) -> str:

@@ -6,12 +6,13 @@ from typing import Final
 
 from pydantic import ValidationError
 from redis import Redis
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 from rq import Queue
 
 from worker.broker import keys
 from worker.broker.replies import text, texts
-from worker.broker.retry import PERMANENT_ERRORS, condition
+from worker.broker.retry import PERMANENT_ERRORS, condition, is_wrong_type
+from worker.broker.untrusted.bounded_replies import OversizedReply
 from worker.client.job_ids import resolve
 from worker.client.job_state import read_job
 from worker.client.results import IDLE_SECONDS, PAGE_SIZE, Silence
@@ -63,8 +64,13 @@ def subscribe(
 
 
 def read_lifecycle_events(redis: Redis, job_id: str) -> list[AnyEvent]:
-    """Return the events of the stream that is never trimmed, oldest first."""
-    records = redis.xrange(keys.lifecycle(job_id), count=PAGE_SIZE) or []
+    """Return the events of the stream that is never trimmed, oldest first; none where it cannot be read."""
+    try:
+        records = redis.xrange(keys.lifecycle(job_id), count=PAGE_SIZE) or []
+    except RedisError as error:
+        if not (is_wrong_type(error) or isinstance(error, OversizedReply)):
+            raise
+        return []
     return [event for _, fields in records if (event := _decode(texts(fields or {}))) is not None]
 
 

@@ -44,6 +44,8 @@ CALIBRATION_SECONDS: Final = "calibration_seconds"
 SECONDS: Final = "job_seconds"
 ENDED: Final = "ended:"
 """Prefix of outcome and reason."""
+MAX_TOTALS: Final = 10_000
+"""Of a hash that is read; a service has some dozens."""
 BUCKET: Final = "job_seconds:"
 """Prefix of a bucket's upper bound; each job is in one bucket."""
 
@@ -84,6 +86,8 @@ def read_totals(redis: Redis) -> Mapping[str, float]:
 
     found: dict[str, float] = {}
     try:
+        if redis.hlen(keys.TOTALS) > MAX_TOTALS:
+            return found
         answer = redis.hgetall(keys.TOTALS)
     except ResponseError as error:
         if is_wrong_type(error):

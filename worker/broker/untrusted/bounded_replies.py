@@ -24,7 +24,7 @@ class Limits:
 
     value: int = 256 * 1024
     """Bytes of one value; a job as RQ stores it has up to 64 KiB."""
-    tiers: tuple[tuple[int, int], ...] = ((16 << 20, 4096), (32 << 20, 128))
+    tiers: tuple[tuple[int, int], ...] = ((6 << 20, 4096), (12 << 20, 128))
     """Bytes kept so far -> the largest value from then on: 64-byte ids are read even where large values are many."""
     elements: int = 1_000_000
     """Values, numbers and lists in one reply."""
