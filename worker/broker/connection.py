@@ -26,6 +26,7 @@ from worker.broker.retry import (
     clustered,
     condition,
 )
+from worker.broker.server_faults import ServerFaults, find_faults
 from worker.broker.untrusted.bounded_connection import PROTOCOL, AsyncBoundedParser, BoundedParser
 from worker.config.redis_url import other_scheme
 from worker.config.settings import Settings
@@ -102,8 +103,8 @@ def connect(settings: Settings) -> Redis:
     """Return a connection on which Redis has answered; retries with exponential backoff.
 
     Raises:
-        RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, is too old, or is a
-            cluster.
+        RedisUnreachable: it did not answer within `redis_wait` seconds, refused the password, is too old, is a cluster,
+            or refuses scripts.
         ClockSkew: its clock and ours are hours apart.
     """
     connection = _open(settings, SOCKET_TIMEOUT)
@@ -116,6 +117,10 @@ def connect(settings: Settings) -> Redis:
         )
     if clustered(server):
         raise _cluster_refused(settings)
+    faults = find_faults(connection)
+    if faults.scripts is not None:
+        raise RedisUnreachable(f"Redis at {settings.safe_redis_url} {faults.scripts}")
+    _warn_of_eviction(faults, settings)
     if "server_time_usec" in server:  # compatible servers may lack it
         _compare_clocks(time.time() - float(str(server["server_time_usec"])) / 1e6, settings)
     return connection
@@ -143,8 +148,12 @@ def is_replicated(connection: Redis) -> bool:
         return False
 
 
-def refuse_cluster(settings: Settings) -> None:
-    """Look at the mode of Redis once, without waiting for one that is away.
+def glance_at_server(settings: Settings, *, writes: bool) -> None:
+    """Look at Redis once, without waiting for one that is away; log what is wrong with it.
+
+    Args:
+        settings: where it is.
+        writes: whether scripts are needed.
 
     Raises:
         RedisUnreachable: Redis answers and is a cluster.
@@ -152,6 +161,18 @@ def refuse_cluster(settings: Settings) -> None:
     with suppress(RedisError), _open(settings, GLANCE_TIMEOUT) as connection:
         if clustered(connection.info("server")):
             raise _cluster_refused(settings)
+        faults = find_faults(connection)
+        if writes and faults.scripts is not None:
+            message = f"Redis at {settings.safe_redis_url} {faults.scripts}"
+            structlog.get_logger("preflight").error("redis_without_scripts", message=message)
+        _warn_of_eviction(faults, settings)
+
+
+def _warn_of_eviction(faults: ServerFaults, settings: Settings) -> None:
+    """Log that Redis loses keys where its memory is full."""
+    if faults.eviction is not None:
+        message = f"Redis at {settings.safe_redis_url} {faults.eviction}"
+        structlog.get_logger("preflight").warning("redis_evicts", message=message)
 
 
 def _open(settings: Settings, seconds: int) -> Redis:

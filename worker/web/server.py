@@ -9,7 +9,7 @@ import structlog
 import uvicorn
 
 from training.errors import InvalidConfig, PreflightError
-from worker.broker.connection import refuse_cluster
+from worker.broker.connection import glance_at_server
 from worker.config.settings import DEFAULT_PORT, Settings
 from worker.ops.signals import handle_hangup
 from worker.web.application import create_app
@@ -64,7 +64,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
             "set it, or listen on 127.0.0.1",
             field="host",
         )
-    refuse_cluster(settings)
+    glance_at_server(settings, writes=settings.web_readonly == "off")
     chosen = port or settings.port or DEFAULT_PORT
     listening = _listen(host, chosen)
     app, broadcaster = create_app(settings, token)
