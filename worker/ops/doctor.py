@@ -21,8 +21,10 @@ from training.system.resources import detect
 from worker.broker.connection import explain_unusable, open_redis
 from worker.broker.keys import RQ_SUSPENDED
 from worker.broker.retry import CLUSTERED, clustered
-from worker.config.settings import Settings
+from worker.broker.server_faults import find_faults
+from worker.config.settings import DEFAULT_PORT, Settings
 from worker.exporters.base import exports, probe
+from worker.ops.health import ask_web
 
 CONNECT_SECONDS = 2
 """For which Redis is waited for."""
@@ -56,7 +58,8 @@ def _run_checks(settings: Settings) -> Iterator[Check]:
     for note in settings.notes:
         yield Check("settings", "warn", note)
     yield _redis(settings)
-    yield from _suspension(settings)
+    yield from _server(settings)
+    yield _web(settings)
     signed = "only signed jobs are accepted" if settings.signing_key else "jobs need no signature"
     yield Check("signing", "ok", signed)
     yield from _resources()
@@ -114,10 +117,27 @@ def _redis(settings: Settings) -> Check:
     return Check("redis", "ok", f"{settings.safe_redis_url} answers, version {info['redis_version']}")
 
 
-def _suspension(settings: Settings) -> Iterator[Check]:
+def _server(settings: Settings) -> Iterator[Check]:
     with suppress(RedisError, ValueError, OSError):  # the check of Redis says why
-        if open_redis(settings.redis_url, connect_seconds=CONNECT_SECONDS).exists(RQ_SUSPENDED):
+        connection = open_redis(settings.redis_url, connect_seconds=CONNECT_SECONDS)
+        faults = find_faults(connection)
+        if faults.scripts is not None:
+            yield Check("redis scripts", "fail", f"{settings.safe_redis_url} {faults.scripts}")
+        if faults.eviction is not None:
+            yield Check("redis memory", "warn", f"{settings.safe_redis_url} {faults.eviction}")
+        if connection.exists(RQ_SUSPENDED):
             yield Check("suspended", "warn", "workers are suspended and take no job; `rq resume` ends it")
+
+
+def _web(settings: Settings) -> Check:
+    """Look at the parts of a web service of this host, where there is one."""
+    port = settings.port or DEFAULT_PORT
+    found = ask_web(port)
+    if found is None:
+        return Check("web service", "ok", f"none answers on port {port} of this host")
+    if found.trouble:
+        return Check("web service", "warn", f"the web service on port {port} answers, but {found.trouble}")
+    return Check("web service", "ok", f"the web service on port {port} answers, and each of its parts runs")
 
 
 def _resources() -> Iterator[Check]:

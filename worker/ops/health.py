@@ -4,8 +4,11 @@ import http.client
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from pydantic import BaseModel, Field, ValidationError
 
 from training.errors import PreflightError
 from training.system.locks import is_locked
@@ -15,6 +18,7 @@ from worker.ops.worker_lock import DIRECTORY
 HEARTBEAT_TIMEOUT: Final = 30.0
 """Seconds; a worker updates its lock every few seconds, also while it waits for Redis or its job."""
 HTTP_TIMEOUT: Final = 5.0
+MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
 class Unhealthy(PreflightError):
@@ -40,15 +44,15 @@ def check_health(settings: Settings) -> str:
         alive = f"worker {name} is" if len(heartbeats) == 1 else f"{len(heartbeats)} workers are"
         return f"{alive} alive (heartbeat {silent:.1f} s ago)"
     port = settings.port or DEFAULT_PORT
-    status = _http_status(port)
-    if status is None:
+    found = ask_web(port)
+    if found is None:
         raise Unhealthy(
             f"no worker of this host has a lock in {settings.state_dir}, and no web service answers on port {port}; "
             "start one, or check the log for why it ended"
         )
-    if status != http.client.OK:
-        raise Unhealthy(f"the web service on port {port} answers {status}, but must answer 200; restart it")
-    return f"the web service on port {port} answers"
+    if found.status != http.client.OK:
+        raise Unhealthy(f"the web service on port {port} answers {found.status}, but must answer 200; restart it")
+    return f"the web service on port {port} answers{found.trouble and f', but {found.trouble}'}"
 
 
 def _heartbeats(directory: Path) -> list[tuple[str, float]]:
@@ -66,15 +70,48 @@ def _heartbeats(directory: Path) -> list[tuple[str, float]]:
     return [heartbeat for heartbeat in ordered if heartbeat[0] in live] or ordered[-1:]
 
 
-def _http_status(port: int) -> int | None:
-    """Return the status of `/healthz`; None: no answer."""
+@dataclass(frozen=True, slots=True)
+class WebHealth:
+    """What a web service says of itself."""
+
+    status: int
+    """Of `/healthz`."""
+    trouble: str
+    """Parts that have ended and are started again, as a clause; empty: each runs."""
+
+
+class _Part(BaseModel):
+    name: str = Field(max_length=80)
+    state: str = Field(max_length=80)
+    restarts: int
+
+
+class _Health(BaseModel):
+    parts: tuple[_Part, ...] = Field((), max_length=100)
+
+
+def ask_web(port: int) -> WebHealth | None:
+    """Return what the web service on a port of this host says of itself; None: no answer."""
     for host in ("127.0.0.1", "::1"):
         connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT)
         try:
             connection.request("GET", "/healthz", headers={"host": "localhost"})
-            return connection.getresponse().status
+            response = connection.getresponse()
+            return WebHealth(response.status, _trouble(response.read(MAX_ANSWER_BYTES)))
         except (OSError, http.client.HTTPException):
             continue
         finally:
             connection.close()
     return None
+
+
+def _trouble(answer: bytes) -> str:
+    """Return the parts that do not run, or have not for long; empty for the answer of another service."""
+    try:
+        parts = _Health.model_validate_json(answer).parts
+    except ValidationError:
+        return ""
+    return " and ".join(
+        f"its {ascii(part.name)[1:-1]} is {ascii(part.state)[1:-1]} after {part.restarts} restarts (its log says why)"
+        for part in parts if part.state != "running"
+    )  # fmt: skip

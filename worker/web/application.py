@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from worker.broker.connection import PATIENCE, open_async_redis, open_redis
 from worker.client import Client
 from worker.config.settings import Settings
+from worker.ops.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
@@ -24,7 +25,7 @@ from worker.web.routes.model_files import ModelFiles
 from worker.web.routes.page import add_page
 from worker.web.routes.predict import PredictRoutes
 from worker.web.routes.search import SearchRoutes
-from worker.web.routes.service import ServiceRoutes
+from worker.web.routes.service import Service, ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
 from worker.web.streams.compression import Compression
 from worker.wire import CONTRACT_VERSION
@@ -60,12 +61,15 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     predictions = PredictRoutes(client, files)
     indexer = Indexer(Queue(settings.queue, connection=redis))
 
+    supervisor = Supervisor()
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        broadcaster.start()
-        indexer.start()
+        broadcaster.start(supervisor)
+        indexer.start(supervisor)
         async with predictions.lifespan():
             yield
+        supervisor.close()
         indexer.close()
         await broadcaster.close()
 
@@ -85,6 +89,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
     FileRoutes(client, files, Tickets(token)).register(app)
     predictions.register(app)
-    ServiceRoutes(client, redis, broadcaster, settings.queue, read_only=read_only).register(app)
+    service = Service(client, redis, broadcaster, supervisor, settings.queue, read_only)
+    ServiceRoutes(service).register(app)
     add_page(app)
     return app, broadcaster

@@ -102,6 +102,29 @@ class Retried(ApiModel):
     status: Literal["queued"] = "queued"
 
 
+class Part(ApiModel):
+    """A thread or a task of the web service that is started again when it ends."""
+
+    name: str
+    state: Literal["running", "recovering", "restarting", "ended"]
+    """`recovering`: it was started again less than a minute ago; `restarting`: it waits for that."""
+    restarts: Count
+
+
+class Health(ApiModel):
+    """A web service that answers."""
+
+    status: Literal["ok", "degraded"]
+    """`degraded`: a part has ended a moment ago."""
+    parts: tuple[Part, ...] = ()
+
+
+class Ready(ApiModel):
+    """A web service whose Redis answers and can run jobs."""
+
+    status: Literal["ok"] = "ok"
+
+
 class Problem(ApiModel):
     """Why a request was refused."""
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from redis import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError
 
 from worker.broker import keys
-from worker.broker.retry import is_wrong_type
 from worker.web.listing.models import Curve
-from worker.web.streams.stream_record import RAW_RECORDS, RawRecords, parse_id
+from worker.web.streams.stream_record import RAW_RECORDS, RawRecords, is_unreadable, parse_id
 
 WHOLE: Final = 1000
 """Events up to which all are read."""
@@ -37,8 +36,8 @@ def read_curves(redis: Redis, job_id: str) -> dict[str, Curve]:
     """
     try:
         records = [fields for _, fields in _read(redis, keys.events(job_id))]
-    except ResponseError as error:
-        if not is_wrong_type(error):
+    except RedisError as error:
+        if not is_unreadable(error):
             raise
         records = []  # another view says that the key is no stream
     training = _current(_training_points(records))
@@ -54,6 +53,8 @@ def _read(redis: Redis, key: str) -> RawRecords:
     if redis.xlen(key) <= WHOLE:
         return _records(redis.xrange(key))
     ends = _records(redis.xrange(key, count=1)) + _records(redis.xrevrange(key, count=1))
+    if len(ends) < 2:  # removed meanwhile
+        return ends
     first, last = (parse_id(record_id.decode())[0] for record_id, _ in ends)
     pipe = redis.pipeline(transaction=False)
     for number in range(SAMPLES):
@@ -108,7 +109,9 @@ def _current(points: Iterable[Point]) -> list[Point]:
 
 
 def _curve(points: Sequence[Point], figure: int) -> Curve:
-    known = [(epoch, value) for epoch, figures in points if (value := figures[figure]) is not None]
+    known = [
+        (epoch, value) for epoch, figures in points if (value := figures[figure]) is not None and math.isfinite(epoch)
+    ]
     step = math.ceil(len(known) / MAX_POINTS)
     kept = known[::-step][::-1] if step else []
     return Curve(epochs=[_short(epoch) for epoch, _ in kept], values=[_short(value) for _, value in kept])

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
+from worker.broker.untrusted.values import MAX_NUMBER, Refused, as_json
 from worker.client.job_state import STATE_FIELDS, JobRecord
 from worker.wire import TrainJob
 
@@ -26,8 +27,10 @@ FIELDS: Final[Mapping[str, tuple[Kind, str]]] = {
     "deterministic": ("flag", "deterministic"),
 }  # fmt: skip
 """Name -> kind and SQL expression."""
+WORDS_IN: Final = ("job_id", "member", "model", "dataset", "recipe")
+"""Columns in which a word is looked for."""
 COLUMNS: Final = (
-    "job_id", "member", "status", "running",
+    "job_id", "member", "status", "running", "words",
     *(sql for _, sql in FIELDS.values() if sql not in ("job_id", "status", TOOK)),
 )  # fmt: skip
 OWN_FIELDS: Final = (
@@ -35,15 +38,42 @@ OWN_FIELDS: Final = (
     "epoch", "epochs", "loss", "val_acc", "test_accuracy", "samples_per_s", "reason", "request",
 )  # fmt: skip
 """Fields of a job's state hash that the index reads."""
+MAX_NUMBER_BYTES: Final = 32
 OF_REQUEST: Final = ("recipe", "batch_size", "learning_rate", "optimizer", "schedule", "seed", "deterministic")
 
 
-def index_row(record: JobRecord, member: str) -> dict[str, str | float | None]:
-    """Return the columns of a job; `member` is RQ's id by which it was found."""
+Row = dict[str, str | float | None]
+"""Column -> value."""
+
+
+def index_row(record: JobRecord, member: str) -> Row:
+    """Return the columns of a job; `member` is RQ's id by which it was found.
+
+    Of a job whose fields cannot be read at all, its id and its status are known.
+    """
+    try:
+        found = {name: _storable(value) for name, value in _row(record, member).items()}
+        return {**found, "words": "\n".join(str(found[name] or "") for name in WORDS_IN).lower()}
+    except Exception:  # whatever one job's keys hold, the others are indexed
+        header = {"job_id": record.job_id, "member": member, "status": record.status}
+        return {
+            **dict.fromkeys(COLUMNS),
+            **header,
+            "running": record.status == "running",
+            "words": record.job_id.lower(),
+        }
+
+
+def _storable(value: str | float | None) -> str | float | None:
+    """Return a value that SQLite takes; None for a number beyond 64 bits, which no field needs."""
+    return None if isinstance(value, float | int) and abs(value) > MAX_NUMBER else value
+
+
+def _row(record: JobRecord, member: str) -> Row:
     known = {name: value for name, value in record.own.items() if name in STATE_FIELDS and name != "request"}
     state, request = replace(record, own=known).state(), _request(_with_payload(record))
     accuracy = state.val_acc if state.test_accuracy is None else state.test_accuracy
-    found: dict[str, str | float | None] = {
+    return {
         "job_id": state.job_id, "member": member, "status": state.status, "running": state.status == "running",
         "model": state.model or request.get("model"), "dataset": state.dataset or request.get("dataset"),
         "worker": state.worker, "reason": state.reason, "attempt": state.attempt, "epoch": state.epoch,
@@ -51,7 +81,6 @@ def index_row(record: JobRecord, member: str) -> dict[str, str | float | None]:
         "speed": state.samples_per_s, "started": state.started_at, "updated": state.updated_at,
         **{name: request.get(name) for name in OF_REQUEST},
     }  # fmt: skip
-    return found
 
 
 def _with_payload(record: JobRecord) -> Mapping[str, str]:
@@ -79,7 +108,7 @@ def _request(own: Mapping[str, str]) -> dict[str, str | float | None]:
 
 def _number(text: str | None) -> float | None:
     try:
-        value = None if text is None else json.loads(text)
-    except ValueError:
+        value = None if text is None else as_json(text, MAX_NUMBER_BYTES)
+    except Refused:
         return None
     return value if isinstance(value, int | float) else None

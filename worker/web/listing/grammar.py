@@ -17,7 +17,8 @@ from worker.wire import Status
 
 MAX_LENGTH: Final = 256
 """Characters of a search."""
-WORDS_IN: Final = ("job_id", "member", "model", "dataset", "recipe")
+MAX_TERMS: Final = 12
+"""Of a search; each is compared with every job."""
 TERM: Final = re.compile(r"""(?:(?P<name>[A-Za-z_]+)(?P<operator>>=|<=|!=|[:=<>]))?(?P<value>"[^"]*"?|\S*)\s*""")
 NUMBER: Final = re.compile(r"(?P<digits>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)(?P<unit>[a-z%]*)", re.IGNORECASE)
 UNITS: Final[dict[Kind, dict[str, float]]] = {
@@ -46,7 +47,10 @@ def parse_search(text: str) -> list[Condition]:
     """
     if len(text) > MAX_LENGTH:
         raise InvalidConfig(f"the search has {len(text)} characters, but may have {MAX_LENGTH}; shorten it", field="q")
-    return [_condition(match) for match in TERM.finditer(text.strip()) if match[0]]
+    terms = {match[0].strip(): match for match in TERM.finditer(text.strip()) if match[0]}
+    if len(terms) > MAX_TERMS:
+        raise InvalidConfig(f"the search has {len(terms)} terms, but may have {MAX_TERMS}; leave some out", field="q")
+    return [_condition(match) for match in terms.values()]
 
 
 def parse_order(text: str) -> str:
@@ -61,8 +65,7 @@ def parse_order(text: str) -> str:
 def _condition(match: re.Match[str]) -> Condition:
     value = match["value"].strip('"')
     if match["name"] is None:
-        sql = " OR ".join(f"instr(lower({column}), ?)" for column in WORDS_IN)
-        return Condition(f"({sql})", [value.lower()] * len(WORDS_IN))
+        return Condition("instr(words, ?)", [value.lower()])
     kind, expression = _field(match["name"], "q")
     operator = match["operator"]
     if kind == "text":

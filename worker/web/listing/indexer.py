@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Condition as Signal
 from threading import Thread
 from typing import Final
@@ -13,6 +13,7 @@ from rq import Queue
 from worker.client.job_ids import find_job_ids
 from worker.client.job_state import read_jobs, with_requests
 from worker.client.results import PAGE_SIZE
+from worker.ops.supervision import Supervisor
 from worker.web.listing.fields import OWN_FIELDS, index_row
 from worker.web.listing.snapshot import MAX_JOBS, Registry, ended_registries, read_snapshot, read_whole
 from worker.web.listing.table import JobTable
@@ -57,18 +58,19 @@ class Indexer:
         self._row = 0
         self._error: RedisError | None = None
         self._is_closed = False
-        self._thread = Thread(target=self._run, name="indexer", daemon=True)
+        self._thread: Thread | None = None
 
-    def start(self) -> None:
-        """Start the thread; it rests until somebody asks."""
-        self._thread.start()
+    def start(self, supervisor: Supervisor) -> None:
+        """Start the thread, which rests until somebody asks; `supervisor` starts it again should it end."""
+        self._thread = supervisor.start_thread("indexer", self._run)
 
     def close(self) -> None:
         """End the thread."""
         with self._signal:
             self._is_closed = True
             self._signal.notify_all()
-        self._thread.join(CLOSING_SECONDS)
+        if self._thread is not None:
+            self._thread.join(CLOSING_SECONDS)
 
     def refresh(self) -> Indexed:
         """Have the index compared with the registries, unless that was just done, and return its state.
@@ -93,15 +95,19 @@ class Indexer:
                 if self._is_closed:
                     return
                 self._began = time.monotonic()
-            error = None
+            error: RedisError | None = None
+            is_whole = False
             try:
                 self._compare()
+                is_whole = True
             except RedisError as problem:
-                error = problem
-            with self._signal:
-                self._error, self._at, self._began = error, time.monotonic(), 0.0
-                self._rounds += 1
-                self._signal.notify_all()
+                error, is_whole = problem, self._state.complete
+            finally:  # an exception of another kind ends this thread, and an answer meanwhile is not complete
+                with self._signal:
+                    self._state = replace(self._state, complete=is_whole)
+                    self._error, self._at, self._began = error, time.monotonic(), 0.0
+                    self._rounds += 1
+                    self._signal.notify_all()
 
     def _compare(self) -> None:
         registries = ended_registries(self._queue)

@@ -18,6 +18,10 @@ from worker.web.models import ApiModel
 from worker.wire import Count, Label, Seconds
 
 MAX_WORKERS: Final = 1000
+MAX_MEMBERS: Final = 100_000
+"""Of RQ's set of workers, which keeps those that were killed."""
+MAX_KEY_LENGTH: Final = 512
+WORKER_KEY: Final = keys.rq_worker("")
 MAX_SILENCE_SECONDS: Final = 1e10
 """For a time stamp of the year 1."""
 FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.CALIBRATING, keys.GROUP)
@@ -59,10 +63,10 @@ def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overv
     pipe = redis.pipeline(transaction=False)
     pipe.llen(f"rq:queue:{queue}")
     pipe.zcard(f"rq:wip:{queue}")
-    pipe.smembers(f"rq:workers:{queue}")
+    pipe.scard(f"rq:workers:{queue}")
     pipe.exists(keys.RQ_SUSPENDED)
-    depth, running, names, suspended = _execute(pipe)
-    members = sorted(text(name) for name in names if isinstance(name, bytes)) if isinstance(names, set | list) else []
+    depth, running, size, suspended = _execute(pipe)
+    members = _worker_keys(redis, f"rq:workers:{queue}") if 0 < _count(size) <= MAX_MEMBERS else []
     pipe = redis.pipeline(transaction=False)
     for name in members[:MAX_WORKERS]:
         pipe.hmget(name, FIELDS)
@@ -81,6 +85,15 @@ def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overv
     )  # fmt: skip
 
 
+def _worker_keys(redis: Redis, key: str) -> list[str]:
+    """Return the keys of workers in RQ's set of them."""
+    pipe = redis.pipeline(transaction=False)
+    pipe.smembers(key)
+    (found,) = _execute(pipe)
+    members = [text(name) for name in found] if isinstance(found, set | list) else []
+    return sorted(name for name in members if name.startswith(WORKER_KEY) and len(name) <= MAX_KEY_LENGTH)
+
+
 def _execute(pipe: Pipeline) -> list[object]:
     """Return the reply to each command, None for a key of a wrong type; raises `RedisError`."""
     replies: list[object] = pipe.execute(raise_on_error=False)
@@ -96,7 +109,7 @@ def _count(reply: object) -> int:
 
 def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerInfo:
     return WorkerInfo(
-        name=key.removeprefix("rq:worker:")[:256],
+        name=key.removeprefix(WORKER_KEY)[:256],
         state=text(fields["state"] or b"?")[:256],
         job_id=text(fields["current_job"])[:256] if fields["current_job"] else None,
         calibrating=_idle_text(fields, keys.CALIBRATING),

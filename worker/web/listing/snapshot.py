@@ -1,5 +1,6 @@
 """A snapshot of RQ's registries: all read in one transaction, so that no job is between two of them."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from rq import Queue
 from worker.broker.replies import text
 from worker.broker.retry import is_wrong_type
 from worker.web.listing.table import Entry
-from worker.wire import STATE_TTL
+from worker.wire import STATE_TTL, is_job_id
 
 MAX_JOBS: Final = 100_000
 """Jobs of each registry that are indexed: the newest, and of the queue the next to run."""
@@ -114,10 +115,17 @@ def _checked(reply: object) -> object:
 
 
 def _entries(reply: object) -> list[Entry]:
-    return [(text(rq_id), float(score)) for rq_id, score in reply] if isinstance(reply, list) else []
+    return [(_name(text(rq_id)), float(score)) for rq_id, score in reply] if isinstance(reply, list) else []
 
 
 def _ids(reply: object) -> list[str]:
     """Return the ids of entries; running jobs are `id:execution`."""
     entries = reply if isinstance(reply, list) else []
-    return [*dict.fromkeys(text(entry).partition(":")[0] for entry in entries)]
+    return [*dict.fromkeys(_name(text(entry).partition(":")[0]) for entry in entries)]
+
+
+def _name(entry: str) -> str:
+    """Return the id of a job; a short name for what is none and may be long."""
+    if is_job_id(entry):
+        return entry
+    return f"({hashlib.blake2b(entry.encode(errors='replace'), digest_size=16).hexdigest()})"

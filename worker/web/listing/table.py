@@ -3,14 +3,20 @@
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import Final
 
+from training.errors import InvalidConfig
 from worker.web.listing.fields import COLUMNS
 from worker.web.listing.grammar import Condition
 
+SEARCH_SECONDS: Final = 2.0
+"""Longest time that one search holds the table."""
+INSTRUCTIONS: Final = 10_000
+"""Of SQLite between two looks at the clock; some tenths of a millisecond."""
 CACHE_KIB: Final = 24 * 1024
 """Memory of the database; SQLite keeps the rest in a temporary file."""
 TABLES: Final = f"""
@@ -38,6 +44,10 @@ class Found:
     """Id of a job -> RQ's id by which it was found; one page, in order."""
     matching: Mapping[str, int]
     """Status -> number of matching jobs."""
+
+
+class TooSlow(InvalidConfig):
+    """A search that took too long."""
 
 
 class JobTable:
@@ -139,15 +149,34 @@ class JobTable:
     def find(
         self, conditions: Sequence[Condition], statuses: Collection[str], order: str, *, offset: int, limit: int
     ) -> Found:
-        """Return a page of the jobs of these statuses, all where none is given, for which all conditions hold."""
+        """Return a page of the jobs of these statuses, all where none is given, for which all conditions hold.
+
+        Raises:
+            TooSlow: it took more than `SEARCH_SECONDS`.
+        """
         chosen = [*conditions]
         if statuses:
             chosen.append(Condition("status IN (SELECT value FROM json_each(?))", [json.dumps([*statuses])]))
-        with self._lock:
-            where, values = _where(chosen)
-            query = f"SELECT job_id, member FROM jobs{where} ORDER BY {_timed(order)} LIMIT ? OFFSET ?"
-            rows = self._database.execute(query, [*values, limit, offset])
-            return Found(dict(rows.fetchall()), self.counts(conditions))
+        where, values = _where(chosen)
+        query = f"SELECT job_id, member FROM jobs{where} ORDER BY {_timed(order)} LIMIT ? OFFSET ?"
+        with self._lock, self._limited():
+            rows = self._database.execute(query, [*values, limit, offset]).fetchall()
+            return Found(dict(rows), self.counts(conditions))
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Interrupt what SQLite does after `SEARCH_SECONDS`."""
+        deadline = time.monotonic() + SEARCH_SECONDS
+        self._database.set_progress_handler(lambda: int(time.monotonic() > deadline), INSTRUCTIONS)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if time.monotonic() <= deadline:
+                raise
+            message = f"the search took more than {SEARCH_SECONDS:g} s; use fewer terms, or a status"
+            raise TooSlow(message, field="q") from error
+        finally:
+            self._database.set_progress_handler(None, 0)
 
 
 def _where(conditions: Sequence[Condition]) -> tuple[str, list[str | float]]:

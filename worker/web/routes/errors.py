@@ -27,7 +27,7 @@ PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
         403: "a page of another origin, or a read-only service", 408: "too slow", 409: "not in this state",
         413: "too large", 415: "another content type is needed", 416: "a range behind the end",
         421: "wrong host, without a token", 422: "a field is wrong",
-        429: "too many jobs are watched, or pictures wait",
+        429: "too many jobs are watched, or too many requests of this kind wait",
         501: "this service has no torch", 502: "the artifact URL cannot be read", 503: "Redis is away",
     }.items()
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Jobs: list and show; `control` has what changes one."""
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Query
@@ -11,13 +11,15 @@ from worker.client import Client
 from worker.client.results import DEFAULT_LIMIT
 from worker.web.models import JobDetail
 from worker.web.routes.errors import ApiError, problems
-from worker.web.routes.ttl_cache import TtlCache
+from worker.web.routes.reads import Slots, TtlCache
 from worker.wire import JobState, Status, is_job_id, read_job
 from worker.wire.configuration import ConfigField, configuration
 
 MAX_JOBS: Final = 1000
 """Jobs in one response."""
-MAX_CACHED_LISTS: Final = 32
+LIST_THREADS: Final = 2
+"""Lists that are read at once: each may hold some ten megabytes of what Redis holds."""
+MAX_WAITING: Final = 64
 
 
 class JobRoutes:
@@ -25,21 +27,22 @@ class JobRoutes:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._cached_list = lru_cache(maxsize=MAX_CACHED_LISTS)(self._create_cache)
+        self._lists = TtlCache(self._list)
+        self._slots = Slots(LIST_THREADS, MAX_WAITING)
 
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""
-        app.get("/v1/jobs", response_model_exclude_none=True, tags=["jobs"], responses=problems(422))(self.jobs)
+        app.get("/v1/jobs", response_model_exclude_none=True, tags=["jobs"], responses=problems(422, 429))(self.jobs)
         app.get("/v1/jobs/{job_id}", response_model_exclude_none=True, tags=["jobs"], responses=problems(404))(self.job)
         app.get("/v1/jobs/{job_id}/request", tags=["jobs"], responses=problems(404))(self.request)
 
-    def jobs(
+    async def jobs(
         self,
         status: Annotated[list[Status] | None, Query(description="only these")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = DEFAULT_LIMIT,
     ) -> list[JobState]:
         """List jobs: running ones, then the others, newest first."""
-        return self._cached_list(frozenset(status or ()), limit).get()
+        return await self._slots.run(partial(self._lists.get, (frozenset(status or ()), limit)))
 
     def job(self, job_id: str) -> JobDetail:
         """Return the state of a job, its place in the queue, and its result once it is finished."""
@@ -59,8 +62,9 @@ class JobRoutes:
             raise ApiError(404, "unknown_request", message)
         return found
 
-    def _create_cache(self, statuses: frozenset[Status], limit: int) -> TtlCache[list[JobState]]:
-        return TtlCache(lambda: self._client.jobs(limit=limit, statuses=statuses))
+    def _list(self, question: tuple[frozenset[Status], int]) -> list[JobState]:
+        statuses, limit = question
+        return self._client.jobs(limit=limit, statuses=statuses)
 
 
 def _configuration(state: JobState) -> tuple[ConfigField, ...] | None:

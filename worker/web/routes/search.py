@@ -1,7 +1,7 @@
 """Search: jobs by field and value, sorted, in pages."""
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Query
@@ -14,12 +14,14 @@ from worker.web.listing.indexer import Indexer
 from worker.web.listing.snapshot import MAX_JOBS
 from worker.web.models import ApiModel
 from worker.web.routes.errors import problems
-from worker.web.routes.ttl_cache import TtlCache
+from worker.web.routes.reads import Slots, TtlCache
 from worker.wire import Count, JobState, Status
 
 MAX_PAGE: Final = 200
 """Jobs in one response."""
-MAX_CACHED: Final = 32
+SEARCH_THREADS: Final = 1
+"""The index has one lock, and a search a time limit."""
+MAX_WAITING: Final = 16
 ORDER: Final = rf"^(-?({'|'.join(FIELDS)}))?$"
 
 
@@ -54,13 +56,16 @@ class SearchRoutes:
     def __init__(self, redis: Redis, indexer: Indexer) -> None:
         self._redis = redis
         self._indexer = indexer
-        self._cached = lru_cache(maxsize=MAX_CACHED)(self._create_cache)
+        self._found = TtlCache(self._search)
+        self._slots = Slots(SEARCH_THREADS, MAX_WAITING)
 
     def register(self, app: FastAPI) -> None:
         """Add the route to `app`."""
-        app.get("/v1/search", response_model_exclude_none=True, tags=["jobs"], responses=problems(422))(self.search)
+        app.get("/v1/search", response_model_exclude_none=True, tags=["jobs"], responses=problems(422, 429))(
+            self.search
+        )
 
-    def search(
+    async def search(
         self,
         q: Annotated[str, Query(max_length=MAX_LENGTH, description="`cnn accuracy>0.99`; docs/http.md has more")] = "",
         status: Annotated[list[Status] | None, Query(description="only these")] = None,
@@ -69,12 +74,11 @@ class SearchRoutes:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     ) -> SearchResult:
         """Search jobs, without an order running ones first, then the others, newest first."""
-        return self._cached((q, frozenset(status or ()), sort, offset, limit)).get()
+        question = q, frozenset(status or ()), sort, offset, limit
+        return await self._slots.run(partial(self._found.get, question))
 
-    def _create_cache(self, question: Question) -> TtlCache[SearchResult]:
-        return TtlCache(lambda: self._search(*question))
-
-    def _search(self, q: str, statuses: frozenset[Status], sort: str, offset: int, limit: int) -> SearchResult:
+    def _search(self, question: Question) -> SearchResult:
+        q, statuses, sort, offset, limit = question
         conditions, order = parse_search(q), parse_order(sort)
         index = self._indexer.refresh()
         found = self._indexer.table.find(conditions, statuses, order, offset=offset, limit=limit)

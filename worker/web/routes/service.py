@@ -1,5 +1,8 @@
 """State of the service: overview, metrics, health."""
 
+from dataclasses import dataclass
+from typing import Final
+
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -7,53 +10,91 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from worker.broker.retry import condition
+from worker.broker.server_faults import find_faults
 from worker.client import Client
 from worker.events.counters import read_totals
+from worker.ops.supervision import Supervisor
 from worker.web.listing.overview import Overview, read_overview
+from worker.web.models import Health, Part, Ready
 from worker.web.prometheus import Snapshot, exposition
-from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, RedisUnavailable, problems
-from worker.web.routes.ttl_cache import TtlCache
+from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, ApiError, RedisUnavailable, problems
+from worker.web.routes.reads import Slots, TtlCache
 from worker.web.streams.broadcaster import Broadcaster
 from worker.wire import is_job_id
+
+THREADS: Final = 2
+MAX_WAITING: Final = 64
+PROBE_THREADS: Final = 1
+MAX_PROBES: Final = 2048
+"""That wait: as many as there may be connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What these routes tell of."""
+
+    client: Client
+    redis: Redis
+    broadcaster: Broadcaster
+    supervisor: Supervisor
+    queue: str
+    read_only: bool
 
 
 class ServiceRoutes:
     """Routes about the queue, the workers and this process."""
 
-    def __init__(self, client: Client, redis: Redis, broadcaster: Broadcaster, queue: str, *, read_only: bool) -> None:
-        self._client = client
-        self._redis = redis
-        self._broadcaster = broadcaster
-        self._overview = TtlCache(lambda: read_overview(redis, queue, read_only=read_only))
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._overview = TtlCache(self._read_overview)
+        self._faults = TtlCache(self._read_faults)
+        self._slots = Slots(THREADS, MAX_WAITING)
+        self._probes = Slots(PROBE_THREADS, MAX_PROBES)
 
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""
-        app.get("/v1/overview", tags=["service"], responses=problems())(self.service)
-        app.get("/metrics", tags=["service"], response_class=PlainTextResponse, responses=problems())(self.metrics)
+        app.get("/v1/overview", tags=["service"], responses=problems(429))(self.service)
+        app.get("/metrics", tags=["service"], response_class=PlainTextResponse, responses=problems(429))(self.metrics)
         app.get("/healthz", tags=["service"])(self.healthy)
         app.get("/readyz", tags=["service"], responses={503: PROBLEMS[503]})(self.ready)
 
-    def service(self) -> Overview:
+    async def service(self) -> Overview:
         """Return the depth of the queue, the number of running jobs, and the workers."""
-        return self._overview.get()
+        return await self._slots.run(lambda: self._overview.get(()))
 
-    def metrics(self) -> Response:
+    async def metrics(self) -> Response:
         """Return the metrics for Prometheus."""
-        overview = self._overview.get()
-        jobs = [worker.job_id for worker in overview.workers if is_job_id(worker.job_id or "")]
-        running = [self._client.status(job_id) for job_id in jobs if job_id is not None]
-        totals, viewers = read_totals(self._redis), self._broadcaster.viewers
-        snapshot = Snapshot(overview=overview, totals=totals, running=running, viewers=viewers)
-        return Response(exposition(snapshot), media_type=CONTENT_TYPE_LATEST)
+        return await self._slots.run(self._metrics)
 
-    async def healthy(self) -> dict[str, str]:
-        """Check that this process answers."""
-        return {"status": "ok"}
+    async def healthy(self) -> Health:
+        """Check that this process answers; `parts` are its threads and tasks."""
+        states = self._service.supervisor.states()
+        parts = tuple(Part(name=one.name, state=one.state, restarts=one.restarts) for one in states)
+        return Health(status="ok" if all(part.state == "running" for part in parts) else "degraded", parts=parts)
 
-    def ready(self) -> dict[str, str]:
-        """Check that Redis answers, too."""
+    async def ready(self) -> Ready:
+        """Check that Redis answers, too, and that jobs can run with it."""
         try:
-            self._redis.ping()
+            refusal = await self._probes.run(lambda: self._faults.get(()))
         except RedisError as error:  # without the address: this route needs no token
             raise RedisUnavailable(f"Redis {condition(error)}; ask again after {RETRY_AFTER_SECONDS} s") from error
-        return {"status": "ok"}
+        if refusal is not None:
+            raise ApiError(503, "redis_unusable", f"Redis {refusal}")
+        return Ready()
+
+    def _read_overview(self, _: tuple[()]) -> Overview:
+        service = self._service
+        return read_overview(service.redis, service.queue, read_only=service.read_only)
+
+    def _read_faults(self, _: tuple[()]) -> str | None:
+        """Return why jobs cannot run; a service that only shows jobs needs no scripts."""
+        self._service.redis.ping()
+        return None if self._service.read_only else find_faults(self._service.redis).scripts
+
+    def _metrics(self) -> Response:
+        service, overview = self._service, self._overview.get(())
+        jobs = [worker.job_id for worker in overview.workers if is_job_id(worker.job_id or "")]
+        running = [service.client.status(job_id) for job_id in jobs if job_id is not None]
+        totals, viewers = read_totals(service.redis), service.broadcaster.viewers
+        snapshot = Snapshot(overview=overview, totals=totals, running=running, viewers=viewers)
+        return Response(exposition(snapshot), media_type=CONTENT_TYPE_LATEST)

@@ -12,6 +12,7 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from worker.ops.supervision import Supervisor
 from worker.web.streams.pages import MAX_CONCURRENT_READS, Pages
 from worker.web.streams.reader import StreamReader
 from worker.web.streams.stream_record import MIN_ID, UnreadableStream, newest_record, parse_id, parse_records
@@ -45,9 +46,9 @@ class Broadcaster:
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._task = asyncio.get_running_loop().create_task(self._reader.run(), name="stream reader")
+    def start(self, supervisor: Supervisor) -> None:
+        """Begin to read; `supervisor` begins again should the reader end."""
+        self._task = supervisor.start_task("stream reader", self._reader.run)
 
     async def close(self) -> None:
         """Disconnect every viewer and stop the reader."""

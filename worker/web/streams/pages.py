@@ -8,7 +8,6 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from worker.broker import keys
-from worker.broker.retry import is_wrong_type
 from worker.client.results import PAGE_SIZE
 from worker.web.streams.stream_record import (
     MIN_ID,
@@ -17,6 +16,7 @@ from worker.web.streams.stream_record import (
     StreamRecord,
     UnreadableStream,
     format_id,
+    is_unreadable,
     parse_id,
     parse_records,
 )
@@ -59,7 +59,7 @@ class Pages:
             try:
                 return await self._load(subscription, after, stride)
             except RedisError as error:
-                if is_wrong_type(error):
+                if is_unreadable(error):
                     raise UnreadableStream(subscription.job_id) from error
         await asyncio.sleep(RETRY_SECONDS)
         return None
@@ -107,7 +107,7 @@ class Pages:
         try:
             raw = RAW_RECORDS.validate_python(await self._redis.xrange(keys.lifecycle(job_id), count=PAGE_SIZE) or [])
         except RedisError as error:
-            if is_wrong_type(error):
+            if is_unreadable(error):
                 return []
             raise
         return [record for record in parse_records(raw) if record.number < first.number and record.id < first.id]

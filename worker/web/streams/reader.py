@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -13,10 +13,10 @@ from redis.typing import KeyT, StreamIdT
 
 from worker.broker import keys
 from worker.broker.primary import NotPrimary
-from worker.broker.retry import describe_error, is_wrong_type
+from worker.broker.retry import describe_error
 from worker.ops.outage import Outage
 from worker.web.streams.pages import RETRY_SECONDS, Pages
-from worker.web.streams.stream_record import RawRecords, UnreadableStream, format_id, newest_record
+from worker.web.streams.stream_record import RawRecords, UnreadableStream, format_id, is_unreadable
 from worker.web.streams.subscription import Subscription
 
 BLOCK_MS: Final = 200
@@ -86,30 +86,50 @@ class StreamReader:
             return
         ids: dict[KeyT, StreamIdT] = {key: format_id(one.last_read) for key, one in by_key.items()}
         try:
-            reply = await self._redis.xread(ids, count=MAX_RECORDS_PER_STREAM, block=BLOCK_MS)
+            await self._take(by_key, await self._redis.xread(ids, count=MAX_RECORDS_PER_STREAM, block=BLOCK_MS))
         except RedisError as error:
-            if not is_wrong_type(error):
+            if not is_unreadable(error):
                 raise
-            await self._mark_unreadable(by_key.values())
-            return
-        for key, raw in XREAD_REPLY.validate_python(reply or []):
-            by_key[key].add(raw)
-            by_key[key].notify()
-            await asyncio.sleep(0)  # other tasks run between two jobs
+            await self._read_apart(by_key)
         for subscription in by_key.values():
             if not subscription.has_ended and time.monotonic() >= subscription.check_at:
                 # RQ decides on a retry a moment after the event of the failure, so one check is not enough.
-                subscription.record_check(is_active=await self._is_active(subscription.job_id))
+                await self._check(subscription)
 
-    async def _mark_unreadable(self, subscriptions: Collection[Subscription]) -> None:
-        """Find the jobs whose key is no stream: the others are read without them."""
-        for subscription in [*subscriptions]:
+    async def _check(self, subscription: Subscription) -> None:
+        """Find out whether the job may have more events."""
+        try:
+            is_active = await self._is_active(subscription.job_id)
+        except RedisError:
+            raise
+        except Exception as error:  # what one job's keys hold ends no other job's events
+            self._give_up(subscription, f"{type(error).__name__}: {ascii(str(error))[:200]}")
+        else:
+            subscription.record_check(is_active=is_active)
+
+    async def _take(self, by_key: Mapping[bytes, Subscription], reply: object) -> None:
+        """Hand new records to their subscriptions."""
+        for key, raw in XREAD_REPLY.validate_python(reply or []):
+            if raw:
+                by_key[key].add(raw)
+                by_key[key].notify()
+                await asyncio.sleep(0)  # other tasks run between two jobs
+
+    async def _read_apart(self, by_key: Mapping[bytes, Subscription]) -> None:
+        """Read each stream for itself: those that cannot be read are found, and the others are read without them."""
+        for key, subscription in by_key.items():
             try:
-                await newest_record(self._redis, subscription.job_id)
-            except UnreadableStream as error:
-                structlog.get_logger("preflight").error(error.reason, job_id=subscription.job_id, message=str(error))
-                subscription.is_unreadable = True
-                subscription.notify()
+                await self._take(by_key, await self._redis.xread({key: format_id(subscription.last_read)}, count=1))
+            except RedisError as error:
+                if not is_unreadable(error):
+                    raise
+                self._give_up(subscription, str(UnreadableStream(subscription.job_id)))
+
+    def _give_up(self, subscription: Subscription, why: str) -> None:
+        """End the streams of a job's viewers with a problem."""
+        structlog.get_logger("preflight").error(UnreadableStream.reason, job_id=subscription.job_id, message=why)
+        subscription.is_unreadable = True
+        subscription.notify()
 
     def _drop_abandoned(self) -> None:
         before = time.monotonic() - LINGER_SECONDS

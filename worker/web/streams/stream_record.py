@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from worker.broker import keys
 from worker.broker.replies import texts
 from worker.broker.retry import is_wrong_type
+from worker.broker.untrusted.bounded_replies import OversizedReply
 from worker.events.sentences import sentence
 from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, Progress, unflatten
 
@@ -23,16 +24,19 @@ MAX_ID: Final[RecordId] = (2**64 - 1, 2**64 - 1)
 RawRecords = list[tuple[bytes, dict[bytes, bytes]]]
 """Records of one stream as redis-py returns them: id and fields."""
 RAW_RECORDS: Final = TypeAdapter(RawRecords)
+MAX_FIELDS: Final = 128
+"""Of a record; the largest event has a third of it."""
 
 
 class UnreadableStream(Exception):
-    """The key of a job's events is no stream."""
+    """The key of a job's events is no stream, or one whose records are too large."""
 
     reason: Final = "unreadable_events"
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"the Redis key {keys.events(job_id)!r} is no stream, so no events can be read; remove the key"
+            f"the Redis key {keys.events(job_id)!r} is no stream, or its records have too many fields, so no events "
+            "can be read; remove the key"
         )
 
 
@@ -53,14 +57,21 @@ class StreamRecord:
 
 def parse_records(raw: RawRecords) -> list[StreamRecord]:
     """Return the records that are events; others, e.g. of a newer version, are skipped."""
-    return [record for record_id, fields in raw if (record := _parse(record_id.decode(), fields)) is not None]
+    return [record for record_id, fields in raw if (record := _readable(record_id.decode(), fields)) is not None]
 
 
-def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
-    try:
-        event = unflatten(texts(fields))
-    except ValidationError:
+def _readable(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
+    """Return the event in a record; None for anything else."""
+    if len(fields) > MAX_FIELDS:
         return None
+    try:
+        return _parse(record_id, fields)
+    except Exception:  # ValidationError, RecursionError, MemoryError: whatever the record holds, it is no event
+        return None
+
+
+def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord:
+    event = unflatten(texts(fields))
     data = event.model_dump_json(exclude_none=True)
     # A line that EventSource ignores; progress is the bulk of all events, and not listed.
     said = "" if event.type == "progress" else f"text: {sentence(event)}\n"
@@ -97,6 +108,11 @@ async def newest_record(redis: Redis, job_id: str) -> RawRecords:
     try:
         return RAW_RECORDS.validate_python(await redis.xrevrange(keys.events(job_id), count=1) or [])
     except RedisError as error:
-        if is_wrong_type(error):
+        if is_unreadable(error):
             raise UnreadableStream(job_id) from error
         raise
+
+
+def is_unreadable(error: RedisError) -> bool:
+    """Whether a key itself is the reason for an error, which will not pass."""
+    return is_wrong_type(error) or isinstance(error, OversizedReply)

@@ -4,6 +4,7 @@ import asyncio
 
 from redis.asyncio import Redis
 
+from worker.ops.supervision import Supervisor
 from worker.web.streams.broadcaster import Broadcaster
 
 
@@ -22,11 +23,12 @@ def test_it_closes_though_a_cancellation_is_lost(redis_url: str) -> None:
         return True
 
     async def watch_and_close() -> None:
-        broadcaster = Broadcaster(Redis.from_url(redis_url), is_active)
-        broadcaster.start()
+        broadcaster, supervisor = Broadcaster(Redis.from_url(redis_url), is_active), Supervisor()
+        broadcaster.start(supervisor)
         await broadcaster.subscribe("job")
         while not checks:
             await asyncio.sleep(0.01)
+        supervisor.close()
         async with asyncio.timeout(10):
             await broadcaster.close()
 

@@ -15,6 +15,7 @@ from web import Answer, Service, serving
 from worker.broker import keys
 from worker.client import Client
 from worker.config.settings import Settings
+from worker.ops.supervision import Supervisor
 from worker.web.listing.indexer import Indexer
 
 
@@ -26,9 +27,10 @@ def running(settings: Settings, tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def indexer(queue: Queue) -> Iterator[Indexer]:
-    found = Indexer(queue)
-    found.start()
+    found, supervisor = Indexer(queue), Supervisor()
+    found.start(supervisor)
     yield found
+    supervisor.close()
     found.close()
 
 
