@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
+from anyio import to_thread
 from fastapi import FastAPI
 from rq import Queue
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +16,7 @@ from worker.ops.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
+from worker.web.middleware.paced import PacedSending
 from worker.web.openapi import DocumentedApp
 from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
@@ -30,6 +33,9 @@ from worker.web.streams.broadcaster import Broadcaster
 from worker.web.streams.compression import Compression
 from worker.wire import CONTRACT_VERSION
 
+MAX_THREADS: Final = 16
+"""Of short reads of single jobs; what may take long has `Slots`."""
+
 
 def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]:
     """Return the service behind its access control, and its broadcaster.
@@ -39,7 +45,7 @@ def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]
         token: required in every request; None accepts requests from this machine only.
     """
     app, broadcaster = create_routes(settings)
-    return AuthMiddleware(Compression(app), token), broadcaster
+    return AuthMiddleware(PacedSending(Compression(app)), token), broadcaster
 
 
 def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
@@ -65,6 +71,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         broadcaster.start(supervisor)
         indexer.start(supervisor)
         async with predictions.lifespan():
@@ -75,7 +82,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
 
     app = DocumentedApp(
         title="preflight", version=CONTRACT_VERSION, lifespan=lifespan, docs_url=None, redoc_url=None,
-        redirect_slashes=False,
+        redirect_slashes=False, openapi_url=None,  # served by `add_page`
         generate_unique_id_function=lambda route: route.name,
         description="Training jobs in, states and events out. Errors are one sentence each, as `Problem`.",
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from worker.web.files.tickets import PARAMETER, Tickets
+from worker.web.routes.errors import ApiError
 from worker.wire import MAX_JOB_BYTES
 
 Message = MutableMapping[str, object]
@@ -75,10 +76,13 @@ class AuthMiddleware:
         if refused is not None:
             await refuse(with_headers, *refused)
             return
-        if scope["method"] != "POST":
+        most = max_body_bytes(str(scope["path"])) if scope["method"] == "POST" else 0
+        if most > MAX_BODY_BYTES:  # its route gives out slots before it reads
+            await self._app(scope, _limited(receive, most), with_headers)
+            return
+        if most == 0:
             await self._app(scope, receive, with_headers)
             return
-        most = max_body_bytes(str(scope["path"]))
         body = await read_body(receive, most)
         if body is None:
             return
@@ -100,7 +104,7 @@ class AuthMiddleware:
         if {name.lower() for name, _ in parameters} & TOKEN_PARAMETERS:
             return 400, "token_in_url", "a token has no place in an address; send it as `Authorization: Bearer TOKEN`"
         length = headers.get(b"content-length", b"0")
-        most = max_body_bytes(path)
+        most = max(MAX_BODY_BYTES, max_body_bytes(path))
         if not length.isdigit() or int(length[:12]) > most:
             return 413, *_too_large(most)
         if self._token is None:
@@ -108,7 +112,8 @@ class AuthMiddleware:
             host = headers.get(b"host", b"").decode("latin-1")
             if not is_loopback(_hostname(host)):
                 return 421, "wrong_host", f"this service answers to localhost, not to {ascii(host)[:80]}"
-            return _cross_site(str(scope["method"]), host, headers)
+            is_harmless = scope["method"] in SAFE_METHODS and not path.startswith(PROTECTED_PATHS)
+            return None if is_harmless else _cross_site(host, headers)
         if not path.startswith(PROTECTED_PATHS):
             return None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
@@ -121,23 +126,41 @@ class AuthMiddleware:
         return 401, "unauthorized", f"{problem}; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN"
 
 
-def _cross_site(method: str, host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
-    """Return the refusal of a cross-site request that would change something.
+def _cross_site(host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+    """Return the refusal of a cross-site request, which could change something or keep the service busy.
 
-    With a token this is not needed, and a proxy may have changed the host.
+    With a token this is not needed, and a proxy may have changed the host. A user who opens an address, and a program,
+    send neither header, or `none`.
     """
-    if method in SAFE_METHODS:
-        return None
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site in (None, b"same-origin", b"none") and origin in (None, f"http://{host}".encode("latin-1")):
         return None
     shown = ascii((origin or site or b"").decode("latin-1"))[:80]
-    return 403, "cross_site", f"a page of {shown} may change nothing here; use the page at http://{ascii(host)[1:-1]}"
+    where = f"use the page at http://{ascii(host)[1:-1]}"
+    return 403, "cross_site", f"a page of {shown} may read and change nothing here; {where}"
 
 
 def max_body_bytes(path: str) -> int:
-    """Return the most bytes that the body of a request to `path` may have: a job's, or a picture's."""
+    """Return the most bytes that a request posts to `path`: a job's, or a picture's; 0 where no body is read."""
+    if not path.startswith("/v1/"):
+        return 0
     return MAX_PICTURE_BYTES if path.startswith("/v1/jobs/") and path.endswith("/predict") else MAX_BODY_BYTES
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """Return `receive` for a body of so many bytes; it raises `ApiError` beyond them."""
+    received = 0
+
+    async def limited() -> Message:
+        nonlocal received
+        message = await receive()
+        body = message.get("body", b"")
+        received += len(body) if isinstance(body, bytes) else 0
+        if received > most:
+            raise ApiError(413, *_too_large(most))
+        return message
+
+    return limited
 
 
 def _too_large(most: int) -> tuple[str, str]:

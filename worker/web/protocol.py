@@ -11,10 +11,14 @@ from typing import ClassVar, Final
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
+from worker.web.budgets import Received, drop_one_for_another, drop_unread
+
 MAX_CONNECTIONS: Final = 2048
 """Fewer where the limit on open files is lower."""
 RESERVED_FILES: Final = 128
 """Open files beside these connections: Redis, log, interpreter."""
+METHODS_WITH_BODY: Final = ("POST",)
+"""Of these the application reads a body."""
 JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"),
                       (b"connection", b"close"))  # fmt: skip
 
@@ -31,15 +35,23 @@ class Limits:
     request that is on its way would get no answer, which they report as 502."""
     send_s: float = 60.0
     """Timeout for a client that does not read its response."""
+    patience_s: float = 2.0
+    """Time after which such a client gives way to a new connection, before idle ones do."""
 
 
 class BoundedProtocol(H11Protocol):
     """A connection with timeouts for its request and its response.
 
-    A new connection beyond the limit replaces the longest idle one; it is refused where none is idle.
+    A new connection beyond the limit replaces one whose client does not read, or the longest idle one; it is refused
+    where each is being answered. What all connections hold together has a budget.
     """
 
     limits: ClassVar[Limits]
+    budget: ClassVar[Received]
+    received: int = 0
+    """Bytes of a request that is not answered yet, and of those behind it."""
+    unread_since: float | None = None
+    """Loop time since which the client does not read; None while it does."""
     _idle_since: float | None = None
     """Loop time since which a whole request is awaited; None while a request is answered."""
     _is_kept_alive: bool = False
@@ -54,7 +66,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         _send_at_once(transport)
         limit = self.limits.connections
-        if len(self.connections) > limit and not self._close_longest_idle():
+        if len(self.connections) > limit and not self._replace_another():
             self._refuse(503, "too_many_connections", f"{limit} connections are open already; ask again later")
             return
         self._update_timer()
@@ -63,11 +75,18 @@ class BoundedProtocol(H11Protocol):
         """Handle received bytes."""
         if self._is_kept_alive:  # the next request begins, and so does its timeout
             self._cancel_timer()
+        self._hold(self.received + len(data))
+        if self.transport.is_closing():  # it was this one that held too much
+            return
         super().data_received(data)
+        has_request = self.conn.their_state in (h11.SEND_BODY, h11.DONE)
+        if has_request and self.scope["method"] not in METHODS_WITH_BODY:
+            self.cycle.body.clear()  # nobody reads it
         self._update_timer()
 
     def on_response_complete(self) -> None:
         """Await the next request."""
+        self._hold(len(self.conn.trailing_data[0]))
         super().on_response_complete()
         self._unset_keepalive_if_required()  # uvicorn's timer, which this one replaces
         self._is_kept_alive = self._is_idle()
@@ -76,6 +95,7 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
         self._cancel_timer()
+        self._hold(0)
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -83,10 +103,13 @@ class BoundedProtocol(H11Protocol):
         """Start the timeout for a client that does not read."""
         super().pause_writing()
         if self._sending is None:
+            self.unread_since = self.loop.time()
             self._sending = self.loop.call_later(self.limits.send_s, self.transport.abort)
+            drop_unread(self._others())
 
     def resume_writing(self) -> None:
         """Stop the timeout: the client has read."""
+        self.unread_since = None
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -122,19 +145,37 @@ class BoundedProtocol(H11Protocol):
     def _is_idle(self) -> bool:
         return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
 
-    def _close_longest_idle(self) -> bool:
-        """Close the longest idle connection; False where none is idle."""
-        since = {
-            one: one._idle_since
-            for one in self.connections
-            if isinstance(one, BoundedProtocol) and one._idle_since is not None
-        }
-        if not since:
-            return False
-        longest = min(since, key=lambda one: since[one])
-        longest._cancel_timer()
-        longest.transport.abort()
-        return True
+    @property
+    def waits_since(self) -> float | None:
+        """Loop time since which a whole request is awaited; None while a request is answered."""
+        return self._idle_since
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    def drop(self) -> None:
+        """Close at once, with what was received and what is to be sent."""
+        self._cancel_timer()
+        self._hold(0)
+        self.unread_since = None
+        self.transport.abort()
+
+    def _replace_another(self) -> bool:
+        """Close the connection that is missed least; False where each is being answered."""
+        others = [one for one in self._others() if one is not self]
+        return drop_one_for_another(others, now=self.loop.time(), patience=self.limits.patience_s)
+
+    def _hold(self, size: int) -> None:
+        """Note how many bytes this connection holds."""
+        change, self.received = size - self.received, size
+        if self.budget.change(change):
+            self.budget.drop_some(self._others())
+
+    def _others(self) -> "list[BoundedProtocol]":
+        """Return all open connections."""
+        return [one for one in self.connections if isinstance(one, BoundedProtocol)]
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
         """Send an error, unless a response has begun, and close."""
@@ -161,7 +202,7 @@ def _send_at_once(transport: asyncio.Transport) -> None:
 
 def protocol_with(limits: Limits) -> type[BoundedProtocol]:
     """Return the protocol class with these limits."""
-    return type("Connection", (BoundedProtocol,), {"limits": limits})
+    return type("Connection", (BoundedProtocol,), {"limits": limits, "budget": Received()})
 
 
 def max_connections() -> int:

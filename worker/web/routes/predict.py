@@ -12,6 +12,7 @@ from typing import Final
 from fastapi import FastAPI, Request
 from pydantic import JsonValue
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predict_listener import MAX_MODELS
@@ -76,9 +77,11 @@ class PredictRoutes:
         state = await run_in_threadpool(require_job, self._client, job_id)
         if self._waiting >= MAX_WAITING:
             raise ApiError(429, "too_busy", f"{MAX_WAITING} pictures wait for an answer already; ask again later")
-        self._waiting += 1
+        self._waiting += 1  # a place before the body, of which each has up to 4 MiB
         try:
             return await self._answer(state, await request.body())
+        except ClientDisconnect as error:
+            raise ApiError(400, "incomplete", "the picture did not come whole; send it again") from error
         finally:
             self._waiting -= 1
 

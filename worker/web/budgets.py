@@ -1,0 +1,95 @@
+"""Budgets of memory for all connections together: what has come of requests, and what waits to be sent.
+
+A limit for each connection is none for two thousand of them. Where a budget is spent, those that hold it for longest
+give it back: requests that do not end, and clients that do not read.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+MAX_RECEIVED: Final = 40 << 20
+"""Bytes of requests that are not answered; pictures have up to 32 MiB of it."""
+MAX_UNSENT: Final = 16 << 20
+"""Bytes of answers that clients have not read."""
+
+
+class Held(Protocol):
+    """A connection and what it holds."""
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come of a request which is not answered, and of those behind it."""
+
+    @property
+    def waits_since(self) -> float | None:
+        """When the request began that is not whole; None where none is awaited."""
+
+    @property
+    def unread_since(self) -> float | None:
+        """Since when the client does not read; None while it does."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that it has not read."""
+
+    def drop(self) -> None:
+        """Close at once."""
+
+
+@dataclass(slots=True)
+class Received:
+    """The budget of what has been received: a running total, as every packet asks."""
+
+    total: int = 0
+
+    def change(self, by: int) -> bool:
+        """Note that a connection holds `by` bytes more; return whether that is too much."""
+        self.total += by
+        return by > 0 and self.total > MAX_RECEIVED
+
+    def drop_some(self, connections: Iterable[Held]) -> None:
+        """Drop connections until the rest fits: requests that do not end, the oldest first, then the largest."""
+        holding = [one for one in connections if one.received]
+        for one in sorted(holding, key=lambda one: (one.waits_since is None, one.waits_since or -one.received)):
+            if self.total <= MAX_RECEIVED:
+                return
+            one.drop()
+
+
+def drop_unread(connections: Iterable[Held]) -> None:
+    """Drop connections whose clients do not read, the longest first, until the rest fits into the budget."""
+    unread = sorted(_unread(connections), key=_since)
+    total = sum(one.unsent for one in unread)
+    for one in unread:
+        if total <= MAX_UNSENT:
+            return
+        total -= one.unsent
+        one.drop()
+
+
+def drop_one_for_another(connections: Iterable[Held], *, now: float, patience: float) -> bool:
+    """Drop the connection that is missed least, to make room for a new one; False where each is being answered.
+
+    First one that has not been read for `patience` seconds, then an idle one, then any that is not read.
+    """
+    found = [*connections]
+    unread = _unread(found)
+    idle = [one for one in found if one.waits_since is not None]
+    choices: list[tuple[list[Held], Callable[[Held], float]]] = [
+        ([one for one in unread if now - _since(one) > patience], _since),
+        (idle, lambda one: one.waits_since or 0.0), (unread, _since),
+    ]  # fmt: skip
+    for some, key in choices:
+        if some:
+            min(some, key=key).drop()
+            return True
+    return False
+
+
+def _unread(connections: Iterable[Held]) -> list[Held]:
+    return [one for one in connections if one.unread_since is not None]
+
+
+def _since(one: Held) -> float:
+    return one.unread_since or 0.0

@@ -1,0 +1,1 @@
+"""Middleware: what is settled before access control and routes see a request."""
