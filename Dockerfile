@@ -76,7 +76,8 @@ RUN [ -z "$ALLOCATOR" ] || { apt-get update -qq && apt-get install -y -qq --no-i
 # No VOLUME: Railway refuses a Dockerfile that declares one. A named volume mounted here takes over the owner.
 # The official image comes without bytecode of the standard library, and this user could not keep any.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin preflight \
- && install -d -o 10001 -g 10001 /run/preflight /data /data/datasets /data/artifacts /data/cache /data/state \
+ && install -d -o 10001 -g 10001 /run/preflight /run/services /run/services/redis /run/services/worker \
+      /run/services/web /run/services/producer /data /data/datasets /data/artifacts /data/cache /data/state \
  && python -m compileall -q -x '/(test|tests|idlelib|lib2to3|ensurepip|site-packages)/' "$(python -c 'import os; print(os.path.dirname(os.__file__))')"
 COPY --from=dependencies /venv /venv
 COPY --from=package /package/venv /venv

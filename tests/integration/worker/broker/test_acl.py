@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
 from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
@@ -311,6 +311,37 @@ def test_a_password_may_be_in_a_file(tmp_path: Path) -> None:
         (tmp_path / user).write_text(f"{password_of(user)}\n")
     done = users_sh({f"{user.upper()}_PASSWORD_FILE": str(tmp_path / user) for user in USERS})
     assert (done.returncode, done.stdout) == (0, rendered_users())
+
+
+def test_each_service_gets_its_own_secrets_and_no_others(tmp_path: Path) -> None:
+    """At each start: an older volume may lack a file, and one may have been changed."""
+    own, services = tmp_path / "own", tmp_path / "services"
+    own.mkdir()
+    wanted = {
+        "redis": {"users.acl", "viewer_password"}, "worker": {"worker_password"}, "web": {"web_password", "api_token"},
+        "producer": {"producer_password"},
+    }  # fmt: skip
+    for name in wanted:
+        (services / name).mkdir(parents=True)
+    for _ in range(2):
+        subprocess.run([str(DEPLOY / "secrets.sh"), str(own), str(services)], env=PATH, check=True)
+        for name, files in wanted.items():
+            assert {path.name for path in (services / name).iterdir()} == files
+            assert all((services / name / file).read_text() == (own / file).read_text() for file in files)
+            open_to_all = {path.name for path in (services / name).iterdir() if path.stat().st_mode & 0o044}
+            assert open_to_all == ({"users.acl", "viewer_password"} if name == "redis" else set())
+        (services / "web" / "api_token").unlink()
+
+
+def test_nobody_sends_a_value_beyond_the_bound(tmp_path: Path) -> None:
+    """By redis.conf: more than any of ours, and far less than what ends a container."""
+    (tmp_path / "users.acl").write_text("user default on nopass ~* &* +@all\n")
+    options = ["--aclfile", str(tmp_path / "users.acl"), "--appendonly", "no"]
+    with redis_server("--include", str(DEPLOY / "redis.conf"), *options) as url:
+        connection = Redis.from_url(url)
+        assert connection.set("ours", b"x" * (1 << 20))
+        with pytest.raises(RedisError):
+            connection.set("theirs", b"x" * (9 << 20))
 
 
 def test_the_secrets_of_a_first_start_are_kept(tmp_path: Path) -> None:
