@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Healthy
-         * @description Check that this process answers.
+         * @description Check that this process answers; `parts` are its threads and tasks.
          */
         get: operations["healthy"];
         put?: never;
@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Ready
-         * @description Check that Redis answers, too.
+         * @description Check that Redis answers, too, and that jobs can run with it.
          */
         get: operations["ready"];
         put?: never;
@@ -1237,6 +1237,22 @@ export interface components {
             min: number;
         };
         /**
+         * Health
+         * @description A web service that answers.
+         */
+        Health: {
+            /**
+             * Parts
+             * @default []
+             */
+            parts?: components["schemas"]["Part"][];
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "ok" | "degraded";
+        };
+        /**
          * JobCancelled
          * @description The job was cancelled on request.
          */
@@ -2006,6 +2022,21 @@ export interface components {
             weight_gradients?: ("library" | "products") | null;
         };
         /**
+         * Part
+         * @description A thread or a task of the web service that is started again when it ends.
+         */
+        Part: {
+            /** Name */
+            name: string;
+            /** Restarts */
+            restarts: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "running" | "recovering" | "restarting" | "ended";
+        };
+        /**
          * Plan
          * @description How to run: chosen by calibration, or the user's own.
          */
@@ -2273,6 +2304,18 @@ export interface components {
              * @default 1
              */
             v: number;
+        };
+        /**
+         * Ready
+         * @description A web service whose Redis answers and can run jobs.
+         */
+        Ready: {
+            /**
+             * Status
+             * @default ok
+             * @constant
+             */
+            status?: "ok";
         };
         /**
          * Refused
@@ -2998,9 +3041,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": components["schemas"]["Health"];
                 };
             };
         };
@@ -3050,6 +3091,15 @@ export interface operations {
                     "text/plain": components["schemas"]["Problem"];
                 };
             };
+            /** @description too many jobs are watched, or too many requests of this kind wait */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": components["schemas"]["Problem"];
+                };
+            };
             /** @description Redis is away */
             503: {
                 headers: {
@@ -3085,9 +3135,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": components["schemas"]["Ready"];
                 };
             };
             /** @description Redis is away */
@@ -3280,6 +3328,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description too many jobs are watched, or too many requests of this kind wait */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Redis is away */
             503: {
                 headers: {
@@ -3351,6 +3408,15 @@ export interface operations {
             };
             /** @description a field is wrong */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too many jobs are watched, or too many requests of this kind wait */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3784,7 +3850,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description too many jobs are watched, or pictures wait */
+            /** @description too many jobs are watched, or too many requests of this kind wait */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4146,7 +4212,7 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description too many jobs are watched, or pictures wait */
+            /** @description too many jobs are watched, or too many requests of this kind wait */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4450,6 +4516,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description too many jobs are watched, or too many requests of this kind wait */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Redis is away */
             503: {
                 headers: {
@@ -4526,6 +4601,15 @@ export interface operations {
             };
             /** @description a field is wrong */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too many jobs are watched, or too many requests of this kind wait */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
