@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from command_line import run
 from listed_jobs import fill
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from redis import Redis
 from redis.client import Pipeline
 from rq import Queue
@@ -32,8 +32,9 @@ from worker.client import Client
 from worker.client.job_list import MIN_PAGE_SIZE
 from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
-from worker.queue.maintenance.reaper import RAW
 from worker.wire import EVENT, FUNCTION, MAX_JOB_BYTES, Status
+
+RAW: Final = TypeAdapter(list[bytes])
 
 
 @pytest.fixture(autouse=True)
