@@ -68,6 +68,12 @@ class ChildKilled(ChildFailed):
     """A child process was ended by a signal; a retry resumes from its last checkpoint."""
 
 
+class ChildStopped(ChildKilled):
+    """A child process saved and ended at a stop signal; whether it was its parent's, the parent knows."""
+
+    reason = "child_stopped"
+
+
 class GroupShort(PreflightError):
     """Fewer workers came together than a job asks for; it goes back to its queue."""
 
@@ -97,6 +103,7 @@ ERRORS_BY_REASON: dict[str, type[PreflightError]] = {
         ArtifactError,
         OutOfMemory,
         ChildFailed,
+        ChildStopped,
         GroupShort,
         TimedOut,
         Cancelled,

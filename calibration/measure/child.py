@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 MODULE: Final = "calibration.measure.child"
 
 
-def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> None:
+def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
     """Answer every order: `start` once, then an `answer` (or, for a plan that does not run, a `broken`) each."""
     began = time.perf_counter()
-    run_in_processes(
-        request.spec, request.plan, journal, lambda group, records: serve(request, group, records, should_stop, began)
-    )
+    run_in_processes(request.spec, request.plan, journal, lambda group, records: serve(request, group, records, began))
 
 
-def serve(request: Bench, group: Group, journal: RecordWriter, should_stop: StopFlag, began: float) -> None:
+def serve(request: Bench, group: Group, journal: RecordWriter, began: float) -> None:
     """Carry out every order, as one of the processes of a plan; `began` is when this one did."""
     from calibration.measure.benchmark import Benchmarker
     from training.data.dataset_store import open_dataset
@@ -42,8 +40,6 @@ def serve(request: Bench, group: Group, journal: RecordWriter, should_stop: Stop
     # Durable: where the disk is full, an end with that reason instead of a silence that the parent waits for.
     journal.write("start", {"import_seconds": time.perf_counter() - began}, durable=True)
     for order in read_orders(group):
-        if should_stop():
-            break
         try:
             journal.write("answer", carry_out(order, bench))
         except (RuntimeError, ValueError) as error:

@@ -17,7 +17,7 @@ from training.config.spec import Augmentation, TrainSpec
 from training.data.augment import augment
 from training.data.counter_rng import shuffle
 from training.data.dataset_store import PreparedDataset, open_dataset
-from training.data.loader import build_loader
+from training.data.loader import build_loader, iterate
 from training.data.split import Split, split
 from training.distributed.group import ALONE, Group
 
@@ -122,7 +122,7 @@ class Batches:
         order = self._order
         order.epoch, order.first, order.end = epoch, first_step, self._parts.steps if end is None else end
         if self._loader is not None:
-            yield from self._loader
+            yield from iterate(self._loader)
             return
         for number, samples in self._order:
             yield gather(

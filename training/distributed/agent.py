@@ -13,17 +13,21 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from training.distributed.group import require_shares
 from training.distributed.seat import MODULE, Seat
-from training.errors import Cancelled, ChildFailed, GroupShort, InvalidConfig
+from training.errors import ChildFailed, ChildStopped, GroupShort, InvalidConfig
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child_main import end_like, serve_request
-from training.process.interrupts import raised_safely
+from training.process.interrupts import ignore_stop_signals, raised_safely, set_stop_handler
 from training.process.journal import JournalWriter
 
 __all__ = ["MODULE", "main"]
+
+ELASTIC_SIGNALS: Final = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+"""Variable with the signals for which elastic installs handlers: none, as each signal would interrupt the last one."""
+STOPPED: Final = "the group's process was stopped by a signal"
 
 
 def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
@@ -33,7 +37,7 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
         InvalidConfig: the request has no seat, or the effective batch is too small for so many ranks.
         GroupShort: too few ranks came together in time.
         ChildFailed: the leader cannot be reached.
-        Cancelled: SIGTERM came before there was a rank.
+        ChildStopped: a stop signal came to the leader's agent; its rank has saved, where there was one.
     """
     seat = request.seat
     if seat is None:
@@ -41,17 +45,16 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
     if request.plan.processes > 1:
         raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
     require_shares(seat.most, request.spec.batch_size, "workers", "workers")
-    signal.signal(signal.SIGTERM, raised_safely(_on_sigterm))
-    if should_stop():
-        _on_sigterm(signal.SIGTERM, None)
-    code = _run(request, seat, journal)
+    if not seat.leader:
+        ignore_stop_signals()  # the worker that has the seat decides; the leader's rank may still have to save
+    code = _run(request, seat, journal, should_stop)
     if code:
         end_like(code)
     if not seat.leader:
         journal.write("done", {}, durable=True)
 
 
-def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
+def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter, should_stop: Callable[[], bool]) -> int:
     """Meet the others and run ranks; returns 0 or how the last rank ended, negative for a signal."""
     # torch is imported here, so that a bad request fails before its seconds.
     from torch.distributed import DistError
@@ -65,7 +68,12 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
     _silence_elastic()
     _resolve_from_files()
     agent = os.getpid()
+    os.environ[ELASTIC_SIGNALS] = ""
     try:
+        if seat.leader:
+            set_stop_handler(raised_safely(_raise_once))
+            if should_stop():  # while torch was imported
+                raise ChildStopped(STOPPED)
         if not seat.leader:
             journal.write("connecting", {}, durable=True)
         store = connect_store(seat.endpoint) if seat.endpoint else serve_store(seat.address)
@@ -80,8 +88,8 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter) -> int:
         GroupAgent(rendezvous, enter_rank).run()
     except RankEnded as error:
         return error.code
-    except SignalException:
-        return 1
+    except SignalException as error:
+        raise ChildStopped(STOPPED) from error
     except RendezvousTimeoutError as error:
         raise GroupShort(
             f"fewer than {seat.least} workers came together within {seat.gather_seconds:g} s; start more workers "
@@ -120,10 +128,12 @@ def _resolve_from_files() -> None:
         ctypes.CDLL(None)["__nss_configure_lookup"](b"hosts", b"files")
 
 
-def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal handler's signature
-    """Stop while there is no rank yet; elastic sets a handler of its own when it starts one."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Cancelled("stopped while the group was forming, as asked")
+def _raise_once(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal handler's signature
+    """Have elastic stop the rank and wait until it has saved; a second signal must not end this wait."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+
+    ignore_stop_signals()
+    raise SignalException("stopped by a signal", signal.SIGTERM)
 
 
 def _silence_elastic() -> None:

@@ -9,6 +9,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
 from training.distributed.rendezvous import Rendezvous
+from training.process.interrupts import held_back
 
 PEER_LOST: Final = 75
 """Exit code of a rank that another one left alone, or that was asked to form anew (EX_TEMPFAIL of sysexits.h)."""
@@ -56,6 +57,12 @@ class GroupAgent(LocalElasticAgent):
         )  # fmt: skip
         super().__init__(spec, NoLogs(), start_method="fork")
         self._rendezvous_of_seat = rendezvous
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
+        """Fork the rank with the stop signals held back: it has its own handlers for them."""
+        with held_back():
+            started: dict[int, int] = super()._start_workers(worker_group)
+        return started
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         """Return the state of the rank; raises `RankEnded` unless it wants to form anew."""

@@ -21,9 +21,10 @@ from training.distributed.mesh import connect_all
 from training.distributed.ranks import is_peer_lost
 from training.distributed.rendezvous import Place, Rendezvous, connect_store
 from training.distributed.seat import Seat
-from training.errors import Cancelled
+from training.errors import ChildStopped
 from training.loop.child import TrainingRequest, train
 from training.process.child_main import StopFlag, die_with_parent, failure_recorded
+from training.process.interrupts import ignore_stop_signals, release
 from training.process.journal import JournalWriter, RecordWriter
 from training.system.resources import detect
 
@@ -32,16 +33,30 @@ LEAST_TIMEOUT: Final = 8.0
 TIMEOUT_STEPS: Final = 10
 FEW_STEPS: Final = 8
 """Between two exchanges; after more, a quick rank waits longer for a slow one, and may wait so much longer."""
-OTHER_SIGNALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Deaf:
+    """Signals to a member's rank: all are ignored. It ends with its agent, as the leader's rank has to save first."""
+
+    reform = False
+
+    def __init__(self) -> None:
+        signal.signal(REFORM, signal.SIG_IGN)
+        ignore_stop_signals()
+        release()
+
+    def __call__(self) -> bool:
+        """Whether the training has to stop: the leader decides."""
+        return False
 
 
 class Orders:
-    """Signals to the leader's rank: SIGTERM stops the training, `REFORM` ends the rank so that the group forms anew."""
+    """Signals to the leader's rank: a stop signal stops the training, `REFORM` ends it so that the group forms anew."""
 
     def __init__(self) -> None:
-        self._stop = StopFlag()
         self.reform = False
         signal.signal(REFORM, lambda *_: self._on_reform())
+        self._stop = StopFlag()
 
     def _on_reform(self) -> None:
         self.reform = True
@@ -86,12 +101,12 @@ def run_rank(
     Raises `SystemExit` with `PEER_LOST` where the group has to form anew, and with 1 for a failure, which is recorded.
     """
     die_with_parent(agent)
-    should_stop = take_orders(leader=seat.leader)
+    should_stop = Orders() if seat.leader else Deaf()  # the agent held back the stop signals until now
     try:
         with failure_recorded(journal):
             try:
                 _train(request, seat, journal, endpoint, rendezvous, should_stop)
-            except (Cancelled, RuntimeError) as error:
+            except (ChildStopped, RuntimeError) as error:
                 if should_stop.reform or is_peer_lost(error):
                     raise SystemExit(PEER_LOST) from error
                 raise
@@ -100,23 +115,9 @@ def run_rank(
         raise SystemExit(1) from error
 
 
-def take_orders(*, leader: bool) -> Orders:
-    """Set the signal handlers of a rank, in place of its agent's.
-
-    A member's rank is ended by SIGTERM; when the group forms anew it goes after the leader's, which saves first.
-    """
-    for number in OTHER_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    orders = Orders()
-    if not leader:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(REFORM, signal.SIG_IGN)
-    return orders
-
-
 def _train(
     request: TrainingRequest, seat: Seat, journal: JournalWriter, endpoint: tuple[str, int], rendezvous: Rendezvous,
-    should_stop: Orders,
+    should_stop: Orders | Deaf,
 ) -> None:  # fmt: skip
     place = rendezvous.place
     memory = PrefixStore(seat.secret, connect_store(endpoint))

@@ -11,7 +11,7 @@ from training.checkpoints.checkpointer import Checkpointer
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
-from training.errors import Cancelled
+from training.errors import ChildStopped
 from training.loop.evaluate import Score, evaluate, evaluate_together
 from training.loop.prediction import Prediction
 from training.loop.progress import ProgressObserver
@@ -73,7 +73,7 @@ def run_epochs(
 
     Raises:
         Diverged: the loss, or a tensor of a checkpoint, is no longer finite.
-        Cancelled: `should_stop` said so; it is asked when all ranks have the same weights, as after every step where
+        ChildStopped: `should_stop` said so; it is asked when all ranks have the same weights, as after every step where
             they exchange gradients, and a checkpoint is made first.
     """
     spec = step.spec
@@ -109,7 +109,7 @@ def _train_epoch(
             continue
         if should_stop():
             checkpointer.save_sync(window.sync_loss())
-            raise Cancelled(f"stopped after step {state.position} of {steps}, as asked")
+            raise ChildStopped(f"stopped after step {state.position} of {steps} by a signal")
         if window.due():
             observer.observe_window(window)
         step.end_phase("other")

@@ -14,6 +14,7 @@ from typing import Final, NoReturn, TypeVar
 from pydantic import TypeAdapter
 
 from training.errors import OutOfMemory, PreflightError
+from training.process.interrupts import ignore_stop_signals, release, set_stop_handler
 from training.process.journal import JournalWriter, RecordWriter
 from training.process.request import CHILD_REQUEST
 
@@ -26,14 +27,15 @@ Body = TypeVar("Body")
 
 
 class StopFlag:
-    """Becomes true at the first SIGTERM."""
+    """Becomes true at the first stop signal; a task that does not read it ignores them."""
 
     def __init__(self) -> None:
         self._stopped = False
-        signal.signal(signal.SIGTERM, self._on_signal)
+        set_stop_handler(self._on_signal)
+        release()  # the parent held them back until now
 
     def __call__(self) -> bool:
-        """Whether SIGTERM was received."""
+        """Whether a stop signal was received."""
         return self._stopped
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal handler's signature
@@ -66,8 +68,8 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
                 raise
             code = 1
         finally:
-            # At exit Python restores default handlers: a late SIGTERM would make a finished child look killed.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            # At exit Python restores default handlers: a late signal would make a finished child look killed.
+            ignore_stop_signals()
     exit_at_once(code)
 
 

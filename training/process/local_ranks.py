@@ -21,6 +21,7 @@ from training.config.spec import TrainSpec
 from training.distributed.group import ALONE, Group, require_shares
 from training.errors import ChildFailed
 from training.process.child_main import die_with_parent, end_like, failure_recorded
+from training.process.interrupts import ignore_stop_signals
 from training.process.journal import Record, RecordWriter
 from training.process.launch import pin
 from training.process.runner import raise_failure
@@ -122,7 +123,7 @@ def _run_forked(parent: int, task: Callable[[RecordWriter], None], failures: _Fa
     code = 1
     try:
         die_with_parent(parent)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the leader alone is asked to stop
+        ignore_stop_signals()  # the leader alone saves, and the others end with it
         with failure_recorded(failures):
             task(failures)
         code = 0

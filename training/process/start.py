@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from training.errors import ChildFailed
 from training.process.fork_server.client import ForkServer
+from training.process.interrupts import held_back
 
 FORK_LIMIT_ERRORS: Final = (errno.EAGAIN, errno.ENOMEM)
 """Errors of fork(2) at a limit on processes or memory."""
@@ -91,17 +92,15 @@ class FreshProcess:
         Raises:
             ChildFailed: no process can be started.
         """
+        # -P: the working directory is no source of modules.
+        command = [sys.executable, "-P", "-m", launch.module, str(launch.request), str(launch.notify)]
         try:
-            self._process = subprocess.Popen(
-                # -P: the working directory is no source of modules.
-                [sys.executable, "-P", "-m", launch.module, str(launch.request), str(launch.notify), str(os.getpid())],
-                env=dict(launch.environment),
-                stdin=launch.stdin,
-                stdout=launch.output,
-                stderr=launch.output,
-                pass_fds=(launch.notify,),
-                start_new_session=True,  # the parent handles Ctrl-C
-            )
+            with held_back():  # until the child has its handlers
+                self._process = subprocess.Popen(
+                    [*command, str(os.getpid())], env=dict(launch.environment), stdin=launch.stdin,
+                    stdout=launch.output, stderr=launch.output, pass_fds=(launch.notify,),
+                    start_new_session=True,  # the parent handles Ctrl-C
+                )  # fmt: skip
         except OSError as error:
             if error.errno not in FORK_LIMIT_ERRORS:
                 raise

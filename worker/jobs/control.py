@@ -1,6 +1,7 @@
 """Job control: what stops a job while its process waits, and what keeps it alive."""
 
 import time
+from types import FrameType
 from typing import Final
 
 SLICE_SECONDS: Final = 0.1
@@ -20,6 +21,10 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.times = 0
+
+    def note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal handler's signature
+        """Count a signal."""
+        self.times += 1
 
     def __call__(self) -> bool:
         """Whether there was one."""

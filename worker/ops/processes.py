@@ -1,7 +1,7 @@
 """Worker processes: several workers on one host, each with an equal share of its processors and memory.
 
-The parent forks them, forwards signals and replaces those that are killed. Shares are equal, so that one calibration
-holds for all of them and a job resumes with its plan in any.
+The parent forks them, forwards stop requests and replaces those that are killed. Shares are equal, so that one
+calibration holds for all of them and a job resumes with its plan in any.
 """
 
 import os
@@ -17,9 +17,11 @@ import structlog
 
 from training.errors import InvalidConfig
 from training.process.child_main import die_with_parent
+from training.process.interrupts import STOP_SIGNALS
 from training.system.cgroups import Files
 from training.system.resources import Resources
-from worker.queue.work_horse import STOP_SIGNALS, describe_exit
+from worker.ops.signals import FORWARDED, StopRequests
+from worker.queue.work_horse import describe_exit
 
 MIN_SHARE_BYTES: Final = 512 << 20
 """Memory in which a job of the model `cnn` just runs (deploy/README.md)."""
@@ -105,7 +107,7 @@ class _Supervisor:
         self._run = run
         self._waited = waited
         self._stopping = False
-        self._signalled = False
+        self._requests = StopRequests()
         self._code = 0
         self._log = structlog.get_logger("preflight")
 
@@ -140,23 +142,25 @@ class _Supervisor:
         os.setpgrp()  # Ctrl-C reaches the parent alone, which forwards it
         die_with_parent(parent)
         os.sched_setaffinity(0, process.processors)
+        signal.signal(FORWARDED, signal.getsignal(signal.SIGTERM))  # until the worker has its handlers
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._waited)
-        self._run()
+        with suppress(KeyboardInterrupt):  # stopped before it took a job
+            self._run()
         raise SystemExit(0)
 
     def _forward(self, number: int) -> None:
-        """Forward a signal; not the first one to workers that are stopping, which take a second one as a kill."""
-        if self._signalled or not self._stopping:
-            self._stop(signal.SIGHUP if number == signal.SIGHUP else signal.SIGTERM)
-        self._signalled = True
+        """Forward a request; not the first one to workers that are stopping, which take a second one as a kill."""
+        before = self._requests.so_far
+        if self._requests.count(number) > before and (before or not self._stopping):
+            self._stop()
 
-    def _stop(self, number: signal.Signals) -> None:
+    def _stop(self) -> None:
         self._stopping = True
         for process in self._processes:
             process.start_at = None
             if process.pid is not None:
                 with suppress(ProcessLookupError):
-                    os.kill(process.pid, number)
+                    os.kill(process.pid, FORWARDED)
 
     def _reap(self) -> None:
         """Collect the processes that have ended; as PID 1 also those that lost their parent."""
@@ -180,7 +184,7 @@ class _Supervisor:
                 pid=pid,
                 message=f"a worker process ended: {describe_exit(status)}; the others are stopped",
             )
-            self._stop(signal.SIGTERM)
+            self._stop()
 
     def _replace(self, process: _Process, pid: int, status: int) -> bool:
         """Schedule the next start; returns False after too many kills in a row."""

@@ -1,8 +1,53 @@
-"""SIGHUP handling; no slow imports, as the command line needs it."""
+"""Stop requests of a worker: which signals mean one; no slow imports, as the command line needs it.
+
+One request may come as several signals: systemd and Heroku send SIGTERM to every process, and a process manager or the
+parent of several workers forwards its own. The second request ends the patience: it kills.
+"""
 
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Final
+
+from training.process.interrupts import STOP_SIGNALS
+
+FORWARDED: Final = signal.SIGUSR1
+"""From the parent of several workers: a stop request, which each of them may have received itself."""
+SAME_REQUEST_SECONDS: Final = 0.1
+"""Between two signals that are one request, such as the platform's and a process manager's."""
+
+
+class StopRequests:
+    """Counts the stop requests that reached this process as signals."""
+
+    def __init__(self) -> None:
+        self._received = self._forwarded = 0
+        self._last = 0.0
+
+    def count(self, number: int) -> int:
+        """Note a signal and return the number of requests so far."""
+        now = time.monotonic()
+        if number == FORWARDED:
+            self._forwarded += 1
+        elif number == signal.SIGHUP and self.so_far:
+            pass  # shell and kernel may each send one when a terminal closes
+        elif not self._received or now - self._last >= SAME_REQUEST_SECONDS:
+            self._received += 1
+            self._last = now
+        return self.so_far
+
+    @property
+    def so_far(self) -> int:
+        """The number of requests: each may have been received, forwarded, or both."""
+        return max(self._received, self._forwarded)
+
+
+def handle_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Install `handler` for the stop signals and a forwarded request; not for SIGHUP where it is ignored (nohup)."""
+    for number in (*STOP_SIGNALS, FORWARDED):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def handle_hangup(handler: Callable[[int, FrameType | None], None]) -> None:

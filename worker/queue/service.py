@@ -12,6 +12,7 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from training.process.interrupts import STOP_SIGNALS
 from training.system.requirements import explain_missing_bytecode, require_training_packages
 from training.system.resources import detect
 from worker.broker.connection import RedisUnreachable, connect
@@ -22,8 +23,8 @@ from worker.jobs.paths import require_writable
 from worker.jobs.stages.payloads import resources_payload
 from worker.ops.logging import configure
 from worker.ops.processes import run_processes, share_processors
+from worker.ops.signals import FORWARDED
 from worker.ops.worker_lock import WorkerLock
-from worker.queue.work_horse import STOP_SIGNALS
 from worker.queue.worker import PreflightWorker
 
 DIRECTORY_VARIABLES: Final = {
@@ -82,7 +83,7 @@ def _run_worker(settings: Settings, connection: Redis, *, burst: bool, with_sche
             "check the credentials and their rights"
         ) from error
     finally:
-        for number in STOP_SIGNALS:  # a late signal must not kill a worker that is about to exit
+        for number in (*STOP_SIGNALS, FORWARDED):  # a late signal must not kill a worker that is about to exit
             signal.signal(number, signal.SIG_IGN)
     log.info("worker_stopped", worker=worker.name, message=f"worker {worker.name} has stopped")
 

@@ -13,6 +13,7 @@ import structlog
 
 from training.process.child import readable
 from training.process.child_main import die_with_parent
+from training.process.interrupts import held_back, release, set_stop_handler
 from training.system.resources import process_tree
 from worker.broker.backoff import backoff
 from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS
@@ -22,7 +23,6 @@ MONITOR_INTERVAL: Final = 2
 """Seconds between two heartbeats of a busy worker to RQ's tools."""
 HARD_TIMEOUT: Final = 60
 """Seconds after a job's timeout at which a work-horse that did not stop is killed."""
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class WorkHorse:
@@ -129,16 +129,13 @@ class WorkHorse:
             time.sleep(pause)
 
     def _fork_once(self) -> None:
-        # Python drops a signal that reaches the fork before its handlers are set up: all are blocked until then.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        try:
+        # Python drops a signal that reaches the fork before its handlers are set up.
+        with held_back():
             pid = os.fork()
             if pid == 0:
                 self._run_in_fork()
             self._pid = pid
             stopped = self._stop()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         if stopped:
             self.signal(signal.SIGTERM)  # the signal came between the last check and the fork
 
@@ -147,8 +144,10 @@ class WorkHorse:
         code = os.EX_SOFTWARE
         try:
             os.setpgrp()
+            # Not the worker's, which signals other processes. Any number of signals is one request here.
+            set_stop_handler(self._stop.note)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            release()
             die_with_parent(self._parent)
             self._run()
             code = 0

@@ -36,7 +36,7 @@ from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
 from worker.jobs.control import Interrupted, StopSignal
-from worker.ops.signals import handle_hangup
+from worker.ops.signals import StopRequests, handle_stop_signals
 from worker.ops.standby import Standby
 from worker.ops.supervision import Supervisor
 from worker.ops.worker_lock import WorkerLock
@@ -87,6 +87,7 @@ class PreflightWorker(Worker):
         self._queue = queue
         self._stop = StopSignal()
         self._parts = Supervisor()
+        self._requests = StopRequests()
         self._lock: WorkerLock | None = None
         self._running: AdmittedJob | None = None
         self._log = structlog.get_logger("preflight")
@@ -117,11 +118,9 @@ class PreflightWorker(Worker):
 
         Raises:
             redis.exceptions.AuthenticationError, NoPermissionError: Redis denies access.
-            SystemExit: a second signal; the job was killed and requeued.
+            SystemExit: a second request to stop; the job was killed and requeued.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        handle_hangup(self._on_signal)
+        handle_stop_signals(self._on_signal)
         self._lock = lock
         try:
             self._retry(self._register_and_subscribe, "register", wrong_types=True)
@@ -139,10 +138,10 @@ class PreflightWorker(Worker):
             raise SystemExit(1)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal handler's signature
-        """Forward the first signal to the work-horse, whose child saves; kill it at the second."""
-        if number == signal.SIGHUP and self._stop():
-            return  # shell and kernel may each send one when a terminal closes
-        self._stop.times += 1
+        """Forward the first request to the work-horse, whose child saves; kill it at the second."""
+        before, self._stop.times = self._stop.times, self._requests.count(number)
+        if self._stop.times == before:
+            return
         forwarded = signal.SIGTERM if self._stop.times == 1 else signal.SIGKILL
         self._runner.signal(forwarded)
         self._seating.signal(forwarded)

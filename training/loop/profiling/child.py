@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.distributed.group import Group
-from training.errors import Cancelled
+from training.errors import ChildStopped
 from training.loop.profiling.profiler import PhaseTimer
 from training.process.child_main import serve_request
 from training.process.journal import JournalWriter, RecordWriter
@@ -101,7 +101,7 @@ def _time_steps(
         timer("other")
         seconds.append(time.perf_counter() - began)
         if should_stop():
-            raise Cancelled("the profile was stopped, as asked")
+            raise ChildStopped("the profile was stopped by a signal")
     return timer.profile(len(seconds)), seconds
 
 

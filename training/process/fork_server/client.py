@@ -18,6 +18,7 @@ from typing import Final
 
 from training.process.fork_server import main as fork_server_main
 from training.process.fork_server.order import MAX_MESSAGE, ORDER, Order
+from training.process.interrupts import held_back
 
 STOP_TIMEOUT: Final = 2.0
 """Seconds for the end of a server that is told to."""
@@ -44,11 +45,12 @@ class ForkServer:
             ours.setblocking(False)
             arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(self._modules), "{}"]
             try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", fork_server_main.MODULE, *arguments],
-                    env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
-                )  # fmt: skip
+                with held_back():
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-P", "-m", fork_server_main.MODULE, *arguments],
+                        env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                    )  # fmt: skip
             except OSError:
                 ours.close()
                 raise

@@ -139,7 +139,6 @@ class OrderLoop:
         stdin, output, notify = standard
         for source, target in ((stdin, STDIN), (output, STDOUT), (output, STDERR)):
             os.dup2(source, target)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         reseed()
         return os.dup(notify)  # the caller closes what came with the order
 

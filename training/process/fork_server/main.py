@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from training.process.child_main import die_with_parent, set_process_name
 from training.process.fork_server.imports import Imports
 from training.process.fork_server.loop import OrderLoop
+from training.process.interrupts import STOP_SIGNALS
 
 MODULE: Final = "training.process.fork_server.main"
 NAME: Final = "fork-server"
@@ -30,7 +31,8 @@ _NAMES, _VARIABLES = TypeAdapter(list[str]), TypeAdapter(dict[str, str])
 def main() -> None:
     """Serve orders: `python -m training.process.fork_server.main SOCKET PARENT MODULES EXTRA`."""
     socket_fd, parent, modules, extra = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It ends with its parent alone. Its children begin with the signals held back, too, and release them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     die_with_parent(int(parent))
     set_process_name(NAME)
     with suppress(OSError):

@@ -37,6 +37,8 @@ BEAT_INTERVAL: Final = 1.0
 """Seconds between two beats of a member that trains."""
 WAIT_INTERVAL: Final = 0.25
 """The same while it waits for the leader's call."""
+LINGER_SECONDS: Final = 2.0
+"""For which a member that is asked to stop still trains: its leader may have been asked, too, and saves with it."""
 LEASE_SECONDS: Final = LEASE_MS / 1000
 """Seconds without a word of the leader after which a member leaves, as others take the job over then."""
 
@@ -69,6 +71,8 @@ class Member:
     _next: float = 0.0
     _heard: float = field(default_factory=time.monotonic)
     """When Redis last knew a leader that lives."""
+    _leave_at: float | None = None
+    """When it leaves because the worker was asked to stop; None: it was not."""
 
     def run(self) -> None:
         """Train along until dismissed.
@@ -171,10 +175,11 @@ class Member:
 
     def _check(self) -> None:
         """Beat, where it is time, and obey; raises as `_wait`."""
-        self.stop.check()
+        self._check_stop()
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + (BEAT_INTERVAL if self.said.state == "training" else WAIT_INTERVAL)
+        trains = self.said.state == "training" and self._leave_at is None
+        self._next = time.monotonic() + (BEAT_INTERVAL if trains else WAIT_INTERVAL)
         try:
             kept, order, heard_s = self.seat.beat(self.post.seal(SAID, self.said, self.worker))
             REDIS.note_answer()
@@ -189,6 +194,16 @@ class Member:
             self._heard = time.monotonic()
         self._obey(order)
         self._require_leader(kept)
+
+    def _check_stop(self) -> None:
+        """Raise `Interrupted` where the worker was asked to stop: at once, unless it trains."""
+        if not self.stop():
+            return
+        if self._leave_at is None:
+            self._leave_at = time.monotonic() + LINGER_SECONDS
+            self._next = 0.0
+        if self.said.state != "training" or time.monotonic() >= self._leave_at:
+            self.stop.check()
 
     def _require_leader(self, kept: str) -> None:
         """Leave a leader that is not heard; while Redis is away, one that trains on is known by the training itself."""

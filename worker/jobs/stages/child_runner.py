@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from training.errors import Cancelled, ChildFailed
+from training.errors import Cancelled, ChildFailed, ChildStopped
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
 from training.process.journal import Record
@@ -57,6 +57,9 @@ def run_job_child(
             # Before its first window a child has little to save, and may import torch for seconds.
             if progressed:
                 _await_checkpoint(context, child, handle)
+            raise
+        except ChildStopped:
+            context.control.check()  # the same signal may have come to this process, which decides what it means
             raise
 
 

@@ -87,7 +87,7 @@ class TrainingRun:
             except ChildKilled as error:
                 kills = 1 if self.records.checkpoints > saved else kills + 1
                 if kills == MAX_KILLS:
-                    raise
+                    raise ChildKilled(error.message) from error
                 how = (
                     "resuming from the last checkpoint"
                     if self._resumed or self.records.checkpoints

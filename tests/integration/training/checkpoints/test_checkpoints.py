@@ -16,7 +16,7 @@ from training.checkpoints.resume import find_resume_points
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import ArtifactError, Cancelled, ChildKilled, InvalidConfig, PreflightError
+from training.errors import ArtifactError, ChildKilled, ChildStopped, InvalidConfig, PreflightError
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.process.child import Child
@@ -97,10 +97,10 @@ def test_killed_twice_it_ends_with_the_same_model(job: Job, tmp_path: Path) -> N
 
 
 def test_asked_to_stop_it_saves_first(job: Job) -> None:
-    """SIGTERM ends the step, writes a checkpoint at it, and then the child is Cancelled; the next goes on there."""
+    """SIGTERM ends the step, writes a checkpoint at it, and then the child is ChildStopped; the next goes on there."""
     hour = replace(job, seconds=3600.0)
     heard: list[Record] = []
-    with hour.start(hour.request(1)) as child, pytest.raises(Cancelled) as stopped:
+    with hour.start(hour.request(1)) as child, pytest.raises(ChildStopped) as stopped:
         for record in iter_records(child, lambda: None):
             heard.append(record)
             if record.kind == "progress":
@@ -231,7 +231,7 @@ def test_what_lies_there_already_makes_room(job: Job, mounted: Mount) -> None:
     def request(attempt: int) -> TrainingRequest:
         return replace(disk.request(attempt), artifact=job.directory / "staged")
 
-    with disk.start(request(1)) as child, pytest.raises(Cancelled):
+    with disk.start(request(1)) as child, pytest.raises(ChildStopped):
         for record in iter_records(child, lambda: None):
             if record.kind == "epoch" and record.payload["epoch"] == 2:
                 child.ask_to_stop()

@@ -11,7 +11,7 @@ from records import number
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import Cancelled
+from training.errors import ChildStopped
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.loop.prediction import Prediction
@@ -44,7 +44,7 @@ def seconds(record: Record) -> float:
 def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Warned once a cause, and each change is recorded with its reason: the trial, and what came of it."""
     heard: list[Record] = []
-    with training(digits_store, tmp_path / "job", SPEC, ABSURD) as child, pytest.raises(Cancelled):
+    with training(digits_store, tmp_path / "job", SPEC, ABSURD) as child, pytest.raises(ChildStopped):
         for record in iter_records(child, lambda: None):
             heard.append(record)
             early = any(record.kind == "prediction" and not record.payload["whole"] for record in heard)
@@ -69,7 +69,7 @@ def test_a_deterministic_training_is_only_compared(digits_store: DatasetInfo, tm
     spec = dataclasses.replace(SPEC, deterministic=True)
     enough = 2 * (SETTLE + WINDOWS + SETTLE + TRIAL) * LEAST_SECONDS
     heard: list[Record] = []
-    with training(digits_store, tmp_path / "job", spec, ABSURD) as child, pytest.raises(Cancelled):
+    with training(digits_store, tmp_path / "job", spec, ABSURD) as child, pytest.raises(ChildStopped):
         for record in iter_records(child, lambda: None):
             heard.append(record)
             if sum(map(seconds, heard)) > enough:

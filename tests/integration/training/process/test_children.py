@@ -31,9 +31,9 @@ from training.data.dataset_store import open_dataset
 from training.data.prepare_child import PrepareRequest
 from training.errors import (
     ERRORS_BY_REASON,
-    Cancelled,
     ChildFailed,
     ChildKilled,
+    ChildStopped,
     DatasetError,
     InvalidConfig,
     OutOfMemory,
@@ -159,7 +159,7 @@ def test_an_invalid_request_raises_with_its_field(digits_store: DatasetInfo, tmp
 def test_a_training_stops_after_its_step(digits_store: DatasetInfo, tmp_path: Path) -> None:
     last = 0.0
     with training(digits_store, tmp_path, dataclasses.replace(SPEC, epochs=10_000)) as child:
-        with pytest.raises(Cancelled, match=r"stopped after step (\d+) of 210000, as asked") as caught:
+        with pytest.raises(ChildStopped, match=r"stopped after step (\d+) of 210000 by a signal") as caught:
             for record in iter_records(child, nothing):
                 if record.kind == "progress" and not last:
                     last = (number(record.payload["epoch"]) - 1) * 21 + number(record.payload["step"])

@@ -139,7 +139,7 @@ journal.write("done", {
     "deterministic": torch.are_deterministic_algorithms_enabled(), "dtype": str(torch.get_default_dtype()),
     "tensors": sum(isinstance(one, torch.Tensor) for one in gc.get_objects()),
     "affinity": sorted(os.sched_getaffinity(0)), "nice": os.nice(0), "cgroup": Path("/proc/self/cgroup").read_text(),
-    "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)],
+    "signals": [getattr(signal.getsignal(number), "__qualname__", str(signal.getsignal(number))) for number in (1, 2, 10, 15)],
     "session": os.getsid(0) == os.getpid(), "numpy": float(numpy.random.random()), "python": __import__("random").random(),
     "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "limit": Path("/proc/self/oom_score_adj").read_text(),
 })

@@ -20,7 +20,7 @@ from training.checkpoints.files import checkpoint_files
 from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import Cancelled, ChildKilled, Diverged, InvalidConfig, PreflightError
+from training.errors import ChildKilled, ChildStopped, Diverged, InvalidConfig, PreflightError
 from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
@@ -132,7 +132,7 @@ def test_a_stop_saves_a_checkpoint_and_ends_all(digits_store: DatasetInfo, tmp_p
     with start(request_of(digits_store, tmp_path, LONG), tmp_path, None) as child:
         other = at_work(child)
         child.ask_to_stop()
-        assert isinstance(end_of(child), Cancelled)
+        assert isinstance(end_of(child), ChildStopped)
         assert gone(other)
 
 

@@ -39,7 +39,7 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, checksum, open_dataset
 from training.data.prepare import prepare
 from training.data.split import split
-from training.errors import Cancelled, Diverged
+from training.errors import ChildStopped, Diverged
 from training.loop.train_state import EpochDone, TrainState
 from training.loop.train_step import TrainStep
 from training.loop.trainer import fit
@@ -149,7 +149,7 @@ class Job:
         return self.elsewhere("undisturbed").run()
 
     def interrupted(self, attempt: int, steps: int) -> None:
-        with pytest.raises(Cancelled):
+        with pytest.raises(ChildStopped):
             self.run(attempt, stop_after=steps)
 
     def found(self) -> list[ResumePoint]:
@@ -767,7 +767,10 @@ def test_a_full_disk_does_not_stop_training(
 def test_a_full_disk_does_not_prevent_a_stop(job: Job, small_disk: tuple[Path, Callable[[], None]]) -> None:
     """Asked to stop where nothing can be written, it says so and stops."""
     records, step = Records(), job.step()
-    with Checkpointer(step, job.store.info, records, directory=small_disk[0]) as checkpointer, pytest.raises(Cancelled):
+    with (
+        Checkpointer(step, job.store.info, records, directory=small_disk[0]) as checkpointer,
+        pytest.raises(ChildStopped),
+    ):
         fit(step, job.store, records, lambda: True, checkpointer.resume(()), checkpointer)
     assert records.kinds == ["warning"]
 

@@ -19,7 +19,7 @@ from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.split import split
-from training.errors import Cancelled, Diverged, InvalidConfig
+from training.errors import ChildStopped, Diverged, InvalidConfig
 from training.loop.evaluate import evaluate
 from training.loop.train_step import TrainStep
 from training.loop.trainer import FitResult, fit
@@ -193,7 +193,7 @@ def test_an_absurd_learning_rate_diverges_by_name(
 def test_it_stops_after_the_step_at_which_it_is_asked_to(recorded: Recorded, store: PreparedDataset) -> None:
     """`should_stop` is asked once after each step; the 25th answer, in the second epoch, is the last."""
     asked = itertools.count(1)
-    with pytest.raises(Cancelled, match="stopped after step 25 of 63, as asked"):
+    with pytest.raises(ChildStopped, match="stopped after step 25 of 63 by a signal"):
         recorded.fit(SPEC, store, should_stop=lambda: next(asked) >= 25)
     assert next(asked) == 26
     assert [record["epoch"] for record in recorded.records("epoch")] == [1]
