@@ -82,21 +82,28 @@ def test_the_result_does_not_wait_for_its_report(
     assert [event.type for event in assert_reported(client, settings)][-2:] == ["training_done", "report_ready"]
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", "stopped", "every process stopped"])
 def test_the_next_worker_makes_the_report(
     end: str, settings: Settings, client: Client, start_worker: StartWorker,
     stopped_report: tuple[Worker, psutil.Process],
 ) -> None:  # fmt: skip
-    """After SIGKILL of the whole tree, or SIGTERM, at which the worker exits with 0."""
-    worker, _ = stopped_report
+    """After SIGKILL of the whole tree; after SIGTERM to the worker or to all, at which the worker exits with 0."""
+    worker, report = stopped_report
+    root = psutil.Process(worker.process.pid)
+    tree = [*root.children(recursive=True), root]
     if end == "killed":
-        root = psutil.Process(worker.process.pid)
-        tree = [*root.children(recursive=True), root]
         for process in tree:
             process.kill()
         psutil.wait_procs(tree, timeout=30)  # a dying one still holds its lock
-    else:
+    elif end == "stopped":
         worker.stop()
+    else:
+        for process in tree:
+            process.terminate()
+        report.resume()
+        assert worker.wait(30) == 0, worker.output()
+        assert psutil.wait_procs(tree, timeout=10)[1] == []
+        assert "extras_died" not in worker.output()
     assert client.status("job").status == "finished"
     assert not report_of(settings).exists()
     assert start_worker("--burst", environment=REPORTING).wait() == 0

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from pydantic import TypeAdapter
 from redis import Redis
 from services import RunWorker, digits_job, wait_for, wait_until
-from web import Answer, Service, serving
+from web import Answer, Service, service_of, serving
 
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.client import Client
@@ -91,6 +91,10 @@ def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tm
             assert listener.status() == psutil.STATUS_STOPPED
             listener.send_signal(signal.SIGCONT)
             assert sorted(one.result().status for one in answers) == [200] * 8 + [429] * 4
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the service decides when it ends
+            listener.send_signal(number)
+        assert service.ask("POST", PATH, picture(), PNG)["label"] == expected["label"]
+        assert listeners(service) == [listener]
         listener.kill()
         wait_until(lambda: not listener.is_running() or listener.status() == psutil.STATUS_ZOMBIE)
         again: Answer = service.ask("POST", PATH, picture(), PNG)
@@ -98,6 +102,18 @@ def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tm
         (model / MODEL).write_bytes(b"damaged")
         (model / MANIFEST).touch()
         assert refused(picture()) == (422, "invalid_config")
+
+
+def test_every_process_of_the_service_is_asked_to_stop(settings: Settings, model: Path, tmp_path: Path) -> None:  # noqa: ARG001 - the model is asked
+    """As by systemd: it exits with 0, and the prediction's process ends with it."""
+    service = service_of(settings, tmp_path)
+    service.start()
+    assert service.ask("POST", PATH, picture(), PNG).status == 200
+    (listener,) = listeners(service)
+    for process in (listener, psutil.Process(service.process.pid)):
+        process.send_signal(signal.SIGTERM)
+    assert service.process.wait(20) == 0, service.log.read_text()
+    assert psutil.wait_procs([listener], timeout=10)[1] == []
 
 
 def blank() -> bytes:
