@@ -74,6 +74,8 @@ CATALOGUE: Final = (
            redis_server.empty_redis),
     struck("SIGTERM", "stop with 10 s of grace, then start again", processes.stop,
            f"{WITHIN}; exit code 0 within {processes.STOPS_WITHIN:.0f} s"),
+    struck("SIGTERM to all processes", "the same, but every process gets it, in any order", processes.stop_everything,
+           f"{WITHIN}; exit code 0 within {processes.STOPS_WITHIN:.0f} s"),
     struck("SIGTERM twice", "the second within half a second", processes.stop_twice),
     struck("SIGTERM without grace", "SIGKILL of the whole tree at once after it", processes.stop_without_grace),
     struck("Redis cut off for 5 s", "connections break and are refused", redis_server.cut(5)),

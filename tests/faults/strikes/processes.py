@@ -2,8 +2,11 @@
 
 import signal
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Final
+
+import psutil
 
 from faults.container import hit
 from faults.jobs import Job
@@ -43,6 +46,12 @@ def stop(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Stri
     return _stopped(scene, codes=(0,))
 
 
+def stop_everything(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
+    """As systemd's KillMode=control-group and Heroku: every process gets the signal, in no order."""
+    tree = scene.container.tree
+    return _stopped(scene, codes=(0,), targets=random.sample(tree, len(tree)))
+
+
 def stop_twice(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
     if not hit([scene.container.worker], signal.SIGTERM):
         return False
@@ -58,11 +67,11 @@ def stop_without_grace(scene: Scene, job: Job, random: Random) -> bool:  # noqa:
     return hit([*tree, *scene.container.tree], signal.SIGKILL)
 
 
-def _stopped(scene: Scene, codes: tuple[int, ...]) -> bool:
-    """Stop as a platform does, and note what is not as promised."""
+def _stopped(scene: Scene, codes: tuple[int, ...], targets: Sequence[psutil.Process] | None = None) -> bool:
+    """Stop as a platform does, and note what is not as promised; `targets` get the signal, by default the worker."""
     container, began = scene.container, time.monotonic()
     exits = len(container.exits)
-    if not hit([container.worker], signal.SIGTERM):
+    if not hit([container.worker] if targets is None else targets, signal.SIGTERM):
         return len(container.exits) > exits or container.ended()
     if not scene.wait(lambda: len(container.exits) > exits, GRACE):
         hit(container.tree, signal.SIGKILL)
