@@ -15,7 +15,7 @@ from worker.broker.retry import PERMANENT_ERRORS, condition, is_wrong_type
 from worker.broker.untrusted.bounded_replies import OversizedReply
 from worker.client.job_ids import resolve
 from worker.client.job_state import read_job
-from worker.client.results import IDLE_SECONDS, PAGE_SIZE, Silence
+from worker.client.results import IDLE_SECONDS, MAX_EVENT_FIELDS, PAGE_SIZE, Silence
 from worker.wire import TERMINAL_EVENTS, AnyEvent, follows_end, unflatten
 
 POLL_INTERVAL: Final = 0.1
@@ -82,6 +82,8 @@ def _read_records(redis: Redis, job_id: str, after: str) -> list[tuple[str, dict
 
 def _decode(fields: dict[str, str]) -> AnyEvent | None:
     """Return the event in a stream record; None for an unknown type or version."""
+    if len(fields) > MAX_EVENT_FIELDS:
+        return None
     try:
         return unflatten(fields)
     except ValidationError:

@@ -12,6 +12,9 @@ MAX_NESTING: Final = 32
 MAX_NUMBER: Final = 2**63 - 1
 """Largest whole number, as Redis counts; and the smallest, negated."""
 DIGITS: Final = re.compile(rb"-?[0-9]{1,19}")
+STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*"?', re.DOTALL)
+"""A string of JSON; one without an end goes to the end of the text, so that no other match is tried in it."""
+NO_BRACKETS: Final = bytes({*range(256)} - {*b"[]{}"})
 MAX_FLOAT_BYTES: Final = 64
 
 
@@ -72,7 +75,7 @@ def as_json(value: object, most: int, *, any_number: bool = False) -> JsonValue:
     reader that knows better what to say of numbers, the levels alone.
     """
     text = as_text(value, most)
-    if nesting(text) > MAX_NESTING:
+    if is_nested_too_deep(text):
         raise Refused(f"is nested more than {MAX_NESTING} levels deep")
     try:
         found: JsonValue = (
@@ -83,24 +86,28 @@ def as_json(value: object, most: int, *, any_number: bool = False) -> JsonValue:
         raise
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits are a ValueError, too
         raise Refused(f"is not JSON ({ascii(str(error))[1:81]})") from None
+    if "\\u" in text and not _is_text(found):
+        raise Refused("has half a character")
     return found
 
 
-def nesting(text: str) -> int:
-    """Return the levels of nesting of a JSON text without building it; 0 where they are within the bound anyhow."""
+def _is_text(found: JsonValue) -> bool:
+    """Whether every text can be written as UTF-8: an escape can stand for half of a pair (RFC 8259, 8.2)."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return True
+
+
+def is_nested_too_deep(text: str) -> bool:
+    """Whether a JSON text has more than `MAX_NESTING` levels: found without building it, or a loop over its letters."""
     if text.count("[") + text.count("{") <= MAX_NESTING:
-        return 0
-    deepest = level = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', text):
-        sign = match[0][0]
-        if sign in "[{":
-            level += 1
-            deepest = max(deepest, level)
-            if deepest > MAX_NESTING:
-                break
-        elif sign in "]}":
-            level -= 1
-    return deepest
+        return False
+    left = STRING.sub(b"", text.encode(errors="replace")).translate(None, delete=NO_BRACKETS)
+    for _ in range(MAX_NESTING):
+        left = left.replace(b"[]", b"").replace(b"{}", b"")  # the innermost level, at least
+    return bool(left)
 
 
 def _no_constant(name: str) -> float:

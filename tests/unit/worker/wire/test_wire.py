@@ -197,6 +197,13 @@ def test_a_payload_over_64_kib_is_refused_before_validation() -> None:
     assert error.field is None
 
 
+def test_a_payload_of_very_many_fields_is_refused_before_validation() -> None:
+    """Each of them would be a finding, and hundreds of megabytes for a service that reads jobs of others."""
+    job = {"type": "preflight.train.v1", "plan": {f"f{number}": 1 for number in range(1000)}}
+    with pytest.raises(InvalidConfig, match="the job has 1002 fields, but may have at most 1000"):
+        parse_job(job)
+
+
 def test_several_findings_are_counted() -> None:
     assert refusal(epochs=0, batch_size=0).message.endswith("(and 1 more)")
 

@@ -17,7 +17,7 @@ DEEP = "[" * 100_000
     [
         DEEP, DEEP.encode(), "[" * 33 + "]" * 33, '{"a":' * 40 + "1" + "}" * 40, "NaN", "-Infinity", '{"a": NaN}',
         "1" * 30, "9" * 5000, str(MAX_NUMBER + 1), "1e999", b"\xff\xfe", b"\xed\xa0\x80", "", "{", "[1,", None, 7,
-        b"[" + b"1," * 600 + b"1]", '"' + "x" * 1200 + '"',
+        r'"\ud800"', r'{"\udfff": 1}', r'["\ud83d\ud83d\ude00"]', "[{" * 17 + "}]" * 17, b"[" + b"1," * 600 + b"1]", '"' + "x" * 1200 + '"',
     ],
 )  # fmt: skip
 def test_what_is_no_json_within_the_bounds_is_refused(value: object) -> None:
@@ -31,6 +31,7 @@ def test_json_within_the_bounds_is_read() -> None:
     assert as_json(str(MAX_NUMBER), 1000) == MAX_NUMBER
     assert as_json('["' + "[{" * 400 + '"]', 1000) == ["[{" * 400]  # signs within a text are no levels
     assert as_json(r'["\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["]', 1000) == ['"' + "[" * 36]
+    assert as_json(r'["\ud83d\ude00", "\\ud800"]', 1000) == ["\N{GRINNING FACE}", "\\ud800"]
     assert as_json("9" * 30, 1000, any_number=True) == int("9" * 30)
 
 
