@@ -56,6 +56,7 @@ COPY --from=requirements /requirements/build.txt /requirements/base-constraints.
 RUN pip install --no-cache-dir -r /requirements/build.txt -c /requirements/base-constraints.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY calibration calibration
+COPY preflight preflight
 COPY training training
 COPY worker worker
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel .

@@ -153,7 +153,7 @@ $(VENV)/.torch: constraints.txt
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	$(INSTALL) -e '.[train,demo]'
-	@$(BIN)/python -m compileall -q calibration training worker
+	@$(BIN)/python -m compileall -q calibration preflight training worker
 	@touch $@
 
 $(TOOLS)/.made: Makefile

@@ -2,3 +2,7 @@
 
 Never imports torch: an idle worker stays small, and no fork ever follows OpenMP work.
 """
+
+from preflight.packages import require_own
+
+require_own(("training", "calibration"))

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("training", "calibration", "worker")
-KNOWS = {"training": {"training"}, "calibration": {"calibration", "training"}, "worker": set(ROOMS)}
+ROOMS = ("preflight", "training", "calibration", "worker")
+KNOWS = {
+    "preflight": {"preflight", "worker"}, "training": {"preflight", "training"},
+    "calibration": {"preflight", "calibration", "training"}, "worker": set(ROOMS),
+}  # fmt: skip
 OUTSIDE = {"redis", "rq", "structlog", "click", "http", "socketserver", "urllib"}
 """What training and calibration know nothing of."""
 HEAVY = {

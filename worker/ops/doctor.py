@@ -13,6 +13,7 @@ from typing import Literal
 
 from redis.exceptions import RedisError
 
+from preflight.packages import explain, in_the_way
 from training.config.registry import DATASETS, MODELS, names
 from training.data.prepare import available, explain_absence
 from training.errors import PreflightError
@@ -52,6 +53,9 @@ def run_checks(settings: Settings) -> Iterator[Check]:
 def _run_checks(settings: Settings) -> Iterator[Check]:
     yield Check("preflight", "ok", f"{version('preflight-worker')} on Python {platform.python_version()}")
     yield from _packages()
+    if (found := in_the_way(Path.cwd())) is not None:
+        sentence = explain(found.stem, found, listed=False)
+        yield Check("packages", "warn", f"{sentence}; programs started here cannot import the client")
     yield _torch()
     yield _bytecode()
     yield _torchvision()

@@ -1,0 +1,66 @@
+"""The project's packages have names that applications use, too: `worker.py` beside RQ, a folder `training/`.
+
+Python takes the first that it finds: in the folder of the program that runs, then in those of PYTHONPATH, and only then
+among what is installed.
+"""
+
+import sys
+from collections.abc import Collection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+NAMES: Final = ("worker", "training", "calibration")
+ROOT: Final = Path(__file__).resolve().parent.parent
+"""Folder in which all of them lie, installed or in a checkout."""
+
+
+def explain_hidden(names: Collection[str] = NAMES) -> str | None:
+    """Return which file or folder Python would import for one of our packages, in one sentence; None: they are ours."""
+    for name in names:
+        found = _found(name)
+        if found is not None and found.parent != ROOT:
+            return explain(name, found, listed=not _is_programs_folder(found.parent))
+    return None
+
+
+def explain(name: str, found: Path, *, listed: bool) -> str:
+    """Return the sentence on a file or folder in the way of our package; `listed`: PYTHONPATH has its folder."""
+    folder = found.parent
+    remedy = f"take {folder} out of PYTHONPATH" if listed else f"start the program in another folder than {folder}"
+    return (
+        f"{found} is in the way: Python imports it as '{name}', which is a package of preflight; rename it, or {remedy}"
+    )
+
+
+def _is_programs_folder(folder: Path) -> bool:
+    """Whether a folder is that of the program that runs, which Python puts first; with -P it does not."""
+    return not sys.flags.safe_path and bool(sys.path) and Path(sys.path[0]).resolve() == folder
+
+
+def in_the_way(folder: Path) -> Path | None:
+    """Return the file or folder in `folder` that programs started there would import for one of our packages."""
+    if folder.resolve() == ROOT:
+        return None
+    candidates = (path for name in NAMES for path in (folder / name, folder / f"{name}.py"))
+    return next((path for path in candidates if path.is_file() or (path / "__init__.py").is_file()), None)
+
+
+def require_own(names: Collection[str]) -> None:
+    """Raise `ImportError` where Python would import something else for one of our packages."""
+    hidden = explain_hidden(names)
+    if hidden is not None:
+        raise ImportError(hidden)
+
+
+def _found(name: str) -> Path | None:
+    """Return the package's folder, or the module's file, that Python finds; None: nothing."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):  # ValueError: a module of that name was put into `sys.modules` by hand
+        return None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return Path(spec.origin).resolve() if spec.origin else None
