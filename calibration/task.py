@@ -19,6 +19,7 @@ from training.data.split import split
 from training.process.fork_server.client import ForkServer
 from training.process.launch import find_tcmalloc
 from training.process.oom import reserve
+from training.system.requirements import shared_memory_bytes
 from training.system.resources import Resources
 
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
@@ -138,12 +139,18 @@ def task_of(
         seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.turned), earlier=earlier,
         advice="asked" if options.advise else "auto",
         largest_batch=min(MAX_BATCH, parts.train, spec.epoch_samples or parts.train),
-        sample_bytes=FLOAT32_BYTES * math.prod(context.store.shape),
+        sample_bytes=sample_bytes(context.store),
         space=Space(
             threads=thread_counts(resources), processors=max(1, len(resources.affinity)), bfloat16=has_bfloat16(),
             tcmalloc=find_tcmalloc() is not None, compiler=any(shutil.which(name, path=path) for name in COMPILERS),
+            shared_bytes=shared_memory_bytes(),
         ),
     )  # fmt: skip
+
+
+def sample_bytes(store: DatasetInfo) -> int:
+    """Return the bytes of a sample as float32."""
+    return FLOAT32_BYTES * math.prod(store.shape)
 
 
 def memory_for_training(resources: Resources) -> int:

@@ -24,7 +24,7 @@ from bench.calibration.common import mnist
 from bench.record import judged, samples, start
 from bench.speed.common import BenchOptions, own_plan
 from bench.speed.peers import loaders
-from calibration.search.mutations import PREFETCH
+from calibration.search.search_space import PREFETCH
 from training.config.plan import Plan
 from training.config.spec import DEFAULTS, Augmentation, TrainSpec
 from training.data.batches import Batches

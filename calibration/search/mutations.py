@@ -7,9 +7,18 @@ from itertools import pairwise
 from typing import Final
 
 from calibration.result import Knob
-from calibration.search.search_space import COMPILE_SECONDS, SearchState, Skipped, Space, Turned
+from calibration.search.search_space import (
+    COMPILE_SECONDS,
+    PREFETCH,
+    SearchState,
+    Skipped,
+    Space,
+    Turned,
+    loader_bytes,
+)
 from training.config.plan import Plan
 from training.distributed.group import LEAST_SHARE
+from training.system.requirements import SHARED_MEMORY
 
 MIN_MICRO_BATCH: Final = 16
 """Smaller micro-batches are not tried for speed: every layer is called that often more."""
@@ -25,10 +34,9 @@ LEAST_CORES: Final = 4
 """From which on several processes may gain without a neighbour: each has two threads or more then."""
 MANY_CORES: Final = 8
 """From which on four processes are tried, where two have gained."""
-PREFETCH: Final = 2
-"""Batches that each loader worker keeps ready: torch's own default."""
 PREFETCHES: Final = (PREFETCH, 4, 8)
 """Counts that are tried; they level out batches that take longer than others, and are held in memory."""
+NO_SHARED_ROOM: Final = f"the batches of loader workers would not fit into {SHARED_MEMORY}"
 NO_ROOM: Final = "the further processes would not fit into the memory beside the training"
 
 
@@ -137,10 +145,15 @@ def loaders(best: Plan, space: Space, known: SearchState) -> Turned:
         why = f"fetching is {known.fetch_share:.1%} of a step: no loader could gain more"
         return [Skipped(plan, why) for plan in plans[:1]]
     fitting = [plan for plan in plans if plan.loader_workers * known.process_bytes <= known.room_bytes]
-    return [plan if plan in fitting else Skipped(plan, NO_ROOM) for plan in plans]
+    return [_if_shared(plan, space, known) if plan in fitting else Skipped(plan, NO_ROOM) for plan in plans]
 
 
-def prefetches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
+def _if_shared(plan: Plan, space: Space, known: SearchState) -> Plan | Skipped:
+    fits = loader_bytes(plan, known.batch_bytes) <= space.shared_bytes
+    return plan if fits else Skipped(plan, NO_SHARED_ROOM)
+
+
+def prefetches(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try more batches ready in each loader worker, where there are workers and steps wait for them."""
     if not best.loader_workers:
         return []
@@ -150,7 +163,8 @@ def prefetches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa:
         why = f"fetching is {known.fetch_share:.1%} of a step: no more batches ready could gain more"
         return [Skipped(plan, why) for plan in plans[:1]]
     why = "so many batches would not fit into the memory beside the training"
-    return [plan if _held_bytes(plan, known) <= known.room_bytes else Skipped(plan, why) for plan in plans]
+    fitting = [plan for plan in plans if _held_bytes(plan, known) <= known.room_bytes]
+    return [_if_shared(plan, space, known) if plan in fitting else Skipped(plan, why) for plan in plans]
 
 
 def _held_bytes(plan: Plan, known: SearchState) -> float:

@@ -7,12 +7,17 @@ from typing import Final
 
 from calibration.result import Knob
 from training.config.plan import Plan
+from training.system.requirements import MORE_SHARED_MEMORY, SHARED_MEMORY
 from training.system.resources import Resources
 
 DEFAULT_SECONDS: Final = 45.0
 """Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
 COMPILE_SECONDS: Final = 20.0
 """What torch.compile takes for a training step; 8 to 21 s were measured."""
+
+UNLIMITED: Final = 1 << 62
+PREFETCH: Final = 2
+"""Batches that each loader worker keeps ready: torch's own default."""
 
 MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
 """Without these a search is not complete."""
@@ -35,6 +40,8 @@ class Space:
     tcmalloc: bool
     compiler: bool
     """Whether there is a C++ compiler, without which torch.compile cannot work."""
+    shared_bytes: int = UNLIMITED
+    """Room in shared memory for the batches of loader workers."""
 
     def beside_others(self, free: int | None) -> "Space":
         """Return what is left where others leave `free` processors: threads that wait for one slow all others down."""
@@ -108,3 +115,30 @@ def thread_counts(resources: Resources) -> tuple[int, ...]:
     ceiling = available if resources.quota is None else min(available, math.ceil(resources.quota))
     halves = (resources.cores >> power for power in range(resources.cores.bit_length()))
     return tuple(dict.fromkeys((resources.cores, ceiling, *halves)))
+
+
+def loader_bytes(plan: Plan, batch_bytes: int) -> int:
+    """Return the bytes of shared memory that a plan's loader workers fill.
+
+    Those are the batches that are ready, the one that is trained on and, until it is freed, the one before.
+    """
+    if not plan.loader_workers:
+        return 0
+    return (plan.loader_workers * (plan.prefetch_factor or PREFETCH) + 2) * batch_bytes
+
+
+def fit_shared_memory(plan: Plan, batch_bytes: int, room: int) -> tuple[Plan, str | None]:
+    """Return a plan whose batches fit into `room` bytes of shared memory, and a warning where it is another one.
+
+    A loader worker that finds no room is killed by SIGBUS. Without workers the training process gathers the same
+    batches, with the same result.
+    """
+    wanted = loader_bytes(plan, batch_bytes)
+    if wanted <= room:
+        return plan, None
+    count, each = plan.loader_workers, plan.prefetch_factor or PREFETCH
+    workers = "1 loader worker" if count == 1 else f"{count} loader workers"
+    return replace(plan, loader_workers=0, prefetch_factor=None), (
+        f"{workers} with {each} batches each need {wanted >> 20} MiB of shared memory, but {SHARED_MEMORY} has "
+        f"{room >> 20} MiB free: the training gathers its batches itself; {MORE_SHARED_MEMORY}"
+    )

@@ -9,14 +9,18 @@ from torch import nn
 
 from training.config.registry import MODELS, load
 from training.errors import InvalidConfig
+from training.system.requirements import leave_out_onednn
 
 
 def build(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return a fresh model by its registered name, initialised from torch's global random state.
 
+    Where no code may be generated, torch computes without oneDNN from here on.
+
     Raises:
         InvalidConfig: the name is unknown, it names no model factory, or the shape does not suit the model.
     """
+    leave_out_onednn()
     factory = load(MODELS, "model", name)
     model = factory(shape, classes) if callable(factory) else None
     if not isinstance(model, nn.Module):

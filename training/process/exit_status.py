@@ -1,13 +1,19 @@
 """Exit status of a child process that recorded neither a result nor a failure."""
 
+import re
 import signal
 from dataclasses import dataclass
 from typing import Final
 
 from training.errors import ChildFailed, ChildKilled, OutOfMemory, PreflightError
+from training.system.requirements import MORE_SHARED_MEMORY, SHARED_MEMORY
 
 NO_THREAD: Final = ("can't start new thread", "Thread creation failed", "pthread_create failed")
 """Messages of Python, libgomp and OpenBLAS at a limit on processes, in which threads count."""
+NO_SHARED_MEMORY: Final = re.compile(
+    r"out of shared memory|shared memory object|unable to (allocate shared memory|write to file </torch|mmap \d+ bytes)"
+)
+"""Messages of torch where loader workers find no room for their batches, or may make no shared memory."""
 SIGNALS: Final[dict[int, str]] = {
     signal.SIGILL: "was ended by an illegal instruction (SIGILL): this processor lacks an instruction that the "
     "installed build of torch uses",
@@ -44,6 +50,11 @@ class ExitStatus:
     def error(self, task: str) -> PreflightError:
         """Return the exception for the child of a task."""
         message = f"the {task} process {self.describe()}"
+        if NO_SHARED_MEMORY.search(self.stderr):
+            return OutOfMemory(
+                f"{message}; {SHARED_MEMORY} is too small for the batches of the loader workers or cannot be written: "
+                f"{MORE_SHARED_MEMORY}, or set plan.loader_workers to 0"
+            )
         if self.out_of_memory:
             return OutOfMemory(f"{message}; use a smaller batch_size or give the container more memory")
         return ChildKilled(message) if self.returncode < 0 else ChildFailed(message)

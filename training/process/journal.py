@@ -19,6 +19,8 @@ from typing import Final, Protocol, Self
 
 from pydantic import JsonValue
 
+from training.system.atomic_files import sync
+
 VERSION: Final = 1
 SEQ, TORN = 0, 1
 MAX_LINE_BYTES: Final = 1 << 20
@@ -96,7 +98,7 @@ class JournalWriter:
             # Start a new line after a torn write.
             self._append(b"\n" + line if self._place[TORN] else line)
             if durable:
-                os.fsync(self._file)
+                sync(self._file)
         except OSError:
             if durable:
                 raise

@@ -18,6 +18,8 @@ LARGEST_TEXT: Final = 16 << 20
 """Bytes; no manifest or checkpoint description comes near it, so a longer file is none and is not read."""
 BLOCK: Final = 1 << 20
 """Bytes written at once past the page cache; so few stay in the processor's own cache on their way."""
+CANNOT_SYNC: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of fsync on a file system that has none, as SMB and FUSE for directories; nothing was lost."""
 SECTOR: Final = 4096
 """Bytes that the places and sizes of such writes are multiples of: the largest sector of today's disks."""
 
@@ -51,8 +53,11 @@ def staged(path: Path, chunks: Iterable[bytes | memoryview], *, uncached: bool =
         else:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
                 file.writelines(chunks)
-        os.fsync(descriptor)
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from the group that reads artifacts
+        sync(descriptor)
+        # mkstemp's 0600 would hide the file from the group that reads artifacts. Volumes whose files all have the mode
+        # and the owner of the mount (vfat, SMB, gcsfuse, NFS with root squash) refuse to change it.
+        with suppress(OSError):
+            os.fchmod(descriptor, 0o644)
         yield commit
     finally:
         temporary.unlink(missing_ok=True)
@@ -91,12 +96,21 @@ def _write_block(descriptor: int, block: memoryview) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in `directory` survive a power cut."""
+    """Have the names in `directory` survive a power cut, where the file system can."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync(descriptor: int) -> None:
+    """Have a file or a directory survive a power cut, where the file system can; raises `OSError` where that failed."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
 
 
 def silent() -> None:

@@ -20,6 +20,8 @@ COMMANDS: Final = (
 )  # fmt: skip
 
 
+NO_TEMPORARY: Final = "No usable temporary directory"
+"""Part of the message of `tempfile`."""
 COLLECTOR_THRESHOLD: Final = 50_000
 """New objects between two looks of the garbage collector; by default 700, where imports are looked at 180 times."""
 
@@ -75,6 +77,8 @@ def _report(error: Exception) -> int:
         message = f"Redis {CLUSTERED}"
     elif (unusable := _explain_redis(error)) is not None:
         message = unusable
+    elif isinstance(error, FileNotFoundError) and NO_TEMPORARY in message:
+        message = f"{error.strerror}; mount a tmpfs on /tmp or set TMPDIR"
     elif not isinstance(error, PreflightError):
         message = f"{type(error).__name__}: {message}; run again with --debug to see where"
     click.echo(f"preflight: {' '.join(message.split())}", err=True)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, Valid
 
 from calibration.search.search_space import DEFAULT_SECONDS
 from training.errors import InvalidConfig
+from training.system.requirements import explain_thread_variables, without_thread_variables
 from worker.config.directories import explain_homeless, local_path
 from worker.config.redis_url import parse as parse_redis_url
 from worker.config.secrets import (
@@ -247,7 +248,7 @@ def load(**overrides: object) -> Settings:
         url = any(name in where for name in ("artifact_url", "mlflow_uri"))
         show = (lambda _: MASK) if secret else show_invalid_url if url else _show_text
         raise to_invalid_config(error, Settings.model_json_schema(), name=_variable, show=show) from None
-    notes = (address.note(_variable("redis_url")), explain_homeless())
+    notes = (address.note(_variable("redis_url")), explain_homeless(), explain_thread_variables(os.environ))
     found._notes = tuple(note for note in notes if note)
     return _on_volume(_with_secrets(found))
 
@@ -316,8 +317,9 @@ def _with_secrets(settings: Settings) -> Settings:
 
 
 def child_environment() -> Mapping[str, str]:
-    """Return this process's environment without the service's variables."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIXES)}
+    """Return this process's environment without the service's variables, and without those that plans decide on."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIXES)}
+    return without_thread_variables(plain)
 
 
 def job_environment(settings: Settings) -> Mapping[str, str]:

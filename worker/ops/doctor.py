@@ -17,7 +17,7 @@ from preflight.packages import explain, in_the_way
 from training.config.registry import DATASETS, MODELS, names
 from training.data.prepare import available, explain_absence
 from training.errors import PreflightError
-from training.system.requirements import explain_missing_bytecode
+from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
 from training.system.resources import detect
 from worker.broker.connection import explain_unusable, open_redis
 from worker.broker.keys import RQ_SUSPENDED
@@ -150,8 +150,17 @@ def _resources() -> Iterator[Check]:
     cores = f"{found.cores} {'core' if found.cores == 1 else 'cores'}"
     yield Check("cpu", "ok", f"{cores} ({quota}), from {found.cores_source}")
     yield Check("memory", "ok", f"{found.memory_bytes >> 20} MiB, from {found.memory_source}")
-    for warning in found.warnings:
-        yield Check("resources", "warn", warning)
+    for warning in (*found.warnings, explain_no_code(), explain_shared_memory()):
+        if warning is not None:
+            yield Check("resources", "warn", warning)
+    yield _temporary()
+
+
+def _temporary() -> Check:
+    try:
+        return Check("temporary", "ok", f"{tempfile.gettempdir()} is writable")
+    except OSError as error:  # its message names every directory that was tried
+        return Check("temporary", "fail", f"{error.strerror}; mount a tmpfs on /tmp or set TMPDIR")
 
 
 def _directory(name: str, path: Path) -> Check:
@@ -172,8 +181,8 @@ def _exports(settings: Settings) -> Iterator[Check]:
     for export in exports(settings):
         try:
             probe(export)
-        except PreflightError as error:
-            yield Check("exports", "fail", error.message)
+        except (PreflightError, OSError) as error:  # OSError: no directory for temporary files
+            yield Check("exports", "fail", str(error))
         else:
             yield Check("exports", "ok", f"models are uploaded to {export.url}")
     if settings.tensorboard_dir is not None:

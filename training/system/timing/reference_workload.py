@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from training.system.requirements import leave_out_onednn
 from training.system.resources import binding_quota
 from training.system.timing.work_clock import WorkClock
 
@@ -47,6 +48,7 @@ class ReferenceWorkload:
 
     def __init__(self, samples: int = SAMPLES) -> None:
         """Build it for steps of so many samples."""
+        leave_out_onednn()
         with torch.random.fork_rng(devices=()):  # a training in this process keeps its random numbers
             self._network = nn.Sequential(
                 nn.Conv2d(1, 32, 4, stride=2), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3),

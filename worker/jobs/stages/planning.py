@@ -11,12 +11,14 @@ from calibration.cache.plan_cache import PlanCache
 from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
 from calibration.result import Knob
-from calibration.search.search_space import KNOBS, oversubscription
-from calibration.task import CalibrationContext, Options, memory_for_training
+from calibration.search.search_space import KNOBS, fit_shared_memory, oversubscription
+from calibration.task import CalibrationContext, Options, memory_for_training, sample_bytes
 from training.checkpoints.resume import ResumePoint, find_resume_points
+from training.config.plan import Plan
 from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.loop.prediction import Prediction
+from training.system.requirements import explain_no_code, shared_memory_bytes
 from training.system.resources import Resources, detect
 from worker.jobs.context import JobContext
 from worker.jobs.stages.payloads import (
@@ -45,8 +47,9 @@ def detect_resources(context: JobContext) -> Resources:
         used = max(0, found.working_set_bytes - context.server.shared_bytes())
         found = replace(found, working_set_bytes=used)
     context.emit("resource_limits", resources_payload(found))
-    for warning in found.warnings:
-        context.warn(warning)
+    for warning in (*found.warnings, explain_no_code()):
+        if warning is not None:
+            context.warn(warning)
     return found
 
 
@@ -62,6 +65,7 @@ def select_plan(
     options = replace(_options(context, job), advise=only, thorough=only)
     choice = _earlier_plan(context, job, spec, resources, found)
     choice = choice or _calibrate(context, job, options, spec, resources, store)
+    choice = replace(choice, plan=_fit_shared_memory(context, choice.plan, spec, store))
     if spec.deterministic:
         context.plans.put(choice.plan)
     context.emit(
@@ -81,6 +85,14 @@ def select_plan(
     if choice.finding is not None and choice.finding.advice is not None:
         context.emit("batch_advice", advice_payload(choice.finding.advice))
     return choice
+
+
+def _fit_shared_memory(context: JobContext, plan: Plan, spec: TrainSpec, store: DatasetInfo) -> Plan:
+    """Return a plan whose loader workers have room for their batches; warn where it is another one."""
+    fitting, warning = fit_shared_memory(plan, spec.batch_size * sample_bytes(store), shared_memory_bytes())
+    if warning is not None:
+        context.warn(warning)
+    return fitting
 
 
 def resume_points(context: JobContext, spec: TrainSpec, store: DatasetInfo) -> list[ResumePoint]:
@@ -190,5 +202,5 @@ def _calibrate(
             case _, {"message": str(message)}:
                 context.warn(message)
 
-    own = job.plan.complete(spec, resources.cores)
+    own = _fit_shared_memory(context, job.plan.complete(spec, resources.cores), spec, store)
     return choose_plan(spec, own, around, options, emit, context.control.check)

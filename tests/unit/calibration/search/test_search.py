@@ -21,11 +21,11 @@ from calibration.result import CalibrationResult, Confidence, Knob, MemoryProbe,
 from calibration.search.baseline import OVERDUE, RESTARTS
 from calibration.search.budget import MIN_SECONDS, PAIRS
 from calibration.search.evaluation import COSINE, GAIN, LEVEL, LIKELY
-from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH, PREFETCH
+from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH
 from calibration.search.racing import AGAIN, DROP_BELOW
 from calibration.search.run import NothingMeasured
 from calibration.search.search import search
-from calibration.search.search_space import COMPILE_SECONDS, KNOBS, MAIN, Space
+from calibration.search.search_space import COMPILE_SECONDS, KNOBS, MAIN, PREFETCH, Space
 from calibration.statistics import MIN_PAIRS
 from calibration.task import Task
 from calibration.verdicts import rough_interval

@@ -16,17 +16,18 @@ from calibration.search.mutations import (
     FORMAT_GAIN,
     MIN_MICRO_BATCH,
     MUTATIONS,
-    PREFETCH,
     VALIDATION_SHARE,
 )
 from calibration.search.search_space import (
     COMPILE_SECONDS,
     KNOBS,
     MAIN,
+    PREFETCH,
     SearchState,
     Skipped,
     Space,
     Turned,
+    fit_shared_memory,
     oversubscription,
     thread_counts,
 )
@@ -364,3 +365,25 @@ def test_more_than_the_cores_is_warned_of(
     for warning, (asked, has) in zip(warnings, numbers, strict=True):
         assert asked in warning
         assert has in warning
+
+
+def test_loaders_whose_batches_find_no_room_are_left_out() -> None:
+    """A worker that finds none in /dev/shm is killed; 1 MiB a batch here, of which two are ready in each worker."""
+    small = replace(SPACE, shared_bytes=4 << 20)
+    assert [plan.loader_workers for plan in tried("loader", space=small)] == [1]
+    assert reasons("loader", space=small) == ["the batches of loader workers would not fit into /dev/shm"]
+    best = replace(OWN, loader_workers=1, prefetch_factor=PREFETCH)
+    assert tried("prefetch", best, small) == []
+
+
+def test_a_plan_whose_batches_find_no_room_trains_without_loaders() -> None:
+    """The user's own, too, with what it would have needed and how a container gets it."""
+    own = replace(OWN, loader_workers=2, prefetch_factor=4)
+    assert fit_shared_memory(own, 1 << 20, 10 << 20) == (own, None)
+    assert fit_shared_memory(OWN, 1 << 40, 0) == (OWN, None)
+    plan, warning = fit_shared_memory(own, 1 << 20, (10 << 20) - 1)
+    assert plan == OWN
+    assert str(warning).startswith(
+        "2 loader workers with 4 batches each need 10 MiB of shared memory, but /dev/shm has 9 MiB free: the training "
+        "gathers its batches itself; give the container more (docker run --shm-size 1g;"
+    )

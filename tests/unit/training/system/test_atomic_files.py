@@ -3,11 +3,12 @@
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from training.system.atomic_files import BLOCK, SECTOR, staged
+from training.system.atomic_files import BLOCK, SECTOR, staged, write_atomically
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,36 @@ def test_a_file_that_cannot_be_written_whole_is_not_there(tmp_path: Path, monkey
         commit()
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("refused", ["fchmod", "fsync of a directory", "fsync"])
+def test_a_volume_without_modes_or_syncing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """As vfat, SMB, gcsfuse and NFS with root squash refuse it; none can be mounted here, so that it is played."""
+    sync = os.fsync
+
+    def no_mode(descriptor: int, mode: int) -> None:  # noqa: ARG001 - the signature of os.fchmod
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def no_sync(descriptor: int) -> None:
+        if refused == "fsync" or stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, *(("fchmod", no_mode) if refused == "fchmod" else ("fsync", no_sync)))
+    write_atomically(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_disk_that_fails_is_no_volume_without_syncing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written may not pass as written."""
+
+    def broken(descriptor: int) -> None:  # noqa: ARG001 - the signature of os.fsync
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_atomically(tmp_path / "file", b"content")
+    assert list(tmp_path.iterdir()) == []
