@@ -17,7 +17,8 @@ DEEP = "[" * 100_000
     [
         DEEP, DEEP.encode(), "[" * 33 + "]" * 33, '{"a":' * 40 + "1" + "}" * 40, "NaN", "-Infinity", '{"a": NaN}',
         "1" * 30, "9" * 5000, str(MAX_NUMBER + 1), "1e999", b"\xff\xfe", b"\xed\xa0\x80", "", "{", "[1,", None, 7,
-        r'"\ud800"', r'{"\udfff": 1}', r'["\ud83d\ud83d\ude00"]', "[{" * 17 + "}]" * 17, b"[" + b"1," * 600 + b"1]", '"' + "x" * 1200 + '"',
+        r'"\ud800"', r'{"\udfff": 1}', r'["\ud83d\ud83d\ude00"]', "[{" * 17 + "}]" * 17,
+        b"[" + b"1," * 600 + b"1]", '"' + "x" * 1200 + '"',
     ],
 )  # fmt: skip
 def test_what_is_no_json_within_the_bounds_is_refused(value: object) -> None:
