@@ -7,12 +7,16 @@ from pydantic import TypeAdapter
 from redis import Redis
 from redis.exceptions import ResponseError
 
+TYPES: Final = ("string", "hash", "list", "set", "zset", "stream")
+YEAR: Final = 31_536_000
 TTL: Final = 1000
 """Seconds for which garbage is kept, so that it is no key without an end itself."""
 LARGEST_ID: Final = "18446744073709551615-18446744073709551615"
 VALUES: Final = (
     b"x", b"", b"-1", b"0", b"9" * 30, b"1e309", b"nan", b"\xff\xfe\x00", b"{}", b"[]", b"null", b'{"type": 1}',
     b"x" * 3000, b"finished", b"queued", b"started", b"2026-01-01T00:00:00Z",
+    b"[" * 100_000, b'{"a":' * 2000, b"NaN", b"Infinity", b"1" * 400, b"x" * (1 << 20), b"1 1 short", b"- 1 {}",
+    b"9" * 18, b"\xed\xa0\x80", b"../../etc", b"a" * 64,
 )  # fmt: skip
 
 
@@ -38,15 +42,20 @@ def corrupt(connection: Redis, key: bytes, how: int) -> str:
 def _replaced(connection: Redis, key: bytes, kind: str, how: int) -> str:
     """Replace a key by one of another type."""
     value = VALUES[how // 8 % len(VALUES)]
-    others = [other for other in ("string", "hash", "list", "set", "zset", "stream", "end of stream") if other != kind]
+    others = [other for other in (*TYPES, "end of stream", "string for a year", "flood") if other != kind]
     other = others[how % len(others)]
     pipe = connection.pipeline(transaction=True)
     pipe.delete(key)
     match other:
         case "string":
             pipe.set(key, value)
+        case "string for a year":
+            pipe.set(key, value)
         case "hash":
-            pipe.hset(key, mapping={b"status": value, value or b"empty": b"1", b"attempt": value})
+            names = (b"status", b"attempt", b"running", b"request", b"owner", b"led", b"since", b"seat:w", b"order:w")
+            pipe.hset(key, mapping={value or b"empty": b"1", **dict.fromkeys(names, value)})
+        case "flood":
+            pipe.hset(key, mapping={f"{number} {value[:8]!r}": value[:64] for number in range(7000)})
         case "list":
             pipe.rpush(key, value)
         case "set":
@@ -57,7 +66,7 @@ def _replaced(connection: Redis, key: bytes, kind: str, how: int) -> str:
             pipe.xadd(key, {b"type": value})
         case "end of stream":
             pipe.xadd(key, {b"type": value}, id=LARGEST_ID)
-    pipe.expire(key, TTL)
+    pipe.expire(key, YEAR if other == "string for a year" else TTL)
     pipe.execute()
     return f"replaced by a {other} with {value[:20]!r}"
 

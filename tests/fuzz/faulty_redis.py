@@ -15,6 +15,8 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
+from worker.broker.untrusted.bounded_connection import PROTOCOL, BoundedParser
+
 Role = Literal["worker", "supervisor"]
 SLOTS: Final[dict[Role, int]] = {"worker": 0, "supervisor": 4}
 """First of the numbers of a role: commands until the fault, which fault, commands sent, faults that came."""
@@ -143,6 +145,6 @@ def faulty_redis(path: str, traps: Traps) -> Redis:
     """Return a connection like the worker's own, with traps."""
     pool = ConnectionPool(
         connection_class=FaultyConnection, path=path, traps=traps, socket_timeout=TIMEOUT,
-        socket_connect_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0), parser_class=BoundedParser, protocol=PROTOCOL,
     )  # fmt: skip
     return Redis(connection_pool=pool)

@@ -100,6 +100,8 @@ class Storm(RuleBasedStateMachine):
     cut = step("cut", rule())
     fill = step("fill", rule(full=some.booleans()))
     garbage = step("garbage", rule(which=numbers, how=numbers))
+    offer = step("offer", rule(which=numbers))
+    enqueue_garbage = step("enqueue_garbage", rule(which=numbers))
 
     def teardown(self) -> None:
         world = self.world

@@ -38,7 +38,7 @@ import psutil
 import stages
 from faulty_redis import Fault, Role, Shared, Traps
 from forked_worker import ForkedWorker
-from garbage import RAW, all_keys, corrupt
+from garbage import RAW, VALUES, all_keys, corrupt
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from rq import Queue, Repeat, Retry
@@ -73,6 +73,8 @@ RETRIED: Final = ("artifact_error", "child_failed")
 ENDED: Final = ("finished", "failed", "cancelled")
 OVER: Final = ("finished", "failed", "canceled", "stopped", "")
 MOST_WORKERS: Final = 3
+FUZZED: Final = [row for row in keys.KEYS if row.ttl != "a channel" and row.name != keys.RQ_SUSPENDED]
+"""What is corrupted: all keys but the channel, which `command` has, and the one that suspends all workers."""
 OF_JOBS: Final = (b"preflight:{", b"rq:job:", b"rq:results:", b"rq:execution")
 """How the keys of jobs begin."""
 PARTS: Final = re.compile(r"[:{}]+")
@@ -126,6 +128,7 @@ class World:
             redis_url=url, data_dir=directory / "data", artifact_dir=directory / "artifacts",
             cache_dir=directory / "cache", state_dir=directory / "state", report="off", log_format="text",
             log_level="warning", standby="off",  # which would import torch in each of many short lives
+            group="on", gather_seconds=1,
         )  # fmt: skip
         self.connection: Redis = Redis.from_url(url)
         self.connection.config_set("maxmemory", 0)
@@ -351,22 +354,36 @@ class World:
 
     def _names(self) -> list[bytes]:
         """Return keys of jobs and of the queue that may not exist yet."""
-        of_job = (keys.events, keys.lifecycle, keys.state, keys.fence, keys.lease, keys.cancel, keys.result, keys.plan)
-        names = [name(job) for job in list(self.jobs)[-2:] for name in of_job]
-        names += [f"rq:{part}:{job}" for job in list(self.jobs)[-2:] for part in ("job", "executions", "results")]
-        names += [keys.rq_dependents(job) for job in list(self.jobs)[-2:]]
-        of_queue = [name(self.queue.name) for name in (keys.ended, keys.rq_ready, keys.rq_scheduler_lock)]
-        shared = [self.queue.key, self.queue.intermediate_queue_key, *self._registries(), keys.QUARANTINE, keys.TOTALS]
-        shared += of_queue
-        return [name.encode() for name in (*names, *shared)]
+        workers = sorted(text(key).removeprefix(keys.rq_worker("")) for key in all_keys(self.connection, "rq:worker:*"))
+        jobs = [*list(self.jobs)[-2:], "nobodys"]
+        names = {
+            row.named({
+                "job": job, "rq_id": job, "queue": self.queue.name, "worker": worker, "execution": "e", "limit": "few",
+                "number": str(number),
+            })
+            for row in FUZZED for job in jobs for worker in [*workers[:2], "nobody"] for number in range(3)
+        }  # fmt: skip
+        return [name.encode() for name in sorted(names)]
 
-    def _registries(self) -> list[str]:
-        queue = self.queue
-        return [
-            registry.key
-            for registry in (queue.started_job_registry, queue.finished_job_registry, queue.failed_job_registry,
-                             queue.canceled_job_registry, queue.scheduled_job_registry, queue.deferred_job_registry)
-        ]  # fmt: skip
+    def offer(self, which: int) -> None:
+        """Have idle workers find an offer of seats, by whoever can write the key."""
+        job = [*self.jobs, "nobodys"][which % (len(self.jobs) + 1)]
+        value = (b"1 1 short", b"1 1 open", b"x", b"\xff", b"1 " + b"9" * 30 + b" short", b"1" * 14 + b" 2 short")[
+            which % 6
+        ]
+        self.note(f"an offer of {job}: {value!r}")
+        with suppress(ResponseError):  # full, or another type
+            self.connection.hset(keys.offers(self.queue.name), job, value)
+
+    def enqueue_garbage(self, which: int) -> None:
+        """Put into the queue, or among the scheduled jobs, what is no job."""
+        value = VALUES[which % len(VALUES)]
+        self.note(f"garbage in the queue: {value[:20]!r}")
+        with suppress(ResponseError):
+            if which // len(VALUES) % 2:
+                self.connection.zadd(self.queue.scheduled_job_registry.key, {value: 0})
+            else:
+                self.connection.rpush(self.queue.key, value)
 
     def _blame(self, key: str) -> None:
         """Note whose key was corrupted."""
@@ -470,8 +487,9 @@ class World:
         match self.connection.type(key):
             case b"list":
                 return RAW.validate_python(self.connection.lrange(key, 0, -1))
-            case b"zset":
-                return RAW.validate_python(self.connection.zrange(key, 0, -1))
+            case b"zset":  # garbage may be scheduled to no time at all
+                far = time.time() + 86_400 if key == self.queue.scheduled_job_registry.key else "+inf"
+                return RAW.validate_python(self.connection.zrangebyscore(key, "-inf", far))
             case b"none":
                 return []
         return [b"something else"]

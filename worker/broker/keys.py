@@ -1,6 +1,9 @@
-"""Every Redis key of the service, beside those of RQ itself."""
+"""Every Redis key: the names of those of the service and of RQ, and a table of who writes and reads them."""
 
-from typing import Final
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 
 QUARANTINE: Final = "preflight:quarantine"
 """Hash of the entries of queues that cannot be jobs: id -> JSON of the reason."""
@@ -158,3 +161,112 @@ def rq_worker(name: str) -> str:
 def rq_worker_executions(name: str) -> str:
     """Set of a worker's executions, each as `job:execution`; RQ has it since 3.0."""
     return f"rq:worker:{name}:executions"
+
+
+def rq_queue(queue: str) -> str:
+    """RQ's list of the ids of the jobs that wait in a queue."""
+    return f"rq:queue:{queue}"
+
+
+Kind = Literal["string", "hash", "list", "set", "zset", "stream", "any"]
+
+OF_JOB: Final = "state_ttl after the job's last update"
+OF_RQ: Final = "RQ's result_ttl or failure_ttl after the job's end"
+NONE: Final = "none: shared by all jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One kind of key."""
+
+    name: str
+    """With a part of `DIFFERENT` in braces where keys differ."""
+    kind: Kind
+    writer: str
+    reader: str
+    bound: str
+    """Of what is read at once."""
+    ttl: str
+
+    def matches(self, key: str) -> bool:
+        """Whether a key is one of this kind."""
+        pattern = re.escape(self.named(dict.fromkeys(DIFFERENT, "\0"))).replace("\0", ".*")
+        return re.fullmatch(pattern, key, re.DOTALL) is not None
+
+    def named(self, values: Mapping[str, str]) -> str:
+        """Return the key for the `DIFFERENT` parts."""
+        return self.name.format(**values)
+
+
+DIFFERENT: Final = ("job", "rq_id", "queue", "worker", "execution", "limit", "number")
+"""Parts of the names of keys."""
+KEYS: Final = (
+    # --- of the service, shared by all jobs
+    Key("preflight:quarantine", "hash", "worker", "worker, quarantine",
+        "1 KiB a name, 16 KiB an entry, 1,000 a page", NONE),
+    Key("preflight:totals", "hash", "worker, web", "web", "256 KiB a value", NONE),
+    Key("preflight:maintenance:{queue}", "string", "worker", "worker", "its time to live alone", "600 s"),
+    Key("preflight:maintainer:{queue}:all:{number}", "string", "worker", "worker", "512 bytes",
+        "25 s; no longer one holds"),
+    Key("preflight:maintainer:{queue}:unscheduled:{number}", "string", "worker", "worker", "512 bytes",
+        "25 s; no longer one holds"),
+    Key("preflight:ended:{queue}", "hash", "worker", "worker", "256 bytes an id, 32 a status, 250 a step", NONE),
+    Key("preflight:offers:{queue}", "hash", "worker", "worker", "64 bytes a job, 40 an offer, 5,000 offers", "120 s"),
+    Key("preflight:idle:{queue}", "zset", "worker", "worker", "their number; of 6 s", "60 s"),
+    # --- of one job
+    Key("preflight:{{{job}}}:events", "stream", "worker, web", "client, web", "256 KiB a value, 1,000 records", OF_JOB),
+    Key("preflight:{{{job}}}:lifecycle", "stream", "worker, web", "client, web",
+        "256 KiB a value, 1,000 records", OF_JOB),
+    Key("preflight:{{{job}}}:state", "hash", "worker, web", "worker, client, web", "256 KiB a field", OF_JOB),
+    Key("preflight:{{{job}}}:fence", "hash", "worker", "worker", "9 digits a number, 16 KiB the failure", OF_JOB),
+    Key("preflight:{{{job}}}:lease", "string", "worker", "worker, client", "512 bytes", "12 s; no longer one holds"),
+    Key("preflight:{{{job}}}:cancel", "hash", "producer, web", "worker", "whether it is there", OF_JOB),
+    Key("preflight:{{{job}}}:result", "string", "worker", "worker, client, web", "256 KiB", OF_JOB),
+    Key("preflight:{{{job}}}:accepted", "hash", "worker", "worker, web", "5,000 fields, 256 bytes each",
+        "30 days or more"),
+    Key("preflight:{{{rq_id}}}:alias", "string", "worker, web", "worker, client, web", "64 bytes", OF_JOB),
+    Key("preflight:{{{job}}}:plan", "string", "worker", "worker", "16 KiB", OF_JOB),
+    Key("preflight:{{{job}}}:group", "hash", "worker", "worker", "5,000 fields, 4 KiB a message, 16 KiB a request",
+        "120 s"),
+    # --- RQ's, of a queue or of all
+    Key("rq:queue:{queue}", "list", "producer, worker", "worker, client, web", "1 KiB an id", NONE),
+    Key("rq:queue:{queue}:intermediate", "list", "worker", "worker, client, web", "1 KiB an id, 5,000 ids", NONE),
+    Key("rq:wip:{queue}", "zset", "worker", "worker, client, web", "1 KiB an entry, 5,000 entries", NONE),
+    Key("rq:finished:{queue}", "zset", "worker", "worker, client, web", "1 KiB an entry, 250 a page", NONE),
+    Key("rq:failed:{queue}", "zset", "worker", "worker, client, web", "1 KiB an entry, 250 a page", NONE),
+    Key("rq:canceled:{queue}", "zset", "worker, web", "worker, client, web", "1 KiB an entry, 250 a page", NONE),
+    Key("rq:scheduled:{queue}", "zset", "producer, worker", "worker, client, web",
+        "256 bytes an id, 1,000 a step", NONE),
+    Key("rq:deferred:{queue}", "zset", "producer, worker", "worker, client, web", "1 KiB an entry, 250 a page", NONE),
+    Key("rq:ready:{queue}", "zset", "producer", "worker", "256 bytes an id, 1,000 a step", NONE),
+    Key("rq:scheduler-lock:{queue}", "string", "worker, RQ", "worker", "512 bytes",
+        "10 s; none longer than 122 s holds"),
+    Key("rq:queues", "set", "producer, worker", "RQ's tools", "nothing", NONE),
+    Key("rq:workers", "set", "worker", "RQ's tools", "nothing", NONE),
+    Key("rq:workers:{queue}", "set", "worker", "worker, web", "1 KiB a name, 250 a page", NONE),
+    Key("rq:suspended", "any", "RQ's tools", "worker, client, web", "whether it is there", NONE),
+    Key("rq:rl-keys", "set", "producer, worker", "worker", "256 bytes a name, 1,000 a page", NONE),
+    Key("rq:rl:{limit}", "hash", "producer, worker", "worker", "9 digits", NONE),
+    Key("rq:rl:{limit}:allowed", "zset", "producer, worker", "worker", "1,000 ids a step", NONE),
+    Key("rq:rl:{limit}:rate_limited", "zset", "producer, worker", "worker", "256 bytes an id, 1,000 a step", NONE),
+    # --- RQ's, of one job, execution or worker
+    Key("rq:job:{rq_id}", "hash", "producer, worker", "worker, client, web",
+        "64 fields, 256 KiB each, 1 MiB unpacked", OF_RQ),
+    Key("rq:job:{rq_id}:dependents", "set", "producer", "worker", "256 bytes an id, 50 a page", OF_RQ),
+    Key("rq:job::{rq_id}:dependencies", "set", "producer", "worker", "1,000 ids", OF_RQ),
+    Key("rq:executions:{rq_id}", "zset", "worker", "worker", "how many last", "150 s"),
+    Key("rq:execution:{rq_id}:{execution}", "hash", "worker", "worker", "512 bytes", "90 s"),
+    Key("rq:results:{rq_id}", "stream", "worker", "client", "256 KiB a value, 1 record", OF_RQ),
+    Key("rq:worker:{worker}", "hash", "worker", "web", "256 KiB a field", "105 s"),
+    Key("rq:worker:{worker}:executions", "set", "worker", "RQ's tools", "nothing", "150 s"),
+    Key("rq:pubsub:{worker}", "any", "RQ's tools", "worker", "4 KiB a command, 100 a step", "a channel"),
+)  # fmt: skip
+"""Who writes and reads each key, how much of it is read at once, and for how long it is kept. Nothing in it is trusted,
+whoever is named as the writer: others may have the same rights. The fuzzer takes its targets from here, and
+tests/integration/worker/broker/test_key_table.py fails for a key that is used and is not in it."""
+
+
+def kind_of(key: str) -> Key | None:
+    """Return the row of a key; None for one that is not in the table."""
+    rows = [row for row in KEYS if row.matches(key)]
+    return max(rows, key=lambda row: len(row.name), default=None)

@@ -20,7 +20,8 @@ from training.errors import PreflightError
 from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
 from training.system.resources import detect
 from worker.broker.connection import explain_unusable, open_redis
-from worker.broker.keys import RQ_SUSPENDED
+from worker.broker.keys import FAILING, RQ_SUSPENDED
+from worker.broker.replies import text
 from worker.broker.retry import CLUSTERED, clustered
 from worker.broker.server_faults import find_faults
 from worker.config.settings import DEFAULT_PORT, Settings
@@ -32,6 +33,9 @@ CONNECT_SECONDS = 2
 MIN_TORCH = (2, 10)
 """First release without the known vulnerabilities of torch.load, and with the APIs used here."""
 NOT_INSTALLED = "not installed; pip install 'preflight-worker[train]'"
+MAX_WORKERS = 200
+MAX_SHOWN = 500
+"""Characters of what a worker says of its parts."""
 PACKAGES = ("rq", "redis", "pydantic", "structlog", "numpy", "safetensors")
 
 
@@ -64,6 +68,7 @@ def _run_checks(settings: Settings) -> Iterator[Check]:
     yield _redis(settings)
     yield from _server(settings)
     yield _web(settings)
+    yield from _workers(settings)
     signed = "only signed jobs are accepted" if settings.signing_key else "jobs need no signature"
     yield Check("signing", "ok", signed)
     yield from _resources()
@@ -142,6 +147,20 @@ def _web(settings: Settings) -> Check:
     if found.trouble:
         return Check("web service", "warn", f"the web service on port {port} answers, but {found.trouble}")
     return Check("web service", "ok", f"the web service on port {port} answers, and each of its parts runs")
+
+
+def _workers(settings: Settings) -> Iterator[Check]:
+    """Yield a check for each worker of the queue of which a part fails; of a few of very many workers."""
+    with suppress(RedisError, ValueError, OSError):  # the check of Redis says why
+        connection = open_redis(settings.redis_url, connect_seconds=CONNECT_SECONDS)
+        names = sorted(map(text, connection.smembers(f"rq:workers:{settings.queue}")))[:MAX_WORKERS]
+        pipe = connection.pipeline(transaction=False)
+        for name in names:
+            pipe.hget(name, FAILING)
+        for name, failing in zip(names, pipe.execute(raise_on_error=False), strict=True):
+            if isinstance(failing, bytes):
+                shown = ascii(text(failing)[:MAX_SHOWN])[1:-1]
+                yield Check("worker parts", "warn", f"worker {ascii(name)[1:-1].removeprefix('rq:worker:')}: {shown}")
 
 
 def _resources() -> Iterator[Check]:

@@ -63,7 +63,7 @@ class _Part:
         self.error = kind[:MAX_ERROR_LENGTH]
         structlog.get_logger("preflight").error(
             "part_ended", part=self.name, restarts=self.restarts,
-            message=f"{self.name} ended ({self.error}); it is started again in {pause:.1f} s",
+            message=f"{self.name} ended ({self.error}); it is started again in {pause:.1f} s", exc_info=error,
         )  # fmt: skip
         return pause
 

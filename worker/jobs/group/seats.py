@@ -165,7 +165,7 @@ class LeaderSeats:
             self._connection, "group/lead", LED,
             keys=[
                 keys.fence(job_id), keys.offers(self._queue), keys.group(job_id), keys.idle_workers(self._queue),
-                f"rq:queue:{self._queue}",
+                keys.rq_queue(self._queue),
             ],
             args=[
                 fence.owner, fence.attempt, self._ttl, job_id, seats, request, offer, IDLE_MS,
@@ -178,7 +178,7 @@ class LeaderSeats:
 
     def waiting(self) -> int:
         """Return how many jobs wait in the queue."""
-        return self._connection.llen(f"rq:queue:{self._queue}")
+        return self._connection.llen(keys.rq_queue(self._queue))
 
     def disband(self) -> None:
         """End the group; its members are told so."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
 from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
@@ -171,6 +171,25 @@ def test_a_producer_can_cancel_a_job(server: Server, start_worker: StartWorker) 
 def test_a_worker_can_wait_for_a_replica(server: Server) -> None:
     """Before it deletes the events of a finished job; only with replicas does it ask."""
     assert server.answer("worker", "WAIT", "0", "1") == ":0"
+
+
+def test_a_producer_may_be_kept_to_its_own_ids(server: Server) -> None:
+    """RQ's hashes of jobs of other queues, whose workers may unpickle them, are none of its keys."""
+    (line,) = [line for line in rendered_users(PRODUCER_IDS="team-a.").splitlines() if line.startswith("user producer")]
+    assert server.answer("admin", "ACL", "SETUSER", "narrow", *line.split()[2:]) == "+OK"
+    url = server.url.replace("unix://", f"unix://narrow:{password_of('producer')}@")
+    assert Client(url).enqueue(digits_job(job_id="team-a.1")).created
+    narrow = Redis.from_url(url)
+    for job_id in ("team-b.1", "other", "team-a"):
+        with pytest.raises(NoPermissionError):
+            narrow.hset(keys.rq_job(job_id), "data", "a pickle")
+        with pytest.raises(NoPermissionError):
+            Client(url).enqueue(digits_job(job_id=job_id))
+    assert server.connection("admin").keys("rq:job:*") == [b"rq:job:team-a.1"]
+    assert server.answer("admin", "ACL", "DELUSER", "narrow") == ":1"
+    bad = users_sh({"PRODUCER_IDS": "a*", **{f"{user.upper()}_PASSWORD": password_of(user) for user in USERS}})
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert "PRODUCER_IDS is 'a*'" in bad.stderr
 
 
 Command = tuple[str, ...]

@@ -34,7 +34,7 @@ from worker.config.settings import Settings, service_environment
 from worker.events.state import publish
 from worker.wire import EVENT, FUNCTION, MAX_JOB_BYTES, Status
 
-RAW: Final = TypeAdapter(list[bytes])
+RAW = TypeAdapter(list[bytes])
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from command_line import run
+from redis import Redis
+
+from worker.broker import keys
 
 pytestmark = pytest.mark.usefixtures("command_environment")
 
@@ -27,6 +30,23 @@ def test_the_exit_code_is_0_where_no_check_fails(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
     result = run("doctor")
     assert result.exit_code == 0, result.stdout
+
+
+def test_parts_of_a_worker_that_fail_are_shown(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
+    """As its record says; of one that says anything, what can be printed."""
+    redis = Redis.from_url(redis_url)
+    redis.flushall()
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
+    redis.sadd("rq:workers:preflight", "rq:worker:a", "rq:worker:b", "rq:worker:c", b"\xff")
+    redis.hset("rq:worker:a", keys.FAILING, "Scheduler: KeyError")
+    redis.hset("rq:worker:b", keys.FAILING, b"\x1b[31m\xff" + b"x" * 100_000)
+    redis.set("rq:worker:c", "another type")
+    shown = [line for line in run("doctor").stdout.splitlines() if "worker parts" in line]
+    assert len(shown) == 2
+    assert "worker a: Scheduler: KeyError" in shown[0]
+    assert "\x1b" not in shown[1]
+    assert len(shown[1]) < 1000
+    redis.flushall()
 
 
 def test_missing_bytecode_is_a_warning(tmp_path: Path) -> None:

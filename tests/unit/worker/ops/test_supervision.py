@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import time
+from itertools import pairwise
 
 import pytest
 from services import wait_until
@@ -101,3 +103,40 @@ def test_a_part_that_never_runs_for_long_is_tried_again_without_end() -> None:
     wait_until(has_ended_often)
     supervisor.close()
     assert errors <= {None, "it returned", "MemoryError", "RecursionError: too \\u2603 deep"}
+
+
+def test_a_step_that_fails_is_taken_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on with what it gets instead; once the step succeeds, it is taken each time."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    parts = Supervisor()
+    taken: list[float] = []
+
+    def fails() -> int:
+        taken.append(now[0])
+        raise KeyError("x")
+
+    for _ in range(600):
+        assert parts.step("reading", fails, -1) == -1
+        now[0] += 0.1
+    gaps = [later - earlier for earlier, later in pairwise(taken)]
+    assert 4 < len(taken) < 20
+    assert max(gaps[-2:]) > 4 * max(gaps[:2])
+    (state,) = parts.states()
+    assert (state.name, state.state, state.error) == ("reading", "restarting", "KeyError: 'x'")
+    now[0] += supervision.LONGEST_PAUSE_SECONDS
+    assert [parts.step("reading", lambda: 7, -1) for _ in range(3)] == [7, 7, 7]
+    assert parts.states()[0].state == "recovering"
+    now[0] += supervision.STEADY_SECONDS
+    assert parts.states()[0].state == "running"
+
+
+def test_errors_that_are_the_loops_own_pass_through_a_step() -> None:
+    parts = Supervisor()
+
+    def is_away() -> int:
+        raise ConnectionError("away")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            parts.step("reading", is_away, -1, passes=lambda error: isinstance(error, ConnectionError))

@@ -4,7 +4,8 @@ local function milliseconds()
   return now[1] * 1000 + math.floor(now[2] / 1000)
 end
 local function clock_seconds()
-  return milliseconds() / 1000
+  local now = redis.call('TIME')
+  return now[1] + now[2] / 1000000
 end
 -- A moment in ms that was written before; anything else, and one to come, is 0.
 local function moment(value, now)

@@ -18,6 +18,7 @@ from worker.broker import keys
 from worker.broker.replies import text
 from worker.client import Client
 from worker.config.settings import Settings
+from worker.queue.maintenance import registry_cleaner
 from worker.queue.maintenance.registry_cleaner import CLEANING_INTERVAL, PAGE, RegistryCleaner
 
 TTL: Final = 1000
@@ -215,7 +216,7 @@ def test_a_step_is_repeated_after_an_error_of_redis(raw: Redis, queue: Queue, mo
     enter(raw, "finished", "gone", 1e10, hash_ttl=0)
     maintenance = RegistryCleaner(raw, queue, "w", ttl=TTL)
     with monkeypatch.context() as patch:
-        patch.setattr(raw, "zscan", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("away")))
+        patch.setattr(registry_cleaner, "read_page", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("away")))
         with pytest.raises(ConnectionError):
             maintenance.step()
     assert maintenance.due()
