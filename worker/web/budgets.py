@@ -5,7 +5,7 @@ give it back: requests that do not end, and clients that do not read.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 MAX_RECEIVED: Final = 40 << 20
@@ -38,34 +38,36 @@ class Held(Protocol):
 
 
 @dataclass(slots=True)
-class Received:
-    """The budget of what has been received: a running total, as every packet asks."""
+class Budget:
+    """The budget of one process. What each packet changes is counted, not looked up."""
 
-    total: int = 0
+    received: int = 0
+    """Bytes of requests that are not answered."""
+    unread: set[Held] = field(default_factory=set)
+    """Connections whose clients do not read."""
 
-    def change(self, by: int) -> bool:
-        """Note that a connection holds `by` bytes more; return whether that is too much."""
-        self.total += by
-        return by > 0 and self.total > MAX_RECEIVED
+    def receive(self, more: int) -> bool:
+        """Note that a connection holds so many bytes more; return whether that is too much."""
+        self.received += more
+        return more > 0 and self.received > MAX_RECEIVED
 
-    def drop_some(self, connections: Iterable[Held]) -> None:
+    def drop_received(self, connections: Iterable[Held]) -> None:
         """Drop connections until the rest fits: requests that do not end, the oldest first, then the largest."""
         holding = [one for one in connections if one.received]
         for one in sorted(holding, key=lambda one: (one.waits_since is None, one.waits_since or -one.received)):
-            if self.total <= MAX_RECEIVED:
+            if self.received <= MAX_RECEIVED:
                 return
             one.drop()
 
-
-def drop_unread(connections: Iterable[Held]) -> None:
-    """Drop connections whose clients do not read, the longest first, until the rest fits into the budget."""
-    unread = sorted(_unread(connections), key=_since)
-    total = sum(one.unsent for one in unread)
-    for one in unread:
-        if total <= MAX_UNSENT:
-            return
-        total -= one.unsent
-        one.drop()
+    def drop_unread(self) -> None:
+        """Drop connections whose clients do not read, the longest first, until the rest fits."""
+        unread = sorted(self.unread, key=_since)
+        total = sum(one.unsent for one in unread)
+        for one in unread:
+            if total <= MAX_UNSENT:
+                return
+            total -= one.unsent
+            one.drop()
 
 
 def drop_one_for_another(connections: Iterable[Held], *, now: float, patience: float) -> bool:
@@ -74,7 +76,7 @@ def drop_one_for_another(connections: Iterable[Held], *, now: float, patience: f
     First one that has not been read for `patience` seconds, then an idle one, then any that is not read.
     """
     found = [*connections]
-    unread = _unread(found)
+    unread = [one for one in found if one.unread_since is not None]
     idle = [one for one in found if one.waits_since is not None]
     choices: list[tuple[list[Held], Callable[[Held], float]]] = [
         ([one for one in unread if now - _since(one) > patience], _since),
@@ -85,10 +87,6 @@ def drop_one_for_another(connections: Iterable[Held], *, now: float, patience: f
             min(some, key=key).drop()
             return True
     return False
-
-
-def _unread(connections: Iterable[Held]) -> list[Held]:
-    return [one for one in connections if one.unread_since is not None]
 
 
 def _since(one: Held) -> float:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from worker.web.budgets import Received, drop_one_for_another, drop_unread
+from worker.web.budgets import Budget, drop_one_for_another
 
 MAX_CONNECTIONS: Final = 2048
 """Fewer where the limit on open files is lower."""
@@ -47,7 +47,7 @@ class BoundedProtocol(H11Protocol):
     """
 
     limits: ClassVar[Limits]
-    budget: ClassVar[Received]
+    budget: ClassVar[Budget]
     received: int = 0
     """Bytes of a request that is not answered yet, and of those behind it."""
     unread_since: float | None = None
@@ -81,11 +81,12 @@ class BoundedProtocol(H11Protocol):
         super().data_received(data)
         has_request = self.conn.their_state in (h11.SEND_BODY, h11.DONE)
         if has_request and self.scope["method"] not in METHODS_WITH_BODY:
-            self.cycle.body.clear()  # nobody reads it
+            self.cycle.body = self.cycle.body[:0]  # nobody reads it
         self._update_timer()
 
     def on_response_complete(self) -> None:
         """Await the next request."""
+        self.cycle.body = self.cycle.body[:0]  # what came before the answer is kept with the connection otherwise
         self._hold(len(self.conn.trailing_data[0]))
         super().on_response_complete()
         self._unset_keepalive_if_required()  # uvicorn's timer, which this one replaces
@@ -105,11 +106,13 @@ class BoundedProtocol(H11Protocol):
         if self._sending is None:
             self.unread_since = self.loop.time()
             self._sending = self.loop.call_later(self.limits.send_s, self.transport.abort)
-            drop_unread(self._others())
+            self.budget.unread.add(self)
+            self.budget.drop_unread()
 
     def resume_writing(self) -> None:
         """Stop the timeout: the client has read."""
         self.unread_since = None
+        self.budget.unread.discard(self)
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -160,6 +163,7 @@ class BoundedProtocol(H11Protocol):
         self._cancel_timer()
         self._hold(0)
         self.unread_since = None
+        self.budget.unread.discard(self)
         self.transport.abort()
 
     def _replace_another(self) -> bool:
@@ -170,8 +174,8 @@ class BoundedProtocol(H11Protocol):
     def _hold(self, size: int) -> None:
         """Note how many bytes this connection holds."""
         change, self.received = size - self.received, size
-        if self.budget.change(change):
-            self.budget.drop_some(self._others())
+        if self.budget.receive(change):
+            self.budget.drop_received(self._others())
 
     def _others(self) -> "list[BoundedProtocol]":
         """Return all open connections."""
@@ -202,7 +206,7 @@ def _send_at_once(transport: asyncio.Transport) -> None:
 
 def protocol_with(limits: Limits) -> type[BoundedProtocol]:
     """Return the protocol class with these limits."""
-    return type("Connection", (BoundedProtocol,), {"limits": limits, "budget": Received()})
+    return type("Connection", (BoundedProtocol,), {"limits": limits, "budget": Budget()})
 
 
 def max_connections() -> int:

@@ -7,14 +7,14 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import uvicorn
 from redis import Redis
 from services import wait_until
-from web import JOB, JSON, Service, serving
+from web import JOB, JSON, TOKEN, Service, serving
 from web_crowd import JOBS, MEMORY_BOUND, crowd, fill
 
 from training.system.resources import status_sizes
@@ -49,6 +49,23 @@ def test_a_cross_site_request_changes_nothing(service: Service, redis_url: str, 
         assert (refused.status, refused["reason"]) == (403, "cross_site")
     assert service.ask("GET", "/v1/jobs/theirs")["status"] == "queued"
     Redis.from_url(redis_url).flushall()
+
+
+@pytest.mark.parametrize("headers", [
+    {"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+], ids=str)  # fmt: skip
+def test_a_cross_site_request_reads_nothing(service: Service, headers: dict[str, str]) -> None:
+    """A search keeps the service busy, whoever may see its answer; a link to the page works from anywhere."""
+    for path in ("/v1/jobs", "/v1/search?q=x", "/v1/compare?job=x", "/v1/jobs/x/events", "/metrics"):
+        refused = service.ask("GET", path, headers=headers)
+        assert (refused.status, refused["reason"]) == (403, "cross_site"), path
+    for path in ("/", "/healthz", "/readyz", "/page/app.js"):
+        assert service.ask("GET", path, headers=headers).status == 200, path
+    for here in ({}, {"sec-fetch-site": "none"}, {"sec-fetch-site": "same-origin"}):
+        assert service.ask("GET", "/v1/jobs", headers=here).status == 200
+    rebound = service.ask("GET", "/v1/jobs", headers={"host": "evil.example", "sec-fetch-site": "same-origin"})
+    assert (rebound.status, rebound["reason"]) == (421, "wrong_host")
 
 
 def test_the_page_and_programs_may_post(service: Service, redis_url: str) -> None:
@@ -279,6 +296,79 @@ def test_a_client_that_does_not_read_is_dropped() -> None:
         connection.sendall(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n")
         wait_until(lambda: len(server.server_state.connections) == 1)
         wait_until(lambda: len(server.server_state.connections) == 0)
+
+
+@contextmanager
+def anonymous(redis_url: str, directory: Path) -> Iterator[Service]:
+    """A service that wants a token, which its callers do not have."""
+    with serving(Settings.model_validate({"redis_url": redis_url, "api_token": TOKEN}), directory) as service:
+        yield service
+
+
+def send_all(service: Service, stack: ExitStack, count: int, data: bytes) -> list[socket.socket]:
+    """Open connections that send `data` and read nothing."""
+    opened = []
+    for _ in range(count):
+        connection = stack.enter_context(closing(socket.socket()))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(20)
+        connection.connect(("127.0.0.1", service.port))
+        with suppress(OSError):  # it may be dropped while it sends
+            connection.sendall(data)
+        opened.append(connection)
+    return opened
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("data", [
+    pytest.param(b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 60_000, id="headers without an end"),
+    pytest.param(POST.replace(b"/v1/jobs", b"/healthz") + b"content-length: 65536\r\n\r\n" + b"a" * 65_535,
+                 id="bodies where none is allowed"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 65536\r\n\r\n" + b"a" * 65_535,
+                 id="bodies of GETs"),
+    pytest.param(b"GET /page/app.js HTTP/1.1\r\nhost: x\r\n\r\n" * 60, id="answers that are not read"),
+    pytest.param(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 4000, id="requests ahead of answers"),
+])  # fmt: skip
+def test_a_thousand_connections_without_a_token_share_a_budget(redis_url: str, tmp_path: Path, data: bytes) -> None:
+    """Whatever they send, the service keeps within 256 MiB and answers others meanwhile."""
+    with anonymous(redis_url, tmp_path) as service, ExitStack() as stack:
+        send_all(service, stack, 1000, data)
+        for _ in range(3):
+            assert service.ask("GET", "/healthz").status == 200
+            time.sleep(1)
+        peak = status_sizes(service.process.pid)["VmHWM"]
+    assert peak < MEMORY_BOUND
+
+
+def test_connections_that_are_not_read_give_way() -> None:
+    """They kept others out for a minute, though nobody waited for their answers."""
+    limits = Limits(connections=20, patience_s=0.2)
+    with listening(_busy, limits) as (port, server), ExitStack() as stack:
+        for _ in range(20):
+            connection = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), timeout=20)))
+            connection.sendall(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        wait_until(lambda: len(server.server_state.connections) == 20)
+        time.sleep(0.5)
+        request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        for _ in range(5):
+            connection = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), timeout=20)))
+            assert b"\r\nhere\r\n" in whole_answer(connection, request)
+
+
+def test_a_picture_is_not_read_before_it_has_a_place(redis_url: str, tmp_path: Path) -> None:
+    """150 bodies of 4 MiB less a byte took 685 MiB before anybody asked which job they are for."""
+    head = b"POST /v1/jobs/nobody/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/png\r\n"
+    body = b"content-length: %d\r\n\r\n" % (4 << 20) + b"x" * ((1 << 20) - 1)
+    Redis.from_url(redis_url).flushall()
+    with serving(Settings(redis_url=redis_url), tmp_path) as service, ExitStack() as stack:
+        opened = [stack.enter_context(service.connect()) for _ in range(150)]
+        for connection in opened:
+            connection.settimeout(2)
+            with suppress(OSError):  # it need not be taken
+                connection.sendall(head + body)
+        assert b" 404 " in opened[0].recv(100)
+        peak = status_sizes(service.process.pid)["VmHWM"]
+    assert peak < MEMORY_BOUND
 
 
 def test_the_number_of_watched_jobs_is_limited(service: Service, redis_url: str) -> None:
