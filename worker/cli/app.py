@@ -85,17 +85,33 @@ def _report(error: Exception) -> int:
     return BAD_INPUT if isinstance(error, InvalidConfig) else FAILURE
 
 
+REFUSED_WRITES: Final = (
+    ("command not allowed when used memory", "is full",
+     "raise its maxmemory or delete what is not needed, and keep maxmemory-policy noeviction"),
+    ("read only replica", "is a read-only replica", "set REDIS_URL to the address of its primary"),
+    ("MISCONF", "takes no writes, as it cannot save to its disk", "make room there, or correct its setting dir"),
+    ("NOREPLICAS", "takes no writes, as it has too few replicas", "start them, or lower its min-replicas-to-write"),
+    ("MASTERDOWN", "has lost its primary", "try again when that is back, or set REDIS_URL to the new one"),
+)  # fmt: skip
+"""Part of an error of Redis, which a script may have raised -> predicate, and what to do."""
+
+
 def _explain_redis(error: Exception) -> str | None:
-    """Return the sentence on a Redis that is away or denies access; None for another error."""
+    """Return the sentence on a Redis that is away, denies access or takes no writes; None for another error."""
     if "redis" not in sys.modules:
         return None
-    from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
+    from redis.exceptions import ConnectionError, NoPermissionError, RedisError, TimeoutError
 
-    if not isinstance(error, ConnectionError | NoPermissionError | TimeoutError):
-        return None
     from worker.broker.connection import explain_unusable
     from worker.cli.context import load_settings
 
+    for sign, state, remedy in REFUSED_WRITES:
+        if isinstance(error, RedisError) and sign in str(error):
+            settings = load_settings()
+            said = settings.redact(str(error)).rstrip(".")
+            return f"Redis at {settings.safe_redis_url} {state} ({said}); {remedy}"
+    if not isinstance(error, ConnectionError | NoPermissionError | TimeoutError):
+        return None
     return explain_unusable(load_settings(), error)
 
 

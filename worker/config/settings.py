@@ -28,6 +28,8 @@ from worker.wire.validation_errors import to_invalid_config
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Prefixes of the variables that child processes do not get."""
+STORE_PREFIXES: Final = ("AWS_", "FSSPEC_", "MLFLOW_")
+"""Prefixes of the variables that the clients of stores and of MLflow read; white space around them does not count."""
 DEFAULT_REDIS_URL: Final = "redis://localhost:6379/0"
 DEFAULT_PORT: Final = 8000
 """Port of the web service where the platform assigns none."""
@@ -248,6 +250,9 @@ def load(**overrides: object) -> Settings:
         url = any(name in where for name in ("artifact_url", "mlflow_uri"))
         show = (lambda _: MASK) if secret else show_invalid_url if url else _show_text
         raise to_invalid_config(error, Settings.model_json_schema(), name=_variable, show=show) from None
+    if found.artifact_url is not None or found.mlflow_uri is not None:
+        for name in (name for name in os.environ if name.startswith(STORE_PREFIXES)):
+            require_plain(clean(os.environ[name]), name, secret=True)
     notes = (address.note(_variable("redis_url")), explain_homeless(), explain_thread_variables(os.environ))
     found._notes = tuple(note for note in notes if note)
     return _on_volume(_with_secrets(found))
@@ -331,7 +336,8 @@ def job_environment(settings: Settings) -> Mapping[str, str]:
 def export_environment(settings: Settings, *names: str) -> Mapping[str, str]:
     """Return `child_environment` with these settings: a URL with a password must not go into a file."""
     own = {f"PREFLIGHT_{name.upper()}": str(getattr(settings, name)) for name in names}
-    return {**child_environment(), **own}
+    theirs = {name: clean(value) for name, value in os.environ.items() if name.startswith(STORE_PREFIXES)}
+    return {**child_environment(), **theirs, **own}
 
 
 def service_environment(settings: Settings) -> Mapping[str, str]:

@@ -11,7 +11,9 @@ from command_line import assert_one_sentence, run
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from redis import Redis
 
+from worker.broker.embedded_redis import redis_server
 from worker.cli import main
 from worker.cli.job_fields import parse_job_options, require_one_worker
 from worker.wire import OwnPlan, TrainJob, is_job_id
@@ -229,3 +231,22 @@ def test_the_package_runs_as_a_module() -> None:
     """The demo and the tests start workers by `python -m worker.cli`."""
     done = subprocess.run([sys.executable, "-P", "-m", "worker.cli", "--version"], capture_output=True, text=True)
     assert done.stdout.startswith("preflight, version ")
+
+
+@pytest.mark.parametrize(("setting", "words"), [
+    ("maxmemory 1", "is full (command not allowed when used memory > 'maxmemory'); raise its maxmemory"),
+    ("replicaof", "is a read-only replica (You can't write against a read only replica); set REDIS_URL to the address"),
+    ("min-replicas-to-write 1", "takes no writes, as it has too few replicas (NOREPLICAS"),
+])  # fmt: skip
+def test_a_redis_that_takes_no_writes_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, setting: str, words: str
+) -> None:
+    """For a producer: the address, what is wrong and what to do; exit code 1."""
+    with redis_server() as url, Redis.from_url(url) as connection:
+        monkeypatch.setenv("PREFLIGHT_REDIS_URL", url)
+        if setting == "replicaof":
+            connection.replicaof("127.0.0.1", "1")
+        else:
+            connection.config_set(*setting.split())
+        sentence = assert_one_sentence(run("enqueue", "--dataset", "mnist"), 1)
+    assert sentence.startswith(f"preflight: Redis at {url} {words}")

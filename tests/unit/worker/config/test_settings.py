@@ -339,3 +339,15 @@ def test_a_user_without_a_home_directory_has_directories() -> None:
     assert (state, cache, private) == (f"{substitute}/.local/share/preflight/state", "/c", True)
     assert note.startswith("HOME is not set and user 54321 has no home directory")
     assert "belongs to somebody else; set HOME" in second.stderr
+
+
+def test_the_variables_of_stores_are_cleaned_and_refused_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where something is exported; a value that holds a key is not shown."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", '"http://minio:9000"\r\n')
+    settings = load(artifact_url="s3://models")
+    assert export_environment(settings, "artifact_url")["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "$(HUNTER2)")
+    assert load().artifact_url is None
+    with pytest.raises(InvalidConfig) as caught:
+        load(artifact_url="s3://models")
+    assert caught.value.message.startswith("AWS_SECRET_ACCESS_KEY holds a placeholder, which nothing has replaced")
