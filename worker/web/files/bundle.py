@@ -19,7 +19,7 @@ COMMENT: Final = re.compile(r"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)\n", re.MULTILI
 """A comment on lines of its own."""
 IMPORT: Final = re.compile(r'^import \{(.*)\} from "(.*)";$', re.MULTILINE)
 EXPORT: Final = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
-STYLE: Final = re.compile(r'^[ \t]*<link rel="stylesheet" href="/page/(.*)">\n', re.MULTILINE)
+STYLE: Final = re.compile(r'^[ \t]*<link rel="stylesheet" href="page/(.*)">\n', re.MULTILINE)
 END_OF_HEAD: Final = "</head>"
 
 

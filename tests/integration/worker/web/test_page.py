@@ -273,3 +273,41 @@ def test_an_address_with_rqs_id_leads_to_the_job(browser: Browser, service: Serv
     assert browser.text("h1") == "mine"
     assert browser.driver.current_url.endswith("#/jobs/mine")
     assert browser.complaints() == []
+
+
+OLDER = """
+for (const [owner, names] of [
+  [Promise, ["withResolvers", "try"]], [Array, ["fromAsync"]], [JSON, ["rawJSON", "isRawJSON"]], [Map, ["groupBy"]],
+  [Object, ["groupBy"]], [AbortSignal, ["any"]], [URL, ["canParse", "parse"]], [crypto, ["randomUUID"]],
+  [Array.prototype, ["toSorted", "toReversed", "toSpliced", "with"]], [window, ["Iterator", "scheduler"]],
+  [Set.prototype, ["union", "intersection", "difference", "isSubsetOf"]], [Document.prototype, ["startViewTransition"]],
+  [Object.getPrototypeOf(Object.getPrototypeOf([].values())), ["map", "filter", "take", "toArray", "some", "find"]],
+]) for (const name of names) delete owner[name];
+const parse = JSON.parse;
+JSON.parse = (text, reviver) => parse(text, reviver && ((name, value) => reviver(name, value)));
+"""
+"""Takes away what the oldest browsers that the page is for do not have."""
+
+
+def test_the_oldest_browsers(browser: Browser, service: Service, client: Client, raw: Redis) -> None:
+    """List, a running job, another one run again: all is there, and a large seed stays exact."""
+    script = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": OLDER})
+    try:
+        EventPublisher(raw, "live").start()
+        client.enqueue(digits_job(job_id="waits", seed=2**63 - 1))
+        browser.open(service.url)
+        browser.see("live", "tbody")
+        assert browser.ask("return Promise.withResolvers") is None
+        browser.open(f"{service.url}/#/jobs/live")
+        browser.see("Attempt 1 started", ".events")
+        browser.open(f"{service.url}/#/new?from=waits")
+        assert browser.find("[name='seed']").get_attribute("value") == str(2**63 - 1)
+        browser.ask("document.querySelector('[name=job_id]').value = 'again'")
+        browser.click("form button[type=submit]")
+        browser.see("again", "h1")
+        request = client.request("again")
+        assert request is not None
+        assert request["seed"] == 2**63 - 1
+    finally:
+        browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    assert browser.complaints() == []

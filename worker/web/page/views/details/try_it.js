@@ -137,7 +137,7 @@ export class TryIt {
   #show({ label, confidence, probabilities }) {
     setText(this.#answer, `This is a ${label}, with ${percent(confidence)}.`);
     const all = probabilities.map((value, digit) => ({ digit, value }));
-    const most = all.toSorted((one, other) => other.value - one.value).slice(0, MAX_SHOWN);
+    const most = [...all].sort((one, other) => other.value - one.value).slice(0, MAX_SHOWN);
     const shown = all.length > MAX_SHOWN ? most : all;
     const rows = shown.map(({ digit, value }) =>
       h(

@@ -21,11 +21,12 @@ const STATUS_BY_EVENT = {
 
 /** Show the job `id` in `place` until `signal` is aborted. */
 export async function showJob(place, id, { connection, signal }) {
-  const path = `/v1/jobs/${encodeURIComponent(id)}`;
+  const path = `v1/jobs/${encodeURIComponent(id)}`;
   const timeline = new JobTimeline();
   const cursor = { lastId: "" };
   const view = new JobView(id, timeline, path, () => connection.retryNow());
-  const caughtUp = Promise.withResolvers();
+  let catchUp;
+  const caughtUp = new Promise((resolve) => (catchUp = resolve));
   let isFollowing = false;
   document.title = `${id} - preflight`;
   fill(place, backToJobs(), h("header.job-head", h("h1", { tabindex: "-1" }, id)), loading("Loading job…"));
@@ -46,7 +47,7 @@ export async function showJob(place, id, { connection, signal }) {
     const { attempt, status, updated_at: updatedAt } = view.state;
     const seenUntil = timeline.newest?.ts ?? -Infinity;
     const isUpToDate = seenUntil >= (status === "queued" ? 0 : updatedAt); // a queued job was updated by its producer
-    if (!attempt || !isFollowing || isUpToDate) caughtUp.resolve();
+    if (!attempt || !isFollowing || isUpToDate) catchUp();
   }
 
   async function followOnce(onAnswer) {
@@ -81,11 +82,11 @@ export async function showJob(place, id, { connection, signal }) {
     const isFirst = !view.state;
     view.state = state;
     if (!isFollowing && (isFirst || isActive(state))) followEvents();
-    if (!view.overview || state.status === "queued") view.overview = await request("/v1/overview", { signal });
+    if (!view.overview || state.status === "queued") view.overview = await request("v1/overview", { signal });
     if (view.element.isConnected) return view.draw();
     settleCaughtUp();
-    setTimeout(caughtUp.resolve, MAX_WAIT_MS);
-    await caughtUp.promise;
+    setTimeout(catchUp, MAX_WAIT_MS);
+    await caughtUp;
     signal.throwIfAborted();
     const hadFocus = place.contains(document.activeElement);
     fill(place, view.element);
