@@ -25,8 +25,6 @@ from training.process.journal import JournalWriter
 
 __all__ = ["MODULE", "main"]
 
-ELASTIC_SIGNALS: Final = "TORCHELASTIC_SIGNALS_TO_HANDLE"
-"""Variable with the signals for which elastic installs handlers: none, as each signal would interrupt the last one."""
 STOPPED: Final = "the group's process was stopped by a signal"
 
 
@@ -45,8 +43,6 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
     if request.plan.processes > 1:
         raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
     require_shares(seat.most, request.spec.batch_size, "workers", "workers")
-    if not seat.leader:
-        ignore_stop_signals()  # the worker that has the seat decides; the leader's rank may still have to save
     code = _run(request, seat, journal, should_stop)
     if code:
         end_like(code)
@@ -68,12 +64,12 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter, should_st
     _silence_elastic()
     _resolve_from_files()
     agent = os.getpid()
-    os.environ[ELASTIC_SIGNALS] = ""
+    # A member's worker decides when this process ends: the leader's rank may still have to save.
+    set_stop_handlers = _raise_at_stop_signals if seat.leader else ignore_stop_signals
     try:
-        if seat.leader:
-            set_stop_handler(raised_safely(_raise_once))
-            if should_stop():  # while torch was imported
-                raise ChildStopped(STOPPED)
+        set_stop_handlers()
+        if seat.leader and should_stop():  # while torch was imported
+            raise ChildStopped(STOPPED)
         if not seat.leader:
             journal.write("connecting", {}, durable=True)
         store = connect_store(seat.endpoint) if seat.endpoint else serve_store(seat.address)
@@ -85,7 +81,7 @@ def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter, should_st
         def enter_rank() -> None:
             run_rank(request, seat, journal, endpoint, rendezvous, agent)
 
-        GroupAgent(rendezvous, enter_rank).run()
+        GroupAgent(rendezvous, enter_rank, set_stop_handlers).run()
     except RankEnded as error:
         return error.code
     except SignalException as error:
@@ -126,6 +122,11 @@ def _resolve_from_files() -> None:
     """
     with suppress(AttributeError):
         ctypes.CDLL(None)["__nss_configure_lookup"](b"hosts", b"files")
+
+
+def _raise_at_stop_signals() -> None:
+    """Install the handlers of a leader's agent."""
+    set_stop_handler(raised_safely(_raise_once))
 
 
 def _raise_once(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal handler's signature

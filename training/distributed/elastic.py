@@ -49,19 +49,26 @@ class NoLogs(LogsSpecs):
 class GroupAgent(LocalElasticAgent):
     """Runs one rank as often as the group forms. Use `run`."""
 
-    def __init__(self, rendezvous: Rendezvous, run_rank: Callable[[], None]) -> None:
-        """Call `run_rank` in a fork of this process, each time that `rendezvous` has formed a round."""
+    def __init__(
+        self, rendezvous: Rendezvous, run_rank: Callable[[], None], set_stop_handlers: Callable[[], None]
+    ) -> None:
+        """Call `run_rank` in a fork of this process, each time that `rendezvous` has formed a round.
+
+        `set_stop_handlers` is called after that in this process: elastic sets handlers of which each raises again.
+        """
         spec = WorkerSpec(
             role="rank", local_world_size=1, rdzv_handler=rendezvous, entrypoint=run_rank, max_restarts=RESTARTS,
             monitor_interval=MONITOR_SECONDS,
         )  # fmt: skip
         super().__init__(spec, NoLogs(), start_method="fork")
         self._rendezvous_of_seat = rendezvous
+        self._set_stop_handlers = set_stop_handlers
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
         """Fork the rank with the stop signals held back: it has its own handlers for them."""
         with held_back():
             started: dict[int, int] = super()._start_workers(worker_group)
+            self._set_stop_handlers()
         return started
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:

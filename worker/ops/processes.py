@@ -81,7 +81,7 @@ def run_processes(shares: Sequence[frozenset[int]], run: Callable[[], None]) -> 
     waited = {*STOP_SIGNALS, signal.SIGCHLD}
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
         waited.remove(signal.SIGHUP)
-    signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*waited, FORWARDED})
     supervisor = _Supervisor([_Process(share) for share in shares], run, waited)
     code = supervisor.supervise()
     if code:
@@ -143,7 +143,7 @@ class _Supervisor:
         die_with_parent(parent)
         os.sched_setaffinity(0, process.processors)
         signal.signal(FORWARDED, signal.getsignal(signal.SIGTERM))  # until the worker has its handlers
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._waited)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*self._waited, FORWARDED})
         with suppress(KeyboardInterrupt):  # stopped before it took a job
             self._run()
         raise SystemExit(0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-from training.process.interrupts import STOP_SIGNALS
+from training.process.interrupts import set_stop_handler
 
 FORWARDED: Final = signal.SIGUSR1
 """From the parent of several workers: a stop request, which each of them may have received itself."""
@@ -45,9 +45,8 @@ class StopRequests:
 
 def handle_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
     """Install `handler` for the stop signals and a forwarded request; not for SIGHUP where it is ignored (nohup)."""
-    for number in (*STOP_SIGNALS, FORWARDED):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
+    set_stop_handler(handler)
+    signal.signal(FORWARDED, handler)
 
 
 def handle_hangup(handler: Callable[[int, FrameType | None], None]) -> None:

@@ -115,7 +115,7 @@ def test_a_killed_leader_is_taken_over(client: Client, start_worker: StartWorker
 
 
 @pytest.mark.slow
-def test_a_member_that_is_asked_to_stop_leaves_at_once(client: Client, start_worker: StartWorker) -> None:
+def test_a_member_that_is_asked_to_stop_leaves(client: Client, start_worker: StartWorker) -> None:
     workers = start_group(start_worker, 3)
     client.enqueue(group_job("job", 2, **EXACT))
     members = until_formed(client, "job", 2)
