@@ -497,6 +497,16 @@ def test_a_job_that_has_ended_is_not_requeued(raw: Redis, place: RqJobRef, fence
     assert read_lease(raw, "j") == ""
 
 
+@pytest.mark.parametrize("written", ["999999999", "99999999", "9" * 30, "-1", "nan", "x" * 100_000])
+def test_a_number_of_attempts_that_somebody_wrote_is_not_gone_on_with(raw: Redis, queue: Queue, written: str) -> None:
+    """It would outgrow what is read, and each renewal would find the fence lost."""
+    taken_from(queue)
+    raw.hset(keys.fence("j"), "attempt", written)
+    fence = fence_of(raw, "a")
+    assert fence.claim("j") == Claim("claimed", 1)
+    assert not fence.renew_lease(progressed=False).records_lost
+
+
 @pytest.mark.parametrize("by", ["owner", "watcher"])
 @pytest.mark.parametrize("status", ["finished", "failed", "stopped", "nonsense", "x" * 100_000])
 def test_a_status_that_somebody_wrote_does_not_end_a_running_job(

@@ -48,6 +48,9 @@ if deaths >= tonumber(ARGV[3]) then
   return {'poisoned', deaths}
 end
 local attempt = math.max(whole(redis.call('HGET', fence, 'attempt')) + 1, tonumber(ARGV[5]))
+if attempt > 99999999 then
+  attempt = tonumber(ARGV[5]) -- nobody ever tried as often: somebody else wrote the number
+end
 redis.call('HSET', fence, 'attempt', attempt, 'owner', owner, 'deaths', deaths + 1, 'request', request, 'running', 1)
 redis.call('HDEL', fence, 'lost', 'low_memory')
 redis.call('EXPIRE', fence, ARGV[4])
