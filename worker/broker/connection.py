@@ -117,7 +117,9 @@ def connect(settings: Settings) -> Redis:
         )
     if clustered(server):
         raise _cluster_refused(settings)
-    faults = find_faults(connection)
+    faults = ServerFaults()
+    with suppress(RedisError):  # it has gone again; what comes next waits for it
+        faults = find_faults(connection)
     if faults.scripts is not None:
         raise RedisUnreachable(f"Redis at {settings.safe_redis_url} {faults.scripts}")
     _warn_of_eviction(faults, settings)

@@ -142,7 +142,7 @@ def _web(settings: Settings) -> Check:
     """Look at the parts of a web service of this host, where there is one."""
     port = settings.port or DEFAULT_PORT
     found = ask_web(port)
-    if found is None:
+    if found is None or found.trouble is None:
         return Check("web service", "ok", f"none answers on port {port} of this host")
     if found.trouble:
         return Check("web service", "warn", f"the web service on port {port} answers, but {found.trouble}")

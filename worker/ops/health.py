@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -52,7 +52,7 @@ def check_health(settings: Settings) -> str:
         )
     if found.status != http.client.OK:
         raise Unhealthy(f"the web service on port {port} answers {found.status}, but must answer 200; restart it")
-    return f"the web service on port {port} answers{found.trouble and f', but {found.trouble}'}"
+    return f"the web service on port {port} answers{f', but {found.trouble}' if found.trouble else ''}"
 
 
 def _heartbeats(directory: Path) -> list[tuple[str, float]]:
@@ -76,8 +76,8 @@ class WebHealth:
 
     status: int
     """Of `/healthz`."""
-    trouble: str
-    """Parts that have ended and are started again, as a clause; empty: each runs."""
+    trouble: str | None
+    """Parts that have ended and are started again, as a clause; empty: each runs; None: it is another service."""
 
 
 class _Part(BaseModel):
@@ -87,6 +87,7 @@ class _Part(BaseModel):
 
 
 class _Health(BaseModel):
+    status: Literal["ok", "degraded"]
     parts: tuple[_Part, ...] = Field((), max_length=100)
 
 
@@ -105,12 +106,12 @@ def ask_web(port: int) -> WebHealth | None:
     return None
 
 
-def _trouble(answer: bytes) -> str:
-    """Return the parts that do not run, or have not for long; empty for the answer of another service."""
+def _trouble(answer: bytes) -> str | None:
+    """Return the parts that do not run, or have not for long; None for the answer of another service."""
     try:
         parts = _Health.model_validate_json(answer).parts
     except ValidationError:
-        return ""
+        return None
     return " and ".join(
         f"its {ascii(part.name)[1:-1]} is {ascii(part.state)[1:-1]} after {part.restarts} restarts (its log says why)"
         for part in parts if part.state != "running"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-MAX_RECEIVED: Final = 40 << 20
-"""Bytes of requests that are not answered; pictures have up to 32 MiB of it."""
+MAX_RECEIVED: Final = 24 << 20
+"""Bytes of requests that are not answered; pictures have up to 16 MiB of it."""
 MAX_UNSENT: Final = 16 << 20
 """Bytes of answers that clients have not read."""
 

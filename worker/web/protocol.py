@@ -17,8 +17,8 @@ MAX_CONNECTIONS: Final = 2048
 """Fewer where the limit on open files is lower."""
 RESERVED_FILES: Final = 128
 """Open files beside these connections: Redis, log, interpreter."""
-METHODS_WITH_BODY: Final = ("POST",)
-"""Of these the application reads a body."""
+BODY_PATHS: Final = "/v1/"
+"""Part of the paths to which bodies are posted; a proxy may have put something before it."""
 JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"),
                       (b"connection", b"close"))  # fmt: skip
 
@@ -80,7 +80,7 @@ class BoundedProtocol(H11Protocol):
             return
         super().data_received(data)
         has_request = self.conn.their_state in (h11.SEND_BODY, h11.DONE)
-        if has_request and self.scope["method"] not in METHODS_WITH_BODY:
+        if has_request and (self.scope["method"] != "POST" or BODY_PATHS not in self.scope["path"]):
             self.cycle.body = self.cycle.body[:0]  # nobody reads it
         self._update_timer()
 

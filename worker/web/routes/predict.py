@@ -29,6 +29,8 @@ from worker.wire import JobState
 
 MAX_WAITING: Final = 8
 """Pictures that wait for an answer, or are answered."""
+MAX_READING: Final = 4
+"""Of these, pictures that are being received at once: each has up to 4 MiB."""
 MAX_MODEL_BYTES: Final = 1 << 30
 """Of weights that are fetched from a store."""
 TYPES: Final = ("image/png", "image/jpeg")
@@ -49,6 +51,7 @@ class PredictRoutes:
         self._predictor = Predictor(child_environment())
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self._waiting = 0
+        self._reading = asyncio.Semaphore(MAX_READING)
         self._copies: dict[str, TemporaryDirectory[str]] = {}
         """Version of a manifest in the store -> copy of its model, the oldest first."""
 
@@ -79,7 +82,9 @@ class PredictRoutes:
             raise ApiError(429, "too_busy", f"{MAX_WAITING} pictures wait for an answer already; ask again later")
         self._waiting += 1  # a place before the body, of which each has up to 4 MiB
         try:
-            return await self._answer(state, await request.body())
+            async with self._reading:
+                picture = await request.body()
+            return await self._answer(state, picture)
         except ClientDisconnect as error:
             raise ApiError(400, "incomplete", "the picture did not come whole; send it again") from error
         finally:

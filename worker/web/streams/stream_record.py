@@ -11,6 +11,7 @@ from worker.broker import keys
 from worker.broker.replies import texts
 from worker.broker.retry import is_wrong_type
 from worker.broker.untrusted.bounded_replies import OversizedReply
+from worker.client.results import MAX_EVENT_FIELDS
 from worker.events.sentences import sentence
 from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, Progress, unflatten
 
@@ -24,8 +25,6 @@ MAX_ID: Final[RecordId] = (2**64 - 1, 2**64 - 1)
 RawRecords = list[tuple[bytes, dict[bytes, bytes]]]
 """Records of one stream as redis-py returns them: id and fields."""
 RAW_RECORDS: Final = TypeAdapter(RawRecords)
-MAX_FIELDS: Final = 128
-"""Of a record; the largest event has a third of it."""
 
 
 class UnreadableStream(Exception):
@@ -62,7 +61,7 @@ def parse_records(raw: RawRecords) -> list[StreamRecord]:
 
 def _readable(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None:
     """Return the event in a record; None for anything else."""
-    if len(fields) > MAX_FIELDS:
+    if len(fields) > MAX_EVENT_FIELDS:
         return None
     try:
         return _parse(record_id, fields)
