@@ -155,3 +155,27 @@ def test_a_job_is_found_by_what_it_was_run_with(running: Service, client: Client
 def text(value: object) -> str:
     assert isinstance(value, bytes)
     return value.decode()
+
+
+def test_an_index_whose_thread_ends_is_not_complete_and_goes_on(
+    queue: Queue, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said so for ever, with the jobs of that moment."""
+    client.enqueue(digits_job(job_id="first"))
+    found, supervisor = Indexer(queue), Supervisor()
+    compare = found._compare
+    failures = iter([RecursionError("deep"), MemoryError()])
+
+    def fail() -> None:
+        for failure in failures:
+            raise failure
+        compare()
+
+    monkeypatch.setattr(found, "_compare", fail)
+    found.start(supervisor)
+    assert not found.refresh().complete
+    wait_until(lambda: total(found) == 1 and found.refresh().complete)
+    (state,) = supervisor.states()
+    assert (state.name, state.state, state.restarts) == ("indexer", "recovering", 2)
+    supervisor.close()
+    found.close()

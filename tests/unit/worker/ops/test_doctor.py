@@ -11,6 +11,7 @@ from command_line import run
 from redis import Redis
 
 from worker.broker import keys
+from worker.broker.embedded_redis import redis_server
 
 pytestmark = pytest.mark.usefixtures("command_environment")
 
@@ -47,6 +48,25 @@ def test_parts_of_a_worker_that_fail_are_shown(monkeypatch: pytest.MonkeyPatch, 
     assert "\x1b" not in shown[1]
     assert len(shown[1]) < 1000
     redis.flushall()
+
+
+@pytest.mark.parametrize(("options", "expected", "code"), [
+    (("--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""), ("redis scripts", "fail", "grant `+eval"), 1),
+    (("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"), ("redis memory", "warn", "is allkeys-lru"), 0),
+    (("--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"), ("redis memory", "warn", "to noeviction"), 0),
+    (("--maxmemory-policy", "allkeys-lru"), None, 0),
+])  # fmt: skip
+def test_a_redis_with_which_jobs_do_not_run_or_get_lost_is_named(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: tuple[str, str, str] | None, code: int
+) -> None:
+    """Without a limit of memory nothing is evicted."""
+    with redis_server(*options) as url:
+        monkeypatch.setenv("PREFLIGHT_REDIS_URL", url)
+        result = run("doctor", "--json")
+    found = [line for line in map(json.loads, result.stdout.splitlines()) if line["name"].startswith("redis ")]
+    assert result.exit_code == code
+    assert [(line["name"], line["status"]) for line in found] == ([expected[:2]] if expected else [])
+    assert expected is None or expected[2] in found[0]["detail"]
 
 
 def test_missing_bytecode_is_a_warning(tmp_path: Path) -> None:

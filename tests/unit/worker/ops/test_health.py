@@ -30,8 +30,10 @@ def web(request: pytest.FixtureRequest) -> Iterator[int]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(request.param if self.path == "/healthz" else 404)
+            status, body = request.param if isinstance(request.param, tuple) else (request.param, b"")
+            self.send_response(status if self.path == "/healthz" else 404)
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Silence the log."""
@@ -93,3 +95,15 @@ def test_the_web_service_is_healthy_at_200(tmp_path: Path, web: int, outcome: Ab
     """It has no lock, only its port."""
     with outcome:
         assert check_health(load(state_dir=tmp_path, port=web)) == f"the web service on port {web} answers"
+
+
+ENDED = b'{"status": "degraded", "parts": [{"name": "indexer", "state": "restarting", "restarts": 3}]}'
+
+
+@pytest.mark.parametrize(("web", "trouble"), [
+    ((200, ENDED), ", but its indexer is restarting after 3 restarts (its log says why)"),
+    ((200, ENDED.replace(b"restarting", b"running")), ""), ((200, b"{" * 100_000), ""), ((200, b"[1]"), ""),
+], indirect=["web"])  # fmt: skip
+def test_a_part_of_the_web_service_that_ended_is_named(tmp_path: Path, web: int, trouble: str) -> None:
+    """The service is alive all the same; whatever another service answers is no trouble of ours."""
+    assert check_health(load(state_dir=tmp_path, port=web)) == f"the web service on port {web} answers{trouble}"
