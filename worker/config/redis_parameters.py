@@ -80,6 +80,11 @@ class Parameter:
     check: Check
     wanted: str
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on where it has no value."""
+        return self.check(YES[-1]) is not None and self.check is not _any
+
     def explain(self, value: str) -> str:
         """Return the clause on a value that `check` has refused."""
         if self.check is _readable:

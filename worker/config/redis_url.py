@@ -75,12 +75,8 @@ def parse(given: str, name: str) -> RedisAddress:
     require_plain(url, name, secret=False)
     parts = _split(url, name)
     scheme = SCHEMES[parts.scheme]
-    used, ignored = _sort(parse_qsl(parts.query, keep_blank_values=True), name)
+    used, ignored = _sort(parse_qsl(parts.query, keep_blank_values=True), name, tls=scheme == "rediss")
     _check_tls(used.pop(TLS.name, None), scheme, name)
-    if scheme != "rediss":
-        without = [label for label in used if label.startswith("ssl_")]
-        ignored += without
-        used = {label: value for label, value in used.items() if label not in without}
     path, rest = _database(parts, scheme, used, name)
     query = urlencode(used, quote_via=quote, safe="/")
     address = parts._replace(scheme="redis", path=path, query=query).geturl().removeprefix("redis:")
@@ -88,8 +84,11 @@ def parse(given: str, name: str) -> RedisAddress:
     return RedisAddress(f"{scheme}:{address if address.startswith('//') else f'//{address}'}", (*ignored, *rest))
 
 
-def _sort(pairs: Sequence[tuple[str, str]], name: str) -> tuple[dict[str, str], list[str]]:
-    """Return the parameters that count, under redis-py's names, and the names of those that are ignored."""
+def _sort(pairs: Sequence[tuple[str, str]], name: str, *, tls: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the parameters that count, under redis-py's names, and the names of those that are ignored.
+
+    Without TLS those about certificates are; one without a value counts as left out, unless it is a switch.
+    """
     used: dict[str, str] = {}
     ignored: list[str] = []
     for label, value in pairs:
@@ -98,6 +97,11 @@ def _sort(pairs: Sequence[tuple[str, str]], name: str) -> tuple[dict[str, str], 
             if not is_ignored(label):
                 raise _unknown(label, name)
             ignored.append(label)
+            continue
+        if not tls and found.name.startswith("ssl_"):
+            ignored.append(label)
+            continue
+        if not value and not found.is_switch:
             continue
         understood = found.check(value)
         if understood is None:

@@ -68,7 +68,7 @@ def read_secret(file: Path, variable: str) -> str:
     """Return the single line in `file`; raises `InvalidConfig`, naming `variable`."""
     try:
         with file.open("rb") as opened:
-            secret = opened.read(MAX_SECRET_BYTES + 1).decode().strip()
+            secret = opened.read(MAX_SECRET_BYTES + 1).decode("utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidConfig(

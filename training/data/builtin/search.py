@@ -63,17 +63,24 @@ def look(data_dir: Path) -> Found:
         folder = Folder(path)
         for entry in _entries(path, found):
             role = role_of(entry.name)
-            if not entry.is_dir():
+            if not _is_folder(entry):
                 _sort(Path(entry.path), role, folder, found)
             elif role is not None:  # a folder with the name of the file in it
                 for inner in _entries(Path(entry.path), found):
-                    if not inner.is_dir():
+                    if not _is_folder(inner):
                         _sort(Path(inner.path), role_of(inner.name), folder, found)
             elif depth < MAX_DEPTH:
                 waiting.append((Path(entry.path), depth + 1))
         if folder.files:
             found.folders.append(folder)
     return found
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to where this user may not look
+        return False
 
 
 def _sort(path: Path, role: Role | None, folder: Folder, found: Found) -> None:

@@ -54,6 +54,8 @@ def options(url: str) -> Mapping[str, object]:
     ("REDIS://h", {"host": "h"}),
     ("redis://[fd00::1]:6379/0", {"host": "fd00::1", "port": 6379, "db": 0}),
     ("redis://", {}),
+    ("redis://h/1?ssl_ca_certs=/nowhere&ssl_cert_reqs=whatever&db=&password=&", {"host": "h", "db": 1}),
+    ("rediss://h?skip_verify&ssl_keyfile=", {"host": "h", "ssl_cert_reqs": "none"}),
     ("redis://h?username=u&password=p%2Fw", {"host": "h", "username": "u", "password": "p/w"}),
     (" \"redis://h:1/0\"\r\n", {"host": "h", "port": 1, "db": 0}),
 ])  # fmt: skip

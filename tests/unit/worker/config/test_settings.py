@@ -267,7 +267,7 @@ def test_what_stands_around_a_value_does_not_count(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_secret_in_a_file_of_windows_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "token").write_bytes(b"a token that is long\r\n")
+    (tmp_path / "token").write_bytes(b"\xef\xbb\xbfa token that is long\r\n")
     monkeypatch.setenv("PREFLIGHT_API_TOKEN_FILE", f"{tmp_path / 'token'}\r\n")
     token = load().api_token
     assert token is not None

@@ -229,6 +229,7 @@ def test_a_huge_folder_is_not_walked(tmp_path: Path) -> None:
     for number in range(search.MAX_FOLDER_ENTRIES + 500):
         (tmp_path / f"{number}.png").touch()
     (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
     seen = search.look(tmp_path)
     assert search.MAX_ENTRIES - seen.left <= (search.MAX_FOLDER_ENTRIES + 1) * (search.MAX_DEPTH + 1)
     for folder in range(6):
