@@ -16,7 +16,9 @@ from worker.ops.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
+from worker.web.middleware.head import HeadMiddleware
 from worker.web.middleware.paced import PacedSending
+from worker.web.middleware.prefix import PrefixMiddleware
 from worker.web.openapi import DocumentedApp
 from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
@@ -45,13 +47,15 @@ def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]
         token: required in every request; None accepts requests from this machine only.
     """
     app, broadcaster = create_routes(settings)
-    return AuthMiddleware(PacedSending(Compression(app)), token), broadcaster
+    guarded = AuthMiddleware(PacedSending(Compression(app)), token)
+    return HeadMiddleware(PrefixMiddleware(guarded, _prefix(settings))), broadcaster
 
 
 def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     """Return the routes without access control, and the broadcaster; does not connect to Redis yet."""
     key = None if settings.signing_key is None else settings.signing_key.get_secret_value()
     client = Client(settings.redis_url, queue=settings.queue, signing_key=key)
+    read_only, prefix = settings.web_readonly == "on", _prefix(settings)
     redis = open_redis(settings.redis_url, retries=PATIENCE)
 
     def may_have_more(job_id: str) -> bool:
@@ -83,20 +87,24 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     app = DocumentedApp(
         title="preflight", version=CONTRACT_VERSION, lifespan=lifespan, docs_url=None, redoc_url=None,
         redirect_slashes=False, openapi_url=None,  # served by `add_page`
+        servers=[{"url": prefix}] if prefix else None,
         generate_unique_id_function=lambda route: route.name,
         description="Training jobs in, states and events out. Errors are one sentence each, as `Problem`.",
     )  # fmt: skip
     add_error_handlers(app, settings)
-    read_only = settings.web_readonly == "on"
     JobRoutes(client).register(app)
-    ControlRoutes(client, settings.job_timeout, read_only=read_only).register(app)
+    ControlRoutes(client, settings.job_timeout, prefix, read_only=read_only).register(app)
     SearchRoutes(redis, indexer).register(app)
     CompareRoutes(client, redis).register(app)
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
-    FileRoutes(client, files, Tickets(token)).register(app)
+    FileRoutes(client, files, Tickets(token, prefix)).register(app)
     predictions.register(app)
     service = Service(client, redis, broadcaster, supervisor, settings.queue, read_only)
     ServiceRoutes(service).register(app)
     add_page(app)
     return app, broadcaster
+
+
+def _prefix(settings: Settings) -> str:
+    return settings.web_prefix.rstrip("/")

@@ -23,8 +23,11 @@ PROTECTED_PATHS: Final = ("/v1/", "/metrics")
 """Prefixes of the paths that need a token: the page holds no data, and platforms poll `/healthz` and `/readyz`."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110, 9.2.1."""
+TOKEN_HEADER: Final = b"x-preflight-token"
+"""The token where `authorization` belongs to a proxy in front, for Basic credentials or a login of its own."""
 TOKEN_PARAMETERS: Final = frozenset({"token", "access_token", "api_token", "api_key", "key"})
 """Query parameters that are refused: logs and histories would keep the token."""
+WAYS: Final = "`Authorization: Bearer TOKEN` or `X-Preflight-Token: TOKEN`"
 
 
 def page_policy(styles: str) -> str:
@@ -102,7 +105,7 @@ class AuthMiddleware:
         query = scope.get("query_string", b"")
         parameters = parse_qsl(query.decode("latin-1")) if isinstance(query, bytes) else []
         if {name.lower() for name, _ in parameters} & TOKEN_PARAMETERS:
-            return 400, "token_in_url", "a token has no place in an address; send it as `Authorization: Bearer TOKEN`"
+            return 400, "token_in_url", f"a token has no place in an address; send it as {WAYS}"
         length = headers.get(b"content-length", b"0")
         most = max(MAX_BODY_BYTES, max_body_bytes(path))
         if not length.isdigit() or int(length[:12]) > most:
@@ -111,33 +114,47 @@ class AuthMiddleware:
             # Against DNS rebinding: the name of another site may resolve to this machine.
             host = headers.get(b"host", b"").decode("latin-1")
             if not is_loopback(_hostname(host)):
-                return 421, "wrong_host", f"this service answers to localhost, not to {ascii(host)[:80]}"
+                shown = ascii(host)[:80]
+                message = f"this service answers to localhost, not to {shown}; set PREFLIGHT_API_TOKEN for other names"
+                return 421, "wrong_host", message
             is_harmless = scope["method"] in SAFE_METHODS and not path.startswith(PROTECTED_PATHS)
             return None if is_harmless else _cross_site(host, headers)
         if not path.startswith(PROTECTED_PATHS):
             return None
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+        given = _token(headers)
+        if given is not None and hmac.compare_digest(given, self._token):
             return None
         ticket = dict(parameters).get(PARAMETER, "")
         if scope["method"] == "GET" and self._tickets.accepts(path, ticket):
             return None
         problem = "the token is wrong" if given else "the ticket is over" if ticket else "a token is missing"
-        return 401, "unauthorized", f"{problem}; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN"
+        # After 401 a browser forgets the password with which it came through a proxy, so the page gets 403.
+        status = 403 if TOKEN_HEADER in headers else 401
+        return status, "unauthorized", f"{problem}; send {WAYS}, with the value of PREFLIGHT_API_TOKEN"
+
+
+def _token(headers: dict[bytes, bytes]) -> bytes | None:
+    """Return the token of a request; None where its `authorization` is of another scheme, which is for a proxy."""
+    if TOKEN_HEADER in headers:
+        return headers[TOKEN_HEADER].strip()
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    return given.strip() if scheme.lower() == b"bearer" else None
 
 
 def _cross_site(host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
     """Return the refusal of a cross-site request, which could change something or keep the service busy.
 
-    With a token this is not needed, and a proxy may have changed the host. A user who opens an address, and a program,
-    send neither header, or `none`.
+    With a token this is not needed. The browser says whether a page is of the same origin as the address that it asks. It
+    says so of https and localhost alone, and no page can: that counts also behind a forwarded port or a proxy that has
+    changed the host. Without it `origin` has to name the host. `x-forwarded-*` does not count, since whoever reaches this
+    service can send it. A user who opens an address, and a program, send neither header, or `none`.
     """
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-    if site in (None, b"same-origin", b"none") and origin in (None, f"http://{host}".encode("latin-1")):
+    if site == b"same-origin" or (site in (None, b"none") and origin in (None, f"http://{host}".encode("latin-1"))):
         return None
     shown = ascii((origin or site or b"").decode("latin-1"))[:80]
-    where = f"use the page at http://{ascii(host)[1:-1]}"
-    return 403, "cross_site", f"a page of {shown} may read and change nothing here; {where}"
+    here = f"use the page at http://{ascii(host)[1:-1]}, or set PREFLIGHT_API_TOKEN where a proxy is in front"
+    return 403, "cross_site", f"a page of {shown} may read and change nothing here; {here}"
 
 
 def max_body_bytes(path: str) -> int:

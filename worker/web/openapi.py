@@ -31,6 +31,10 @@ SERVER_SENT_EVENT: Final = {
 BEARER: Final = {
     "type": "http", "scheme": "bearer", "description": "PREFLIGHT_API_TOKEN, where the service has one"
 }  # fmt: skip
+HEADER: Final = {
+    "type": "apiKey", "in": "header", "name": "X-Preflight-Token",
+    "description": "the same, where a proxy in front takes `Authorization`",
+}  # fmt: skip
 
 
 class DocumentedApp(FastAPI):
@@ -47,8 +51,8 @@ class DocumentedApp(FastAPI):
             }
             components = found.setdefault("components", {})
             components["schemas"] = {**schemas, "ServerSentEvent": SERVER_SENT_EVENT, **components.get("schemas", {})}
-            components["securitySchemes"] = {"token": BEARER}
-            found["security"] = [{"token": []}, {}]
+            components["securitySchemes"] = {"token": BEARER, "header": HEADER}
+            found["security"] = [{"token": []}, {"header": []}, {}]
         return dict(self.openapi_schema or {})
 
 

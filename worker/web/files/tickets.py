@@ -18,14 +18,16 @@ TICKET: Final = re.compile(r"(\d{1,12})\.[0-9a-f]{64}", re.ASCII)
 class Tickets:
     """Issues and checks tickets; every process with the same token accepts them."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, prefix: str = "") -> None:
+        """Sign with `token`; an address begins with `prefix`, below which a proxy serves."""
         self._key = None if token is None else token.encode()
+        self._prefix = prefix
 
     def address(self, path: str) -> str:
         """Return an address that leads to `path` for a minute; `path` itself where no token is needed."""
         if self._key is None:
-            return path
-        return f"{path}?{PARAMETER}={self._sign(path, int(time.time()) + SECONDS)}"
+            return self._prefix + path
+        return f"{self._prefix}{path}?{PARAMETER}={self._sign(path, int(time.time()) + SECONDS)}"
 
     def accepts(self, path: str, ticket: str) -> bool:
         """Whether `ticket` was issued for `path`, less than a minute ago."""

@@ -24,9 +24,11 @@ EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
 class ControlRoutes:
     """Routes under /v1/jobs that change jobs."""
 
-    def __init__(self, client: Client, job_timeout: int, *, read_only: bool) -> None:
+    def __init__(self, client: Client, job_timeout: int, prefix: str, *, read_only: bool) -> None:
+        """Enqueue with `client`; addresses of jobs begin with `prefix`, below which a proxy serves."""
         self._client = client
         self._job_timeout = job_timeout
+        self._prefix = prefix
         self._read_only = read_only
 
     def register(self, app: FastAPI) -> None:
@@ -53,7 +55,7 @@ class ControlRoutes:
         job = read_job(await read_json(request))
         result = await run_in_threadpool(self._client.enqueue, job, job_timeout=self._job_timeout)
         body = Enqueued(job_id=result.job_id, created=result.created)
-        headers = {"location": f"/v1/jobs/{result.job_id}"}
+        headers = {"location": f"{self._prefix}/v1/jobs/{result.job_id}"}
         return JSONResponse(body.model_dump(), 201 if result.created else 409, headers)
 
     async def cancel(self, job_id: str, request: Request) -> Cancelling:

@@ -104,7 +104,8 @@ def _allowed_methods(request: Request) -> str:
     """Return the methods of all routes at the path of a request."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+    methods = {method for route in matching for method in route.methods or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def _parameter_problem(error: RequestValidationError) -> Problem:

@@ -6,6 +6,7 @@ from functools import cache
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from worker.web.files.bundle import INDEX
 from worker.web.files.static import StaticFile, page_files
 from worker.web.routes.errors import ApiError
 
@@ -13,6 +14,7 @@ from worker.web.routes.errors import ApiError
 def add_page(app: FastAPI) -> None:
     """Serve the page at `/`, its files under `/page/`, and the description of the interface."""
     files = page_files()
+    start = files.pop(INDEX)
 
     @cache
     def description() -> StaticFile:
@@ -24,7 +26,7 @@ def add_page(app: FastAPI) -> None:
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        return files["index.html"].response(request)
+        return start.response(request)
 
     @app.get("/page/{name:path}", include_in_schema=False)
     async def file(name: str, request: Request) -> Response:

@@ -13,6 +13,7 @@ from damage import a_directory, a_pipe, linked
 from objects import BUCKET, CREDENTIALS, objects
 from pydantic import TypeAdapter
 from redis import Redis
+from services import wait_until
 from web import TOKEN, Answer, Service, serving
 
 from training.artifacts.model_dir import MANIFEST, MODEL, save
@@ -20,6 +21,7 @@ from training.artifacts.predictions import PREDICTIONS
 from worker.config.settings import Settings
 from worker.events.state import publish
 from worker.report.request import REPORT
+from worker.web.auth import WAYS
 from worker.web.files.file_response import RangeNotSatisfiable, byte_range
 from worker.web.files.tickets import SECONDS, Tickets
 from worker.wire import STATE_TTL, TrainingDone
@@ -186,6 +188,7 @@ def test_a_ticket_replaces_the_token_for_one_file(shared_settings: Settings, tmp
         address = str(listed(service, authorization=f"Bearer {TOKEN}")[REPORT]["href"])
         assert TOKEN not in address
         assert service.ask("GET", address).body == b"<p>all went well"
+        assert (service.ask("HEAD", address).status, service.ask("HEAD", f"{PATH}/{REPORT}").status) == (200, 401)
         assert service.ask("GET", address.replace(REPORT, MODEL)).status == 401
         assert service.ask("GET", address.replace(f"/{REPORT}", "")).status == 401
         assert service.ask("POST", address, {}).status == 401
@@ -193,8 +196,20 @@ def test_a_ticket_replaces_the_token_for_one_file(shared_settings: Settings, tmp
         over = f"{PATH}/{REPORT}?ticket={int(time.time()) - 1}.{'0' * 64}"
         refused = service.ask("GET", over)
         assert (refused.status, refused["message"]) == (
-            401, "the ticket is over; send `Authorization: Bearer` with the value of PREFLIGHT_API_TOKEN",
+            401, f"the ticket is over; send {WAYS}, with the value of PREFLIGHT_API_TOKEN",
         )  # fmt: skip
+
+
+@pytest.mark.usefixtures("model")
+def test_the_head_of_a_file(service: Service) -> None:
+    """The headers of the whole: a range counts for GET alone; the file is closed."""
+    path = f"{PATH}/{MODEL}"
+    whole = service.ask("GET", path)
+    for headers in ({}, {"range": "bytes=1-2"}):
+        head = service.ask("HEAD", path, headers=headers)
+        assert (head.status, head.headers, head.body) == (200, whole.headers, b"")
+    assert service.ask("HEAD", path, headers={"if-none-match": whole.headers["etag"]}).status == 304
+    wait_until(lambda: not any(MODEL in one.path for one in psutil.Process(service.process.pid).open_files()))
 
 
 def test_a_ticket_ends_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

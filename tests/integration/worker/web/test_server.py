@@ -418,14 +418,34 @@ def test_metrics_are_correct_and_valid_for_promtool(service: Service, redis: Red
 
 
 @pytest.mark.parametrize(("method", "path", "allowed"), [
-    ("PUT", "/v1/jobs", "GET, POST"), ("DELETE", "/v1/jobs/x", "GET"), ("GET", "/v1/jobs/x/cancel", "POST"),
-    ("POST", "/healthz", "GET"), ("OPTIONS", "/v1/jobs", "GET, POST"), ("POST", "/", "GET"),
+    ("PUT", "/v1/jobs", "GET, HEAD, POST"), ("DELETE", "/v1/jobs/x", "GET, HEAD"), ("GET", "/v1/jobs/x/cancel", "POST"),
+    ("POST", "/healthz", "GET, HEAD"), ("OPTIONS", "/v1/jobs", "GET, HEAD, POST"), ("POST", "/", "GET, HEAD"),
 ])  # fmt: skip
 def test_another_method_is_refused(service: Service, method: str, path: str, allowed: str) -> None:
     """405 with `allow`, which names the methods of every route at that path."""
     answer = service.ask(method, path)
     assert (answer.status, answer["reason"]) == (405, "no_such_route")
     assert answer.headers["allow"] == allowed
+
+
+def test_head_is_get_without_the_body(service: Service, redis: Redis) -> None:
+    """Health checks, the page, lists, refusals; a stream of events ends with its head. POST has no HEAD."""
+    service.enqueue("watched")
+    say(redis, started("watched"))
+    for path in (
+        "/healthz", "/readyz", "/", "/page/app.js", "/metrics", "/openapi.json", "/v1/jobs", "/v1/jobs/watched",
+        "/v1/jobs/watched/events", "/v1/jobs/never", "/nothing",
+    ):  # fmt: skip
+        with service.events("watched") if path.endswith("/events") else closing(service.connect()):
+            head = service.ask("HEAD", path)
+        assert head.body == b""
+        if not path.endswith("/events"):
+            whole = service.ask("GET", path)
+            assert (head.status, head.headers) == (whole.status, whole.headers), path
+    assert (head.status, service.ask("HEAD", "/v1/jobs/watched/events").status) == (404, 200)
+    refused = service.ask("HEAD", "/v1/jobs/watched/cancel")
+    assert (refused.status, refused.headers["allow"]) == (405, "POST")
+    wait_until(lambda: b"preflight_event_viewers 0.0" in service.ask("GET", "/metrics").body)
 
 
 def test_whole_numbers_with_a_fraction_are_integers(service: Service, redis: Redis) -> None:
@@ -490,13 +510,47 @@ def test_a_token_is_needed_where_there_is_one(shared_settings: Settings, tmp_pat
         for path in ("/v1/jobs", "/v1/overview", "/metrics", "/v1/jobs/x/events"):
             assert service.ask("GET", path).status == 401
             assert service.ask("GET", path, headers={"authorization": f"Bearer {TOKEN}x"}).status == 401
-            assert service.ask("GET", path, headers={"authorization": "Basic x"}).status == 401
+            for wrong in ("", f"{TOKEN}x"):  # 401 would have a browser forget the password of a proxy
+                assert service.ask("GET", path, headers={"x-preflight-token": wrong}).status == 403
+            basic = service.ask("GET", path, headers={"authorization": "Basic x"})
+            assert (basic.status, "a token is missing" in str(basic["message"])) == (401, True)
         in_url = service.ask("GET", f"/v1/jobs?token={TOKEN}", headers=right)
         assert (in_url.status, in_url["reason"]) == (400, "token_in_url")
-        assert service.ask("GET", "/v1/jobs", headers=right).status == 200
+        beside = {"authorization": "Basic bWU6c2VjcmV0", "x-preflight-token": TOKEN}  # the former is for a proxy
+        for accepted in (right, beside):
+            assert service.ask("GET", "/v1/jobs", headers=accepted).status == 200
+            assert service.ask("HEAD", "/metrics", headers=accepted).status == 200
+        assert service.ask("HEAD", "/metrics").status == 401
         assert service.ask("GET", "/", headers={"host": "preflight.example"}).status == 200
         assert service.ask("GET", "/healthz").status == 200
     assert TOKEN not in service.log.read_text()
+
+
+def test_a_prefix_that_a_proxy_leaves_in_the_requests(shared_settings: Settings, tmp_path: Path) -> None:
+    """All answers below it as without it, the token is needed there too, and addresses in answers begin with it."""
+    right = {"x-preflight-token": TOKEN}
+    with serving(
+        shared_settings, tmp_path, PREFLIGHT_WEB_PREFIX="/tools/preflight/", PREFLIGHT_API_TOKEN=TOKEN
+    ) as service:
+        for prefix in ("/tools/preflight", ""):
+            assert service.ask("GET", f"{prefix}/healthz").status == 200
+            assert service.ask("GET", f"{prefix}/page/app.js").status == 200
+            assert service.ask("GET", f"{prefix}/v1/jobs").status == 401
+            assert service.ask("GET", f"{prefix}/v1/jobs", headers=right).status == 200
+        for path in ("/tools/v1/jobs", "/tools/preflighty/v1/jobs", "/tools/preflight/tools/preflight/v1/jobs"):
+            assert service.ask("GET", path, headers=right).status == 404
+        alone = service.ask("GET", "/tools/preflight")
+        assert (alone.status, alone.headers["location"]) == (308, "/tools/preflight/")
+        created = service.ask("POST", "/tools/preflight/v1/jobs", JOB | {"job_id": "below"}, {**JSON, **right})
+        assert created.headers["location"] == "/tools/preflight/v1/jobs/below"
+        assert service.ask("GET", created.headers["location"], headers=right)["job_id"] == "below"
+        assert service.ask("GET", "/openapi.json")["servers"] == [{"url": "/tools/preflight"}]
+
+
+def test_an_invalid_prefix_is_refused(shared_settings: Settings) -> None:
+    for prefix in ("preflight", "https://host/preflight", "/a b", "//"):
+        code, sentence = refusal(shared_settings, PREFLIGHT_WEB_PREFIX=prefix)
+        assert (code, "PREFLIGHT_WEB_PREFIX" in sentence) == (2, True), sentence
 
 
 def test_an_outage_of_redis(shared_settings: Settings, server: RedisServer, tmp_path: Path) -> None:

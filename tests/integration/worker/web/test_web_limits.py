@@ -40,6 +40,8 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     {"origin": "http://localhost:1"},  # another service of this machine
     {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"},
     {"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1"},
+    {"sec-fetch-site": "none", "origin": "https://evil.example"},
+    {"origin": "https://evil.example", "x-forwarded-host": "evil.example", "x-forwarded-proto": "https"},
 ], ids=str)  # fmt: skip
 def test_a_cross_site_request_changes_nothing(service: Service, redis_url: str, headers: dict[str, str]) -> None:
     """By `origin` and `sec-fetch-site`, also with a JSON body."""
@@ -71,7 +73,8 @@ def test_a_cross_site_request_reads_nothing(service: Service, headers: dict[str,
 def test_the_page_and_programs_may_post(service: Service, redis_url: str) -> None:
     """The page's origin is the service's host; programs send none."""
     here = {"origin": f"http://localhost:{service.port}", "host": f"localhost:{service.port}"}
-    for headers in ({}, here, {**here, "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
+    forwarded = {"origin": "https://name-8000.app.example", "sec-fetch-site": "same-origin"}  # the port, or by a proxy
+    for headers in ({}, here, {**here, "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}, forwarded):
         assert service.ask("POST", "/v1/jobs", JOB, {**JSON, **headers}).status == 201
     Redis.from_url(redis_url).flushall()
 

@@ -6,6 +6,11 @@ import { requestToken, token } from "./token.js";
 
 /** Milliseconds without data after which a stream counts as broken; the service sends a comment every 10 s. */
 const STREAM_TIMEOUT = 25_000;
+/**
+ * Not `authorization`, in which the browser sends the password of a proxy that asks for one (Basic). It is sent without a
+ * token, too: the service then refuses with 403, since the browser would forget that password after 401.
+ */
+const TOKEN_HEADER = "x-preflight-token";
 
 /** Why a request failed; status 0 means that the service did not answer. */
 export class Problem extends Error {
@@ -107,16 +112,24 @@ function parse(block) {
   return record;
 }
 
+/**
+ * Return the whole address of a path: relative to the page, which a proxy may have put below a path.
+ *
+ * Without the password of an address such as me:secret@host, which fetch() refuses.
+ */
+export function addressOf(path) {
+  return Object.assign(new URL(path, document.baseURI), { username: "", password: "" }).href;
+}
+
 /** Return a successful response; asks for a token where one is missing. */
 async function authorizedFetch(path, { method = "GET", headers = {}, body, signal }) {
   for (;;) {
     const sent = token();
-    const authorization = sent ? { authorization: `Bearer ${sent}` } : {};
     let response;
     try {
-      response = await fetch(path, {
+      response = await fetch(addressOf(path), {
         method,
-        headers: { ...headers, ...authorization },
+        headers: { ...headers, [TOKEN_HEADER]: sent ?? "" },
         body,
         signal,
         cache: "no-store",
@@ -126,7 +139,7 @@ async function authorizedFetch(path, { method = "GET", headers = {}, body, signa
     }
     if (response.ok) return response;
     const problem = await problemOf(response);
-    if (response.status !== 401) throw problem;
+    if (problem.reason !== "unauthorized") throw problem;
     // Another request may have received a new token meanwhile.
     if (sent === token() && !(await requestToken(sent))) throw problem;
     signal?.throwIfAborted();

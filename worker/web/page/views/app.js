@@ -28,7 +28,7 @@ async function route(moveFocus) {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof Problem)) throw error;
-    if (error.status === 401) showLocked();
+    if (error.reason === "unauthorized") showLocked();
     else if (id === null) fill(main, errorMessage("The jobs cannot be shown", error.message));
     else showJobError(main, id, error);
   }

@@ -20,7 +20,7 @@ export async function showComparison(place, ids, { connection, signal }) {
   signal.addEventListener("abort", () => view.close());
   const query = new URLSearchParams(ids.map((id) => ["job", id]));
   async function refresh() {
-    const found = await request(`/v1/compare?${query}`, { signal });
+    const found = await request(`v1/compare?${query}`, { signal });
     if (!view.element.isConnected) {
       fill(place, view.element);
       heading.focus();

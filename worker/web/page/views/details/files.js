@@ -1,6 +1,6 @@
 // Files of a finished model: the report to open, the others to download.
 
-import { request } from "../../lib/api.js";
+import { addressOf, request } from "../../lib/api.js";
 import { panel } from "../../lib/components.js";
 import { fill, h, setText } from "../../lib/dom.js";
 import { number, sentence } from "../../lib/format.js";
@@ -68,7 +68,8 @@ export class Files {
     if (found && !file) setText(this.#error, sentence(found.message ?? `${name} is not there any more`));
     if (!file) return;
     const target = opens ? { target: "_blank", rel: "noopener noreferrer" } : { download: name };
-    h("a", { href: file.href, ...target }).click();
+    const { search: ticket } = new URL(file.href, document.baseURI); // its path may lack what a proxy puts before it
+    h("a", { href: addressOf(`${this.#path}/files/${name}`) + ticket, ...target }).click();
   }
 
   async #list() {

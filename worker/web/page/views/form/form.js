@@ -22,7 +22,7 @@ export async function showForm(place, from, { connection, signal }) {
   heading.focus();
 
   async function load() {
-    const { read_only: readOnly } = await request("/v1/overview", { signal });
+    const { read_only: readOnly } = await request("v1/overview", { signal });
     if (readOnly) {
       form = errorMessage("This service is read-only", "It shows jobs, but starts none.");
       return true;
@@ -38,7 +38,7 @@ export async function showForm(place, from, { connection, signal }) {
 async function requestOf(id, signal) {
   const job = h("a", { href: jobAddress(id) }, id);
   try {
-    const { job_id: _, type: __, ...given } = await request(`/v1/jobs/${encodeURIComponent(id)}/request`, { signal });
+    const { job_id: _, type: __, ...given } = await request(`v1/jobs/${encodeURIComponent(id)}/request`, { signal });
     return { given, note: h("p", "The settings are those of ", job, "; change what is to differ.") };
   } catch (problem) {
     if (!(problem instanceof Problem && problem.status === 404)) throw problem;
@@ -118,7 +118,7 @@ class JobForm {
     }
     this.#button.disabled = true;
     try {
-      const { job_id: id } = await request("/v1/jobs", { body });
+      const { job_id: id } = await request("v1/jobs", { body });
       location.hash = jobAddress(id);
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;

@@ -4,7 +4,7 @@ import { request } from "../../lib/api.js";
 
 /** Return the fields of a job by name, and what its recipes fix: recipe -> field -> value. */
 export async function readJobSchema(signal) {
-  const { components } = await request("/openapi.json", { signal });
+  const { components } = await request("openapi.json", { signal });
   const schemas = components.schemas;
   const job = schemas.TrainJob;
   const { type, ...properties } = fieldsOf(job, schemas);

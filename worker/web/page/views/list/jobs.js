@@ -1,6 +1,6 @@
 // All jobs: queue and workers at a glance, the search, and the list in pages.
 
-import { Problem, request } from "../../lib/api.js";
+import { Problem, addressOf, request } from "../../lib/api.js";
 import { STATUSES, loading } from "../../lib/components.js";
 import { copyButton, fill, h, setText } from "../../lib/dom.js";
 import { number } from "../../lib/format.js";
@@ -62,7 +62,7 @@ class ListView {
     let asked;
     do {
       asked = this.#version;
-      const [overview, found] = await Promise.all([request("/v1/overview", { signal }), this.#found(signal)]);
+      const [overview, found] = await Promise.all([request("v1/overview", { signal }), this.#found(signal)]);
       if (asked === this.#version) this.#show(overview, found);
     } while (asked !== this.#version);
   }
@@ -166,7 +166,7 @@ function noJobs(readOnly) {
   const start = h("a", { href: "#/new" }, "start one");
   const job = '{"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 3}';
   const command = [
-    `curl ${location.origin}/v1/jobs`,
+    `curl ${addressOf("v1/jobs")}`,
     ...(token() ? ['-H "authorization: Bearer $PREFLIGHT_API_TOKEN"'] : []),
     "-H 'content-type: application/json'",
     `-d '${job}'`,

@@ -37,5 +37,5 @@ export function listAddress({ q, status, sort, page }) {
 /** Return the path that asks the service. */
 export function searchPath({ q, status, sort, page }) {
   const given = { q, status, sort, offset: (page - 1) * PAGE_SIZE, limit: PAGE_SIZE };
-  return `/v1/search?${new URLSearchParams(Object.entries(given).filter(([, value]) => value !== ""))}`;
+  return `v1/search?${new URLSearchParams(Object.entries(given).filter(([, value]) => value !== ""))}`;
 }

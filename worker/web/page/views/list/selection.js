@@ -83,7 +83,7 @@ export class Selection {
     const title = `Cancel ${pluralize(ids.length, "job")}?`;
     if (!(await confirmDialog(title, parts, { yes: "Cancel the jobs", no: "Keep them", danger: true }))) return;
     try {
-      const { cancelled, refused } = await request("/v1/cancel", { body: { job_ids: ids } });
+      const { cancelled, refused } = await request("v1/cancel", { body: { job_ids: ids } });
       this.#clear();
       const left = refused.length ? `; ${refused[0].message}${refused.length > 1 ? " (and others)" : ""}` : "";
       setText(this.#message, `${pluralize(cancelled.length, "job")} cancelled${left}`);
