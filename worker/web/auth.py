@@ -146,8 +146,8 @@ def _cross_site(host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] 
 
     With a token this is not needed. The browser says whether a page is of the same origin as the address that it asks.
     It says so of https and localhost alone, and no page can: that counts also behind a forwarded port or a proxy that
-    has changed the host. Without it `origin` has to name the host. `x-forwarded-*` does not count, since whoever reaches
-    this service can send it. A user who opens an address, and a program, send neither header, or `none`.
+    has changed the host. Without it `origin` has to name the host. `x-forwarded-*` does not count, since everybody can
+    send it. A user who opens an address, and a program, send neither header, or `none`.
     """
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site == b"same-origin" or (site in (None, b"none") and origin in (None, f"http://{host}".encode("latin-1"))):
