@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
 from faults import report, rounds
 from faults.__main__ import try_all
@@ -19,6 +20,7 @@ from faults.catalogue import CATALOGUE
 from faults.event_checks import lost_seconds, sequence_problems
 from faults.hostile import hostile
 from faults.jobs import Moment, Verdict
+from faults.means import neighbours
 from faults.preflight import Preflight, PreflightScene
 from faults.report import Row
 from faults.rounds import Ended, Round
@@ -27,6 +29,7 @@ from faults.stock import StockScene
 from faults.strikes.runs import Run
 from faults.trials.messages import hostile_hashes
 from faults.trials.runs import alone
+from services import wait_until
 
 from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
 
@@ -205,6 +208,29 @@ def test_each_fault_is_told_by_its_last_rounds() -> None:
     ]
     kept = [(one.round.fault, one.round.version, one.round.number) for one in rounds.newest(everything)]
     assert kept == [(first, "1", 0), (second, "2", 0), (second, "2", 1)]
+
+
+def test_rounds_beside_busy_neighbours_are_told_apart() -> None:
+    """In a line of their own, and none counts for the table; those without are not made again for them."""
+    fault = next(fault for fault in CATALOGUE if fault.name == SHORT[0])
+    quiet = [ended(0, Verdict()), ended(1, Verdict())]
+    disturbed = ended(0, Verdict(problems=("gone",), lost=True, double_publications=1, orphans=2))
+    disturbed = replace(disturbed, round=replace(disturbed.round, neighbours=1, seed=21))
+    kept = rounds.newest([*quiet, disturbed])
+    assert kept == [*quiet, disturbed]
+    assert rounds.outstanding([disturbed.round], quiet) == [disturbed.round]
+    assert rounds.of_run(kept, 21, "1", 1) == [disturbed]
+    page = report.page(report.rows([fault], kept), kept)
+    assert f"{fault.name} | 2 | 2 |" in page
+    assert "preflight beside one busy process: 1 rounds: 1 jobs lost, 1 double publications, 2 orphans" in page
+
+
+def test_a_neighbour_is_busy_and_ends_with_the_suite() -> None:
+    mine = psutil.Process()
+    with neighbours(2):
+        busy = mine.children()[-2:]
+        wait_until(lambda: all(each.cpu_times().user > 0.2 for each in busy))
+    assert not any(each.is_running() for each in busy)
 
 
 def test_a_page_without_markers_is_left_alone(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Final, Literal
 from faults import report, rounds
 from faults.catalogue import CATALOGUE, Fault
 from faults.jobs import Verdict
+from faults.means import neighbours
 from faults.preflight import Preflight, PreflightScene
 from faults.rounds import Ended, Round
 from faults.service import S, Service
@@ -48,12 +49,13 @@ def main() -> int:
     if options.only_stock:
         _try_stock(faults, options, root)
         return 0
-    _try_ours(faults, options, root)
+    with neighbours(options.neighbours):
+        _try_ours(faults, options, root)
     if options.stock:
         _stock_in_its_environment(options)
     everything = rounds.read(options.results)
-    ended = rounds.of_run(everything, options.seed, _version("preflight"))
-    rows = report.rows(faults, ended)
+    ended = rounds.of_run(everything, options.seed, _version("preflight"), options.neighbours)
+    rows = report.rows(faults, ended, options.neighbours)
     print(f"\n{report.tables(rows)}\n")
     if options.write:
         kept = rounds.newest(everything)
@@ -67,6 +69,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="faults whose name contains this")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="rounds at the same time")
+    parser.add_argument("--neighbours", type=int, default=0, metavar="N",
+                        help="busy processes beside the service, which is tried alone then")  # fmt: skip
     parser.add_argument("--stock", type=int, default=0, metavar="N", help="try each N times on stock RQ, too")
     parser.add_argument("--stock-python", default=sys.executable, metavar="PATH", help="interpreter that has stock RQ")
     parser.add_argument("--only-stock", action="store_true", help="try stock RQ alone")
@@ -75,7 +79,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=math.inf, metavar="N", help="begin no round after N seconds")
     parser.add_argument("--write", type=Path, metavar="PATH", help="page to write the tables into, between markers")
     parser.add_argument("--list", action="store_true", help="only say what the faults are")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.neighbours and options.stock:
+        parser.error("--neighbours is for this service alone; leave out --stock")
+    return options
 
 
 def _try_ours(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:
@@ -120,7 +127,7 @@ def _outstanding(
     """Return the rounds that have not been made, the first of each fault before the second of any."""
     known = {fault.name: fault for fault, _ in counts}
     of_each = [
-        [Round(name, _version(name), options.seed, fault.name, number) for number in range(count)]
+        [Round(name, _version(name), options.seed, fault.name, number, options.neighbours) for number in range(count)]
         for fault, count in counts
     ]
     wanted = [one for turn in zip_longest(*of_each) for one in turn if one is not None]

@@ -1,4 +1,4 @@
-"""What some faults need of the machine: a memory limit, a disk of one's own, a clock that can be set."""
+"""What some faults need of the machine: a memory limit, a separate disk, a clock that can be set, busy neighbours."""
 
 import contextlib
 import os
@@ -95,6 +95,19 @@ def make_read_only(path: Path) -> None:
 def make_writable(path: Path) -> None:
     """Take `make_read_only` back."""
     _mount("-o", "remount,rw", str(path))
+
+
+@contextlib.contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Run so many busy processes beside the service: they are of this process, and end with it."""
+    busy = "import sys; from training.process.child_main import die_with_parent; die_with_parent(int(sys.argv[1]))"
+    command = [sys.executable, "-P", "-c", f"{busy}\nwhile True: pass", str(os.getpid())]
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            process = subprocess.Popen(command)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
 
 
 def _mount(*arguments: str) -> None:

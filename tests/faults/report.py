@@ -26,11 +26,12 @@ class Row:
     stock: list[Verdict] = field(default_factory=list)
 
 
-def rows(faults: Sequence[Fault], ended: Sequence[Ended]) -> list[Row]:
-    """Return a row for each fault."""
+def rows(faults: Sequence[Fault], ended: Sequence[Ended], neighbours: int = 0) -> list[Row]:
+    """Return a row for each fault, of the rounds beside so many busy processes."""
 
     def verdicts(fault: Fault, service: str) -> list[Verdict]:
-        return [one.verdict for one in ended if (one.round.fault, one.round.service) == (fault.name, service)]
+        wanted = (fault.name, service, neighbours)
+        return [one.verdict for one in ended if (one.round.fault, one.round.service, one.round.neighbours) == wanted]
 
     return [Row(fault, verdicts(fault, "preflight"), verdicts(fault, "stock RQ")) for fault in faults]
 
@@ -52,12 +53,16 @@ def tables(rows: Sequence[Row]) -> str:
 
 def page(rows: Sequence[Row], ended: Sequence[Ended]) -> str:
     """Return what a page says: by which versions, when and on what the rounds were made, and what came of them."""
+    beside = "".join(
+        f"\n\n{sums_beside([row.fault for row in rows], ended, neighbours)}"
+        for neighbours in sorted({one.round.neighbours for one in ended} - {0})
+    )
     days = sorted({one.at for one in ended})
     when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
     made = [one.round for one in ended]
     versions = "; ".join(dict.fromkeys(f"{one.service} {one.version} (seed {one.seed})" for one in made))
     where = "; ".join(dict.fromkeys(one.machine for one in ended))
-    return f"{versions}, {when}. {where}.\n\n{tables(rows)}"
+    return f"{versions}, {when}. {where}.\n\n{tables(rows)}{beside}"
 
 
 def write(path: Path, text: str) -> None:
@@ -141,3 +146,9 @@ def sums(rows: Iterable[Row], which: Callable[[Row], Sequence[Verdict]]) -> str:
         f"takeover after the death of a host within {max(takeovers, default=0):.1f} s, "
         f"{sum(not verdict.survived for _, verdict in found)} rounds with a broken promise"
     )
+
+
+def sums_beside(faults: Sequence[Fault], ended: Sequence[Ended], neighbours: int) -> str:
+    """Return one line about all rounds of this service beside so many busy processes."""
+    processes = "one busy process" if neighbours == 1 else f"{neighbours} busy processes"
+    return f"preflight beside {processes}: {sums(rows(faults, ended, neighbours), lambda row: row.ours)}"

@@ -30,6 +30,8 @@ class Round:
     fault: str
     number: int
     """So many rounds of this fault came before it."""
+    neighbours: int = 0
+    """Busy processes beside the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +74,22 @@ def outstanding(wanted: Sequence[Round], ended: Iterable[Ended]) -> list[Round]:
     return [one for one in wanted if one not in over]
 
 
-def of_run(ended: Sequence[Ended], seed: int, version: str) -> list[Ended]:
+def of_run(ended: Sequence[Ended], seed: int, version: str, neighbours: int = 0) -> list[Ended]:
     """Return the rounds of a seed: those of this version, and those of the newest RQ that was tried beside it."""
-    of_seed = [one for one in ended if one.round.seed == seed]
+    of_seed = [one for one in ended if (one.round.seed, one.round.neighbours) == (seed, neighbours)]
     ours = [one for one in of_seed if one.round.service == "preflight" and one.round.version == version]
     stock = [one for one in of_seed if one.round.service == "stock RQ"]
     return ours + [one for one in stock if one.round.version == stock[-1].round.version]
 
 
 def newest(ended: Sequence[Ended]) -> list[Ended]:
-    """Return of each fault and service the rounds of the version and seed that tried it last."""
-    last = {(one.round.service, one.round.fault): (one.round.version, one.round.seed) for one in ended}
-    return [one for one in ended if last[one.round.service, one.round.fault] == (one.round.version, one.round.seed)]
+    """Return of each fault, service and number of neighbours the rounds of the version and seed that tried it last."""
+
+    def tried(one: Ended) -> tuple[str, str, int]:
+        return one.round.service, one.round.fault, one.round.neighbours
+
+    last = {tried(one): (one.round.version, one.round.seed) for one in ended}
+    return [one for one in ended if last[tried(one)] == (one.round.version, one.round.seed)]
 
 
 def today() -> str:
