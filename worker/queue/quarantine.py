@@ -15,7 +15,6 @@ from worker.broker import keys
 from worker.broker.fencing import EVENT_RECORD
 from worker.broker.lua import run_script
 from worker.broker.replies import text
-from worker.broker.untrusted.reads import read_page
 from worker.broker.untrusted.values import Refused, as_json
 from worker.events.state import event_record
 from worker.wire import EVENTS_KEPT, MAX_TEXT_LENGTH, STATE_TTL, JobFailed, Text, Timestamp
@@ -37,6 +36,7 @@ MAX_TAKEN: Final = 5000
 MAX_STORED_BYTES: Final = 16 * 1024
 """Of an entry, whose reason has 2,000 characters."""
 TAKEN: TypeAdapter[tuple[list[bytes], list[bytes], int]] = TypeAdapter(tuple[list[bytes], list[bytes], int])
+SCANNED: TypeAdapter[tuple[int, dict[bytes, bytes]]] = TypeAdapter(tuple[int, dict[bytes, bytes]])
 MOVED: TypeAdapter[tuple[int, bool]] = TypeAdapter(tuple[int, bool])
 
 
@@ -108,13 +108,9 @@ def entries(connection: Redis) -> dict[str, QuarantineEntry]:
     found: dict[str, QuarantineEntry] = {}
     cursor = 0
     while len(found) < MAX_ENTRIES + PAGE:
-        page = read_page(
-            connection, keys.QUARANTINE, cursor, PAGE, name_bytes=MAX_ENTRY_BYTES, value_bytes=MAX_STORED_BYTES
-        )
-        found |= {
-            text(name): _entry(text(stored)) for name, stored in zip(page.names, page.values, strict=True)
-        }  # fmt: skip
-        cursor = page.cursor
+        # Without a script, which a viewer may not run: the connection drops what is too large.
+        cursor, page = SCANNED.validate_python(connection.hscan(keys.QUARANTINE, cursor, count=PAGE))
+        found |= {text(name): _entry(text(stored)) for name, stored in page.items() if len(name) <= MAX_ENTRY_BYTES}
         if cursor == 0:
             break
     return dict(sorted(found.items(), key=lambda item: item[1].at))
