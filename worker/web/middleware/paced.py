@@ -48,6 +48,8 @@ class PacedSending:
                 return
             if len(message.get("body", b"")) <= PIECE_BYTES:
                 await send(message)
+            elif message.get("more_body"):  # a block of a stream, which ends with its client
+                await _send_pieces(message, send)
             else:
                 is_dropped = not await self._send_large(message, send)
 
