@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from training.data.prepare import available
 from training.errors import DatasetError
-from worker.broker.embedded_redis import redis_server
+from worker.broker.embedded_redis import executable, redis_server
 from worker.cli.exit_codes import INTERRUPTED
 from worker.cli.formatting.events import exit_code
 from worker.cli.job_fields import require_one_worker
@@ -34,7 +34,12 @@ DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 8, "ba
 
 
 def run_demo(settings: Settings, fields: dict[str, JsonValue]) -> int:
-    """Run a job with these fields and return its exit code; stops every process it started."""
+    """Run a job with these fields and return its exit code; stops every process it started.
+
+    Raises:
+        NoRedisServer: there is none to start; nothing was downloaded.
+    """
+    executable()
     try:
         job = _job(settings, fields)
         with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:

@@ -13,9 +13,11 @@ from packaging.requirements import Requirement
 from pydantic import TypeAdapter
 from services import ROOT
 
-from worker.broker import redis_program
-from worker.broker.embedded_redis import executable, redis_server
+from worker.broker import embedded_redis, redis_program
+from worker.broker.embedded_redis import NoRedisServer, executable, redis_server
 from worker.broker.redis_program import GLIBC, MACHINES, PACKAGES, PYTHON, find_program, has_wheel
+from worker.cli.demo import run_demo
+from worker.config.settings import Settings
 
 PROGRAM = ROOT / "worker" / "broker" / "redis_program.py"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -92,3 +94,12 @@ def test_make_says_what_is_missing_before_it_downloads(tmp_path: Path) -> None:
     (sentence,) = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert re.match(r"no redis-server or valkey-server is on PATH, .*`apt install redis-server`.*`dnf.*`brew", sentence)
     assert not (tmp_path / "venv").exists()
+
+
+def test_the_demo_says_it_before_it_downloads_a_data_set(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(embedded_redis, "find_program", lambda: None)
+    with pytest.raises(NoRedisServer, match=r"install Redis 6\.2 or newer, or Valkey"):
+        run_demo(settings, {})
+    assert capsys.readouterr().out == ""
