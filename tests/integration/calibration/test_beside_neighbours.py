@@ -61,7 +61,7 @@ def chosen(store: DatasetInfo, directory: Path) -> PlanChoice:
 def test_a_calibration_beside_neighbours_measures_the_free_processors_first(
     digits_store: DatasetInfo, tmp_path: Path
 ) -> None:
-    """With every processor in use one thread is measured first, and as many as there are processors when they have left.
+    """With every processor in use one thread is measured first, and all of them when they have left.
 
     That it wins is what the machine says: other tests may run beside these neighbours.
     """
