@@ -6,6 +6,7 @@ systemd (KillMode=control-group) and Heroku signal every process; somebody's `ki
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -35,8 +36,10 @@ def tree(worker: Worker) -> list[psutil.Process]:
 
 
 def send(number: signal.Signals, processes: Sequence[psutil.Process]) -> None:
+    """Signal every process that has not ended."""
     for process in processes:
-        process.send_signal(number)
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def training(worker: Worker) -> psutil.Process:
