@@ -31,7 +31,7 @@ from faults.trials.messages import hostile_hashes
 from faults.trials.runs import alone
 from services import wait_until
 
-from worker.wire import AnyEvent, JobResumed, JobWarning, LoaderConfig, Progress
+from worker.wire import AnyEvent, CheckpointSaved, JobResumed, JobWarning, LoaderConfig, Progress
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "faults.jsonl"
@@ -94,6 +94,12 @@ def resumed(at: float, epochs: int, steps: int) -> AnyEvent:
     return JobResumed(job_id="x", attempt=1, seq=1, ts=at, epochs_done=epochs, steps_done=steps)
 
 
+def saved(at: float, epochs: int, steps: int) -> AnyEvent:
+    return CheckpointSaved(
+        job_id="x", attempt=1, seq=1, ts=at, epochs_done=epochs, steps_done=steps, seconds=0, bytes=1
+    )
+
+
 @pytest.mark.parametrize(("numbers", "whole", "wrong"), [
     ([(1, 1), (1, 2), (2, 1), (2, 2)], True, 0), ([(1, 1), (1, 3)], True, 1), ([(1, 1), (1, 2), (1, 2)], True, 1),
     ([(1, 2), (1, 1)], True, 1), ([(1, 1), (2, 1), (1, 2)], True, 1),
@@ -113,6 +119,8 @@ FIRST = [begun(0), progress(2, 1, 50), progress(3, 1, 100), progress(4, 2, 50)]
     ([begun(6), resumed(8, 1, 50), progress(9, 2, 100)], 1),  # position 150 was reached at second 4
     ([begun(6), resumed(8, 1, 25), progress(9, 2, 75)], 1.5),
     ([begun(6), progress(9, 1, 50)], 3.5),  # from the beginning, which was half a second before the first report
+    ([saved(5.1, 1, 98), begun(6), resumed(8, 1, 98), progress(9, 2, 100)], 0),  # it stopped when it had saved
+    ([saved(5.1, 1, 98), begun(6), resumed(8, 1, 50), progress(9, 2, 100)], 1),
     ([begun(6)], 0),
 ])  # fmt: skip
 def test_the_suite_measures_lost_work(after: list[AnyEvent], lost: float) -> None:

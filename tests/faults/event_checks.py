@@ -6,6 +6,7 @@ from itertools import pairwise
 from faults.jobs import FIRST_REPORT_S
 from worker.wire import (
     AnyEvent,
+    CheckpointSaved,
     EpochDone,
     JobResumed,
     LoaderConfig,
@@ -43,7 +44,7 @@ def lost_seconds(events: Sequence[AnyEvent], struck: float, first_step_s: float)
     again = _resumption([event for event in events if event.ts > struck], steps)
     before = [event for event in events if event.ts <= struck]
     begun = next((at for at, event in reversed(list(enumerate(before))) if isinstance(event, LoaderConfig)), None)
-    if again is None or begun is None:
+    if again is None or begun is None or _saved_since(struck, events, again, steps):
         return 0.0
     # Where the run that was struck stood, and when; it began at 0 or at a checkpoint.
     stood = [(at, event.ts) for event in before[begun:] if (at := _position(event, steps)) is not None]
@@ -62,6 +63,12 @@ def _resumption(events: Sequence[AnyEvent], steps: int) -> int | None:
             return 0 if begun else None
         begun = begun or isinstance(event, LoaderConfig)
     return None
+
+
+def _saved_since(struck: float, events: Sequence[AnyEvent], position: int, steps: int) -> bool:
+    """Whether the run that was struck still saved at `position`, as one that is asked to stop does."""
+    saved = (event for event in events if isinstance(event, CheckpointSaved) and event.ts > struck)
+    return any(event.epochs_done * steps + event.steps_done == position for event in saved)
 
 
 def _position(event: AnyEvent, steps: int) -> int | None:
