@@ -208,7 +208,7 @@ def seconds_of(connection: socket.socket, path: bytes, whole: bytes) -> float:
     return time.perf_counter() - began
 
 
-@pytest.mark.parametrize(("path", "whole"), [(b"/healthz", b'{"status":"ok"}'), (b"/v1/jobs", b"[]")])
+@pytest.mark.parametrize(("path", "whole"), [(b"/healthz", b"]}"), (b"/v1/jobs", b"[]")])
 def test_an_answer_on_a_kept_alive_connection_waits_for_no_acknowledgement(
     service: Service, path: bytes, whole: bytes
 ) -> None:

@@ -235,7 +235,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 @pytest.mark.parametrize(("setting", "words"), [
     ("maxmemory 1", "is full (command not allowed when used memory > 'maxmemory'); raise its maxmemory"),
-    ("replicaof", "is a read-only replica (You can't write against a read only replica); set REDIS_URL to the address"),
+    ("replicaof", "is a read-only replica (its role is replica); set REDIS_URL to the address"),
     ("min-replicas-to-write 1", "takes no writes, as it has too few replicas (NOREPLICAS"),
 ])  # fmt: skip
 def test_a_redis_that_takes_no_writes_is_one_sentence(

@@ -38,11 +38,12 @@ def looks(raw: Redis, one: Maintainer) -> bool:
 
 
 def made(raw: Redis, queue: Queue, *hosts: str) -> list[Maintainer]:
-    """Return a worker on each host, each of which has looked once."""
+    """Return a worker on each host, each of which RQ knows and has looked once."""
     workers = [
         Maintainer(raw, queue, f"{host}.{number}.abcd", with_scheduler=True) for number, host in enumerate(hosts)
     ]
-    for worker in workers:
+    for number, (host, worker) in enumerate(zip(hosts, workers, strict=True)):
+        raw.hset(keys.rq_worker(f"{host}.{number}.abcd"), "queues", queue.name)
         looks(raw, worker)
     return workers
 
@@ -71,7 +72,7 @@ def test_places_expire_and_are_renewed(raw: Redis, queue: Queue, clock: Clock) -
 def test_a_maintainer_whose_place_was_taken_stands_down(raw: Redis, queue: Queue, clock: Clock) -> None:
     """It was suspended for longer than its place lasts."""
     (worker,) = made(raw, queue, "a")
-    raw.set(place(0), "b.1.abcd")
+    raw.set(place(0), "b.1.abcd", px=round(1000 * maintainer.PLACE_SECONDS))
     raw.rpush(queue.intermediate_queue_key, "j")
     clock.now += 2 * RENEWAL_INTERVAL
     assert not looks(raw, worker)
