@@ -147,7 +147,12 @@ class _PrimaryConnection(AbstractConnection):
             if may_be_over_elsewhere(error):
                 self.generation.end(self._made_in)
             raise
-        except (ConnectionError, TimeoutError):
+        except ConnectionError:
+            # Of a subscription, too, which redis-py keeps: it would read from the closed connection for ever.
+            self.disconnect()
+            self.generation.end(self._made_in)
+            raise
+        except TimeoutError:
             if options.get("disconnect_on_error", True):
                 self.generation.end(self._made_in)
             raise

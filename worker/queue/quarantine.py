@@ -94,7 +94,7 @@ def read_taken(connection: Redis, queue: Queue) -> tuple[list[bytes], list[bytes
     started, taken, removed = run_script(
         connection, "maintenance/taken", TAKEN,
         keys=[queue.started_job_registry.key, queue.intermediate_queue_key, keys.QUARANTINE],
-        args=[MAX_ENTRY_BYTES, MAX_TAKEN, entry.model_dump_json()],
+        args=[MAX_ENTRY_BYTES, MAX_TAKEN, entry.model_dump_json(), STATE_TTL],
     )  # fmt: skip
     if removed:
         structlog.get_logger("preflight").error(

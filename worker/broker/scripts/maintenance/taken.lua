@@ -1,6 +1,7 @@
 -- Return what was taken from a queue and has not ended. What is too long for an id is taken out and listed in quarantine:
 -- it must reach no worker, as it may be larger than a worker's memory.
--- KEYS: started registry, intermediate queue, quarantine   ARGV: most bytes, most entries of each, entry in quarantine
+-- KEYS: started registry, intermediate queue, quarantine   ARGV: most bytes, most entries of each, entry in quarantine,
+-- seconds for which the hash of such a job is kept
 -- Returns {started, taken, entries taken out}.
 local most, count, found, removed = tonumber(ARGV[1]), tonumber(ARGV[2]), {{}, {}}, 0
 for number = 1, 2 do
@@ -17,6 +18,9 @@ for number = 1, 2 do
       end
       removed = removed + 1
       note_oversized(KEYS[3], entry, ARGV[3])
+      if is_a('rq:job:' .. entry, 'hash') then
+        redis.call('EXPIRE', 'rq:job:' .. entry, ARGV[4])
+      end
     end
   end
 end
