@@ -70,8 +70,8 @@ types: $(VENV)/.dev
 rules: $(VENV)/.dev
 	$(BIN)/pytest -q tests/repository
 
-schemas: $(VENV)/.dev  ## Write docs/schemas/ from worker/wire/ and the routes.
-	$(BIN)/python -m worker.wire.json_schema
+schemas: $(VENV)/.dev  ## Write docs/schemas/ from preflight/wire/ and the routes.
+	$(BIN)/python -m worker.web.documents.schemas
 
 docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/config/settings.py.
 	$(BIN)/python -m worker.config.docs
@@ -140,7 +140,7 @@ clean:  ## Remove .venv and caches.
 
 # --- installation; a stamp is older than what it was made from when something has to be installed again
 $(VENV)/.torch: constraints.txt
-	@$(PYTHON) -I worker/broker/redis_program.py
+	@$(PYTHON) -I preflight/redis/server/program.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt uv
 	@if [ -n "$(TORCH_INDEX_URL)" ] && $(BIN)/python -c "import urllib.request as u; \

@@ -10,7 +10,7 @@ from typing import Final
 
 from faults.means import NotHere
 
-from training.system.cgroups import Files, cgroup_mounts, own_cgroup
+from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
 
 ROOT: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 100_000

@@ -21,17 +21,17 @@ from pydantic import JsonValue
 
 from bench.container import Container, container
 from bench.record import judged, samples, start
-from training.config.plan import Plan
-from training.config.recipes import RECIPES
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.recipes import RECIPES
+from preflight.contract.spec import TrainSpec
+from preflight.files.journal import Record
 from training.data.prepare import prepare
 from training.distributed import agent
-from training.distributed.seat import Seat
 from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
-from training.process.journal import Record
 from training.process.runner import iter_records
+from training.seat import Seat
 
 MEMORY: Final = 1 << 30
 NAMES: Final = ("leader", "member")

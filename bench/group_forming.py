@@ -26,11 +26,11 @@ from redis import Redis
 from services import digits_job
 
 from bench.record import Record, judged, samples, start
-from worker.broker import keys
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import GroupFormed, JobStarted
 from worker.config.settings import Settings, service_environment
-from worker.wire import GroupFormed, JobStarted
 
 SIZES: Final = (2, 3)
 BOUND: Final = 3.0

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
+from preflight import Client
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import JOB_TYPE, parse_job
 from worker.config.settings import Settings, service_environment
-from worker.wire import JOB_TYPE, parse_job
 
 MEASURED_SECONDS = 4.0
 """After the beginning of a search, before a job comes: a child has imported torch and measures."""

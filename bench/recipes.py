@@ -16,14 +16,14 @@ from typing import Final
 from bench.calibration.common import mnist
 from bench.record import samples, start
 from bench.speed.common import SPEC, fast_plan
-from training.config.plan import Plan
-from training.config.recipes import RECIPES
-from training.config.spec import DEFAULTS, TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.recipes import RECIPES
+from preflight.contract.spec import DEFAULTS, TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import open_dataset
 from training.data.split import split
 from training.loop.evaluate import evaluate
-from training.loop.train_step import TrainStep, prepare_process
+from training.step.train_step import TrainStep, prepare_process
 
 HELD_OUT: Final = 10_000
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from training.system.resources import detect
+from preflight.container.resources import detect
 
 RESULTS: Final = Path(__file__).parent / "results"
 

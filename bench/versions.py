@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.record import samples, start
-from worker.broker.embedded_redis import redis_server
+from preflight.redis.server.embedded import redis_server
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("worker", "calibration", "training")

@@ -30,11 +30,11 @@ from redis import Redis
 from web_crowd import ask
 
 from bench.record import Record, judged, samples, start
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
+from preflight import Client
+from preflight.events.state import publish
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import STATE_TTL, JobStarted, Progress, parse_job
 from worker.config.settings import Settings, load, service_environment
-from worker.events.state import publish
-from worker.wire import STATE_TTL, JobStarted, Progress, parse_job
 
 RATE: Final = 50
 """Posts a second."""

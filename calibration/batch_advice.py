@@ -13,14 +13,15 @@ from typing import Final
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Measure, Measured
 from calibration.memory.model import SAFE, Memory, MemoryModel
-from calibration.result import BatchAdvice, BatchOutcome, BatchTrial
-from calibration.search.budget import training_seconds, warm_up_steps
-from calibration.search.evaluation import GAIN, LEVEL
-from calibration.search.run import SearchRun
-from calibration.search.search_space import COMPILE_SECONDS
-from calibration.statistics import Comparison, compare
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from calibration.races.budget import training_seconds, warm_up_steps
+from calibration.races.evaluation import GAIN, LEVEL
+from calibration.races.run import SearchRun
+from calibration.result import BatchAdvice, BatchTrial
+from calibration.space import COMPILE_SECONDS
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import BatchOutcome
+from preflight.statistics import Comparison, compare
+from training.prediction import Prediction
 
 FACTORS: Final = (2, 4, 8)
 """Times the job's effective batch."""

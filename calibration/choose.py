@@ -12,12 +12,12 @@ from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
 from calibration.cache.unfinished import UnfinishedSearch, is_cut_short, unfinished
 from calibration.result import CalibrationResult, MemoryProbe, Trial
-from calibration.search.search_space import oversubscription
+from calibration.space import oversubscription
 from calibration.task import CalibrationContext, Options, task_of
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.data.split import Split, split
-from training.loop.prediction import Prediction
+from training.prediction import Prediction
 
 LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
@@ -170,7 +170,7 @@ def _search(
     # Imported when a search begins: most jobs find their plan in the cache, and a worker starts sooner without it.
     from calibration.cache.trial_log import TrialLog
     from calibration.measure.process_pool import ProcessPool
-    from calibration.search.run import NothingMeasured
+    from calibration.races.run import NothingMeasured
     from calibration.search.search import search
     from calibration.worth.earlier import earlier_findings
 

@@ -3,36 +3,19 @@
 Kept in the plan cache as it is, so that a choice can still be explained and drawn when nothing was measured for it.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from training.config.plan import Plan
-from training.config.spec import STRICT
-from training.loop.prediction import Prediction
+from preflight.contract.plan import Plan
+from preflight.contract.spec import STRICT
+from preflight.contract.verdicts import BatchOutcome, Confidence, Knob, ProbeOutcome, ProbePhase, Verdict
+from training.prediction import Prediction
 
 Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
 Ratio = Annotated[float, Field(gt=0)]
-
-Confidence = Literal["high", "low"]
-Knob = Literal[
-    "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "prefetch",
-    "processes", "affinity", "interop", "weight_gradients", "compile",
-]  # fmt: skip
-"""What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
-container, measured first where it is another one, `earlier` the whole of what won on processors like this one."""
-Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
-"""`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
-`dropped`: slower (95 %), stopped early; `rejected`: its gradients differ, or
-its processes take too much memory; `failed`: its process was killed or broke;
-`skipped`: never run, the note says why; see `Trial.reached`."""
-BatchOutcome = Literal["own", "measured", "refused", "over", "killed", "failed", "skipped"]
-"""`own`: the job's batch; `refused`: predicted not to fit, and not run; `over`: ran, but above the memory budget;
-`killed`: for memory; `failed`: its process was lost or broke; `skipped`: for time."""
-ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
-"""Verdicts after which the plan is the best one so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -79,10 +62,6 @@ class Trial:
     def ran(self) -> bool:
         """Whether the plan was run; one that was not counts nowhere as a trial."""
         return self.verdict != "skipped"
-
-
-ProbePhase = Literal["line", "1A", "1B", "1C"]
-ProbeOutcome = Literal["fits", "over", "killed", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

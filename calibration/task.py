@@ -10,17 +10,18 @@ from typing import Final, Literal
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
 from calibration.cache.unfinished import UnfinishedSearches
-from calibration.result import CalibrationResult, Knob
-from calibration.search.search_space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
-from training.config.plan import Plan
-from training.config.spec import MAX_BATCH, TrainSpec
+from calibration.result import CalibrationResult
+from calibration.space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.spec import MAX_BATCH, TrainSpec
+from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.process.fork_server.client import ForkServer
 from training.process.launch import find_tcmalloc
 from training.process.oom import reserve
 from training.system.requirements import shared_memory_bytes
-from training.system.resources import Resources
 
 TIERS: Final = ((1 << 30, 8), (2 << 30, 12), (4 << 30, 16))
 """Memory below this many bytes -> steps measured of each plan; from 4 GiB on, `MAX_SAMPLES`."""

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from calibration.result import BatchAdvice, BatchTrial, Confirmation, Trial, Verdict
+from calibration.result import BatchAdvice, BatchTrial, Confirmation, Trial
+from preflight.contract.verdicts import Verdict
+from preflight.numbers import rough_interval, two_digits
 
 FINE: Final = 1.15
 """Ratio below which one decimal would hide most of the gain."""
@@ -35,10 +37,6 @@ DISTURBED: Final = "the machine was busy"
 """Doubt about a trial during which something else used the processors."""
 
 
-NARROW: Final = 0.2
-"""Width of an interval of ratios whose ends two digits may not tell apart."""
-
-
 def speedup(ratio: float, low: float | None, high: float | None, doubt: str = "", other: str = "") -> str:
     """Return how fast a plan is beside the `other` one: 1.77x as fast as your own plan (1.72x to 1.81x).
 
@@ -64,18 +62,6 @@ def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> st
 def proof_words(found: Confirmation) -> str:
     """Return how the gain of the winner was proven, as an adverbial."""
     return "in a fresh process" if found.fresh_process else "by the races alone"
-
-
-def rough_interval(low: float, high: float, unit: str = "x") -> str:
-    """Return an interval of ratios with two digits, or as many as tell its ends apart: 1.8x to 5.4x."""
-    if high - low < NARROW:
-        return f"{low:.2f}{unit} to {high:.2f}{unit}"
-    return f"{two_digits(low)}{unit} to {two_digits(high)}{unit}"
-
-
-def two_digits(value: float) -> str:
-    """Return a positive value with two significant digits and without an exponent: 0.012, 1.1, 110."""
-    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def verdict_word(trial: Trial) -> str:

@@ -1,11 +1,15 @@
 """Entry point of the command `preflight`."""
 
 import sys
+from importlib.metadata import entry_points
+from typing import Final
 
 from preflight.packages import explain_hidden
 
-BAD_INPUT = 2
+BAD_INPUT: Final = 2
 """Exit code of `worker.cli`, which may be what cannot be imported."""
+COMMANDS: Final = "preflight.commands"
+"""Group of entry points: each is a click command that takes all of the command line."""
 
 
 def main() -> None:
@@ -14,6 +18,9 @@ def main() -> None:
     if hidden is not None:
         sys.stderr.write(f"preflight: {hidden}\n")
         raise SystemExit(BAD_INPUT)
-    from worker.cli import main as run
-
-    run()
+    for entry in entry_points(group=COMMANDS):
+        run = entry.load()
+        run()
+        return
+    sys.stderr.write("preflight: the commands are those of the package preflight-worker, which is not installed here\n")
+    raise SystemExit(BAD_INPUT)

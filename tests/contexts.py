@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
+from preflight.wire import EXTRA_EVENTS, AnyEvent, JobWarning, TrainResult
 from worker.config.settings import load
 from worker.events.sink import Sink
 from worker.jobs.context import JobContext
-from worker.jobs.control import JobControl
-from worker.jobs.paths import open_paths
-from worker.wire import EXTRA_EVENTS, AnyEvent, JobWarning, TrainResult
+from worker.state.control import JobControl
+from worker.state.paths import open_paths
 
 
 class ListSink:

@@ -6,8 +6,8 @@ from typing import Final
 from pydantic import JsonValue
 from redis import Redis
 
-from worker.events.state import publish
-from worker.wire import EVENT
+from preflight.events.state import publish
+from preflight.wire import EVENT
 
 PLAN: Final[dict[str, JsonValue]] = {
     "threads": 2, "interop": 1, "micro_batch": 128, "precision": "float32", "memory_format": "contiguous",

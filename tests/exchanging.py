@@ -9,13 +9,13 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.distributed.group import Group
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.files.journal import RecordWriter
 from training.distributed.ranks import WORTH_TELLING, Ranks
-from training.distributed.seat import Wire
-from training.process.journal import RecordWriter
+from training.group import Group
 from training.process.local_ranks import run_in_processes
+from training.seat import Wire
 
 BATCH: Final = 12
 

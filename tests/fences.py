@@ -2,9 +2,9 @@
 
 from redis import Redis
 
-from worker.broker import keys
+from preflight.redis import keys
+from preflight.wire import JobStarted, Progress, TrainingDone
 from worker.broker.fencing import Fence
-from worker.wire import JobStarted, Progress, TrainingDone
 
 TTL = 1000
 

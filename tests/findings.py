@@ -3,18 +3,10 @@
 from dataclasses import replace
 from typing import Final
 
-from calibration.result import (
-    BatchAdvice,
-    BatchTrial,
-    CalibrationResult,
-    Confidence,
-    Confirmation,
-    MemoryFit,
-    MemoryProbe,
-    Trial,
-)
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from calibration.result import BatchAdvice, BatchTrial, CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Confidence
+from training.prediction import Prediction
 
 MIB: Final = 1 << 20
 OWN: Final = Plan(threads=2, micro_batch=128)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import psutil
 from services import StartWorker, Worker, digits_job
 
-from worker.client import Client
-from worker.wire import AnyEvent, TrainJob
+from preflight import Client
+from preflight.wire import AnyEvent, TrainJob
 
 GROUP = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_CHECKPOINT_SECONDS": "1"}
 """Environment of a worker that takes part; its checkpoints are frequent."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.system.cgroups import Files, cgroup_mounts, own_cgroup
+from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
 
 
 @contextmanager

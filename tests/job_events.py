@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from worker.wire import EVENT, AnyEvent
+from preflight.wire import EVENT, AnyEvent
 
 START = 1_000_000.0
 

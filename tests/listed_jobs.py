@@ -8,8 +8,8 @@ from typing import Final
 
 from redis import Redis
 
-from worker.broker import keys
-from worker.wire import FUNCTION, STATE_TTL
+from preflight.redis import keys
+from preflight.wire import FUNCTION, STATE_TTL
 
 QUEUE: Final = "preflight"
 STATUSES: Final = {"finished": 60, "failed": 20, "canceled": 10, "queued": 10}

@@ -6,9 +6,9 @@ import time
 from redis import Redis
 from services import digits_job
 
-from worker.broker import keys
-from worker.client import Client
-from worker.wire import EVENTS_KEPT, TrainJob
+from preflight import Client
+from preflight.redis import keys
+from preflight.wire import EVENTS_KEPT, TrainJob
 
 EPOCHS = 40
 STEPS = EVENTS_KEPT // EPOCHS - 1

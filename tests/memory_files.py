@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from training.system.resources import MemoryUse
+from preflight.container.resources import MemoryUse
 
 
 def container_memory(root: Path, used: int) -> MemoryUse:

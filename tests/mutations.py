@@ -36,7 +36,7 @@ class Mutation:
     """Node id of the test that has to fail."""
 
 
-SCRIPTS: Final = "worker/broker/scripts/fencing"
+SCRIPTS: Final = "preflight/redis/scripts/fencing"
 FENCING: Final = "tests/integration/worker/broker/test_fencing.py"
 CHECKPOINT: Final = "tests/unit/training/checkpoints/test_checkpoint.py"
 ARTIFACT: Final = "tests/unit/training/artifacts/test_artifact.py"
@@ -44,7 +44,7 @@ PIPELINE: Final = "tests/unit/worker/jobs/test_pipeline.py"
 SEARCH: Final = "tests/unit/calibration/search/test_search.py"
 MUTATIONS: Final = (
     Mutation(
-        "a superseded attempt writes nothing", "worker/broker/scripts/shared/guard.lua",
+        "a superseded attempt writes nothing", "preflight/redis/scripts/shared/guard.lua",
         "if newest > attempt then", "if false then",
         f"{FENCING}::test_a_superseded_attempt_writes_nothing_at_all",
     ),
@@ -94,15 +94,15 @@ MUTATIONS: Final = (
         f"{FENCING}::test_a_requeued_job_waits",
     ),
     Mutation(
-        "no other function of a message is run", "worker/queue/admission/admit.py",
+        "no other function of a message is run", "worker/admission/admit.py",
         "if job.func_name not in ALLOWED_FUNCTIONS:", "if False:",
-        "tests/unit/worker/queue/admission/test_admission.py::test_only_one_function_is_allowed",
+        "tests/unit/worker/admission/test_admission.py::test_only_one_function_is_allowed",
     ),
     Mutation(
-        "a forged signature is refused", "worker/queue/admission/signing.py",
+        "a forged signature is refused", "preflight/queue/signing.py",
         'return hmac.compare_digest(sign(job, terms, key).encode(), signature.encode(errors="replace"))',
         "return bool(sign(job, terms, key))",
-        "tests/unit/worker/queue/admission/test_signing.py::test_nothing_else_verifies",
+        "tests/unit/preflight/queue/test_signing.py::test_nothing_else_verifies",
     ),
     Mutation(
         "without the token the web service tells nothing", "worker/web/auth.py",
@@ -156,7 +156,7 @@ MUTATIONS: Final = (
         f"{SEARCH}::test_a_gain_within_the_noise_is_not_proven",
     ),
     Mutation(
-        "a precision whose gradients differ is not taken", "calibration/search/evaluation.py",
+        "a precision whose gradients differ is not taken", "calibration/races/evaluation.py",
         "if not cosine > COSINE:", "if False:",
         f"{SEARCH}::test_a_precision_whose_gradients_differ_is_rejected",
     ),

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from calibration.result import CalibrationResult, Confirmation, Knob, MemoryFit, MemoryProbe, Trial
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob
+from training.prediction import Prediction
 
 MIB = 2**20
 OWN = Plan(threads=4, micro_batch=512)

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.files.journal import Record
 from training.data.dataset_info import DatasetInfo
 from training.distributed import agent
-from training.distributed.seat import Seat, Wire
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
-from training.process.journal import Record
 from training.process.runner import raise_failure
+from training.seat import Seat, Wire
 
 PATIENCE = 120.0
 """Seconds until a test gives up."""

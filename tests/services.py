@@ -18,11 +18,11 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from worker.broker.connection import open_redis
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
+from preflight import Client
+from preflight.redis.connection import open_redis
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import JobState, TrainJob
 from worker.config.settings import Settings, load, service_environment
-from worker.wire import JobState, TrainJob
 
 ROOT = Path(__file__).parents[1]
 ENDED = ("finished", "failed", "cancelled")

@@ -12,10 +12,10 @@ from bandwidth import Bandwidth
 from calibration.measure.backend import WorkerLost
 from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
 from calibration.result import Trial
-from training.config.plan import Plan
+from preflight.container.resources import Quota
+from preflight.container.work_clock import Timed, sustained
+from preflight.contract.plan import Plan
 from training.process.launch import ProcessConfig, process_config
-from training.system.resources import Quota
-from training.system.timing.work_clock import Timed, sustained
 
 MIB = 1 << 20
 OWN = Plan(threads=2, micro_batch=128)

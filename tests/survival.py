@@ -2,8 +2,8 @@
 
 from services import digits_job
 
-from worker.client import Client
-from worker.wire import AnyEvent, CheckpointSaved, TrainJob
+from preflight import Client
+from preflight.wire import AnyEvent, CheckpointSaved, TrainJob
 
 FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
 

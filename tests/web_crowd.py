@@ -6,8 +6,8 @@ from typing import Final
 
 from redis import Redis
 
-from worker.broker import keys
-from worker.wire import EVENTS_KEPT, STATE_TTL, Progress, flatten
+from preflight.redis import keys
+from preflight.wire import EVENTS_KEPT, STATE_TTL, Progress, flatten
 
 IDLE: Final = 1000
 """Connections without a request."""

@@ -12,11 +12,11 @@ from pydantic import JsonValue
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import PlanChoice, choose_plan
 from calibration.task import CalibrationContext, Options
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.resources import detect
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare, prepared
-from training.system.resources import detect
 from worker.config.settings import child_environment, load
 
 PREFLIGHT: Final = str(Path(sys.executable).parent / "preflight")

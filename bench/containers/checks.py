@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from bench.containers.stack import ANSWER, IMAGE, ROOT, Answer, Docker, Failed, Stack, wait_for
 from bench.record import samples
-from worker.ops.health import HEARTBEAT_TIMEOUT
+from worker.cli.diagnosis.health import HEARTBEAT_TIMEOUT
 
 PORT: Final = 18_000
 """Of this host's loopback, for the page of the stack under test."""

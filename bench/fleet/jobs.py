@@ -12,9 +12,9 @@ from rq import Queue
 
 from bench.fleet.fleet import Fleet
 from bench.record import judged, start
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.wire import FUNCTION, JOB_TYPE
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import FUNCTION, JOB_TYPE
 
 JOBS: Final = 10_000
 TRAININGS: Final = 20

@@ -18,7 +18,7 @@ import psutil
 from redis import Redis
 
 from worker.config.settings import load, service_environment
-from worker.ops.processes import run_processes
+from worker.queue.processes import run_processes
 from worker.queue.service import serve
 
 START_TIMEOUT: Final = 180.0

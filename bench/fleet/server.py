@@ -8,7 +8,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from worker.broker.embedded_redis import executable
+from preflight.redis.server.embedded import executable
 
 
 @dataclass(frozen=True, slots=True)

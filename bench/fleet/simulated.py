@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from rq import Queue
 
 from bench.fleet.real import QUEUE
-from worker.broker import keys
-from worker.broker.backoff import backoff
-from worker.broker.lua import script_source
-from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS
-from worker.broker.rq_records import as_date
+from preflight.redis import keys
+from preflight.redis.lua import script_source
+from preflight.redis.replies import as_date
+from preflight.redis.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, backoff
 from worker.queue.loop.glance import Glance
 from worker.queue.loop.maintainer import CLAIM_INTERVAL, MAINTAINERS, PLACE_SECONDS
 from worker.queue.loop.presence import IDLE_HEARTBEAT_INTERVAL

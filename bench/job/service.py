@@ -15,10 +15,10 @@ from redis import Redis
 
 from bench.job.timeline import MeasuredJob, Record, stages_of
 from bench.versions import environment
-from worker.broker import keys
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
-from worker.wire import JOB_TYPE, TrainJob, TrainResult
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import JOB_TYPE, TrainJob, TrainResult
 
 POLL_SECONDS: Final = 0.01
 """Between two looks of the waiting client for the result."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
 
-from worker.wire import TrainResult
+from preflight.wire import TrainResult
 
 Record = Mapping[str, str]
 """The flat fields of an event."""

@@ -14,9 +14,9 @@ from redis import Redis
 from services import digits_job, wait_for, wait_until
 from web import Service, service_of
 
-from worker.broker import keys
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.server.embedded import redis_server
 from worker.config.settings import Settings, service_environment
 
 LOWEST_PRIORITY: Final = ("nice", "-n", "19")

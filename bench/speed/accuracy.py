@@ -14,7 +14,7 @@ from typing import Final
 from bench.calibration.common import format_plan, mnist
 from bench.record import Record, judged, samples, start
 from bench.speed.common import BenchOptions, as_json, ask, calibrated
-from training.config.recipes import RECIPES, RecipeName
+from preflight.contract.recipes import RECIPES, RecipeName
 
 TARGETS: Final[dict[RecipeName, tuple[float, float]]] = {
     "fast": (0.99, 3.0),

@@ -13,8 +13,8 @@ from pydantic import JsonValue, TypeAdapter
 from bench.calibration.common import calibration_context, choose
 from calibration.cache.signature import has_bfloat16
 from calibration.choose import PlanChoice
-from training.config.plan import Plan, Precision
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan, Precision
+from preflight.contract.spec import TrainSpec
 from training.process.launch import environment_for
 from worker.config.settings import child_environment
 

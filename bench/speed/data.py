@@ -24,12 +24,12 @@ from bench.calibration.common import mnist
 from bench.record import judged, samples, start
 from bench.speed.common import BenchOptions, own_plan
 from bench.speed.peers import loaders
-from calibration.search.search_space import PREFETCH
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS, Augmentation, TrainSpec
+from calibration.space import PREFETCH
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset, open_dataset
-from training.loop.train_step import prepare_process
+from training.step.train_step import prepare_process
 
 BATCH: Final = 512
 LARGE: Final = 1024

@@ -18,9 +18,9 @@ from pydantic import JsonValue
 from bench.calibration.common import mnist
 from bench.record import samples, start
 from bench.speed.common import BenchOptions, as_json, ask, fast_plan, own_plan
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS, TrainSpec
-from training.system.resources import status_sizes
+from preflight.container.resources import status_sizes
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS, TrainSpec
 
 SIZES: Final = (64, 128, 256, 512, 1024)
 SAMPLES: Final = 1024
@@ -55,7 +55,7 @@ def measure() -> None:
     from bench.speed.common import PLAN, SPEC, from_json
     from training.data.dataset_store import open_dataset
     from training.loop.evaluate import evaluate
-    from training.loop.train_step import TrainStep, prepare_process
+    from training.step.train_step import TrainStep, prepare_process
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)

@@ -13,9 +13,9 @@ from typing import Final
 from bench.calibration.common import format_plan, mnist
 from bench.record import Record, judged, samples, start
 from bench.speed.common import BenchOptions, as_json, ask, calibrated
-from training.config.plan import Plan
-from training.config.recipes import RECIPES, RecipeName
-from training.config.spec import Augmentation, TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.recipes import RECIPES, RecipeName
+from preflight.contract.spec import Augmentation, TrainSpec
 
 _SLOWER: Final = TrainSpec(
     dataset="mnist", model="cnn-committee", batch_size=512, optimizer="muon", learning_rate=0.02, momentum=0.95,

@@ -20,9 +20,9 @@ from faults.means import NotHere, memory_limit
 from bench.calibration.common import PREFLIGHT, mnist
 from bench.record import judged, start
 from bench.speed.common import BenchOptions
-from training.system.resources import status_sizes
+from preflight.container.resources import status_sizes
+from preflight.wire import TrainResult
 from worker.config.settings import load, service_environment
-from worker.wire import TrainResult
 
 CASES: Final = (("cnn", 512), ("cnn", 1024), ("cnn", 2048), ("resnet18", 1024), ("resnet18", 2048))
 """Model and MiB."""

@@ -18,8 +18,8 @@ from typing import Final
 from bench.calibration.common import mnist
 from bench.record import samples, start
 from bench.speed.common import BenchOptions, as_json, ask, fast_plan
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS
 
 ROUNDS: Final = 7
 BLOCK_SECONDS: Final = 1.5
@@ -63,7 +63,7 @@ def measure() -> None:
     from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure.candidate import Candidate
     from training.data.dataset_store import open_dataset
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)

@@ -15,11 +15,11 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.record import start
 from bench.speed.common import BenchOptions, as_json, ask, fast_plan
-from training.config.recipes import RECIPES
-from training.config.registry import DATASETS, names
+from preflight.contract.recipes import RECIPES
+from preflight.contract.registry import DATASETS, names
+from preflight.errors import DatasetError
 from training.data.dataset_store import open_dataset
 from training.data.prepare import prepare, prepared
-from training.errors import DatasetError
 from worker.config.settings import load
 
 ITERATIONS: Final = 300

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from preflight.files.journal import JournalWriter
 from training.loop.child import REQUEST, train
-from training.process.journal import JournalWriter
 
 
 class Timed(JournalWriter):

@@ -13,8 +13,8 @@ from bench.calibration.common import format_plan, mnist
 from bench.record import judged, samples, start
 from bench.speed import peers
 from bench.speed.common import BenchOptions, as_json, ask, calibrated
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS, Augmentation, TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 
 ROUNDS: Final = 5
 SAMPLES: Final = 2048

@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from bench.calibration.common import mnist
 from bench.record import judged, samples, start
 from bench.speed.common import BenchOptions, as_json, ask, fast_plan
-from training.config.plan import WeightGradients
-from training.config.spec import DEFAULTS
+from preflight.contract.plan import WeightGradients
+from preflight.contract.spec import DEFAULTS
 
 SHAPES: Final = ((64, 28), (128, 14), (256, 7), (512, 4))
 """Channels and side of the images of ResNet-18's four stages."""
@@ -98,8 +98,8 @@ def measure() -> None:
     from bench.speed.common import PLAN, SPEC, from_json
     from calibration.measure.candidate import Candidate
     from training.data.dataset_store import open_dataset
-    from training.loop.train_step import DTYPES, prepare_process
     from training.models.weight_gradients import MAX_INSIDE, Geometry, convolve, weight_gradient
+    from training.step.train_step import DTYPES, prepare_process
 
     asked = json.loads(sys.argv[1])
     spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)

@@ -8,7 +8,7 @@ from typing import Final
 from bench.speed.common import PLAN, SPEC, from_json
 from calibration.measure.candidate import Candidate
 from training.data.dataset_store import open_dataset
-from training.loop.train_step import prepare_process
+from training.step.train_step import prepare_process
 
 WARM_UP: Final = 3
 

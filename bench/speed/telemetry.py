@@ -23,11 +23,11 @@ import psutil
 from bench.calibration.common import mnist
 from bench.record import judged, samples, start
 from bench.speed.common import BenchOptions, fast_precision
+from preflight import Client
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import JOB_TYPE, OwnPlan, Progress, TrainJob, TrainResult
 from training.loop import child as training_child
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
 from worker.config.settings import load, service_environment
-from worker.wire import JOB_TYPE, OwnPlan, Progress, TrainJob, TrainResult
 
 ROUNDS: Final = 5
 EPOCHS: Final = 3

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.speed.peers import accuracy, loaders
-from training.config.recipes import RECIPES
+from preflight.contract.recipes import RECIPES
 from training.data.dataset_store import PreparedDataset
 from training.models.factory import build
 from training.optim.schedule import learning_rate

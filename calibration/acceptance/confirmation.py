@@ -7,17 +7,17 @@ from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
+from calibration.races.baseline import record_peak
+from calibration.races.budget import CONFIRMING, STEADY_STEPS, closing_samples, steps_of_race, training_seconds
+from calibration.races.evaluation import GAIN
+from calibration.races.outpacing import HOPELESS, is_outpaced
+from calibration.races.racing import in_epochs, run_pairs
+from calibration.races.run import PlanStats, SearchRun
+from calibration.races.timing import measure, split_steps, time_reference, validate
 from calibration.result import Confirmation
-from calibration.search.baseline import record_peak
-from calibration.search.budget import CONFIRMING, STEADY_STEPS, closing_samples, steps_of_race, training_seconds
-from calibration.search.evaluation import GAIN
-from calibration.search.outpacing import HOPELESS, is_outpaced
-from calibration.search.racing import in_epochs, run_pairs
-from calibration.search.run import PlanStats, SearchRun
-from calibration.search.timing import measure, split_steps, time_reference, validate
-from calibration.statistics import Comparison, compare, typical
 from calibration.worth.expectation import spendable_seconds
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.statistics import Comparison, compare, typical
 
 SINGLE_SECONDS: Final = 3.0
 """Most time for single steps of a plan that was many times slower in its races."""

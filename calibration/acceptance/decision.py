@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from calibration.acceptance.confirmation import as_confirmation, confirm
 from calibration.measure.backend import PlanFailed, WorkerLost
+from calibration.races.baseline import OVERDUE
+from calibration.races.budget import is_costly
+from calibration.races.evaluation import GAIN
+from calibration.races.progress import CLEAR, OBVIOUS
+from calibration.races.run import SearchRun
+from calibration.races.timing import epoch_seconds, time_reference, validate
 from calibration.result import Confirmation
-from calibration.search.baseline import OVERDUE
-from calibration.search.budget import is_costly
-from calibration.search.evaluation import GAIN
-from calibration.search.progress import CLEAR, OBVIOUS
-from calibration.search.run import SearchRun
-from calibration.search.timing import epoch_seconds, time_reference, validate
-from calibration.statistics import Comparison
 from calibration.worth.expectation import confirmation_seconds, horizon_seconds, needs_fresh_process
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.statistics import Comparison
 
 
 def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:

@@ -16,8 +16,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from training.config.spec import STRICT
-from training.system.atomic_files import read_text, write_atomically
+from preflight.contract.spec import STRICT
+from preflight.files.atomic_files import read_text, write_atomically
 
 MACHINES: Final = ("machines", ".json")
 """Where the files lie beneath the cache's directory, and how their names end after the key."""

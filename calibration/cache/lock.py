@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from training.system.locks import is_locked
+from preflight.files.locks import is_locked
 
 NAME: Final = "calibration.lock"
 IDLE_NAME: Final = "idle-calibration.lock"

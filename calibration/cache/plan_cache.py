@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges, unsteadiness
 from calibration.cache.signature import Signature, processor_label
 from calibration.result import CalibrationResult
-from training.config.spec import STRICT
-from training.system.atomic_files import read_text, write_atomically
+from preflight.contract.spec import STRICT
+from preflight.files.atomic_files import read_text, write_atomically
 
 SCHEMA: Final = "preflight.plan.v2"
 TTL_SECONDS: Final = 7 * 86_400.0

@@ -11,15 +11,15 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from calibration.result import Knob
-from calibration.search.search_space import KNOBS
-from training.config.plan import Plan
-from training.config.registry import MODELS
-from training.config.spec import TrainSpec
+from calibration.space import KNOBS
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.registry import MODELS
+from preflight.contract.spec import TrainSpec
+from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.process.launch import find_tcmalloc
-from training.system.resources import Resources
 
 BFLOAT16: Final = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
 """Flags of /proc/cpuinfo, x86 and Arm."""

@@ -18,11 +18,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
-from calibration.result import ADOPTED, Trial
-from training.config.plan import Plan
-from training.config.spec import STRICT
-from training.process.journal import JournalWriter, Record, decode
-from training.system.atomic_files import read_text
+from calibration.result import Trial
+from preflight.contract.plan import Plan
+from preflight.contract.spec import STRICT
+from preflight.contract.verdicts import ADOPTED
+from preflight.files.atomic_files import read_text
+from preflight.files.journal import JournalWriter, Record, decode
 
 MAX_BYTES: Final = 4 << 20
 """Bytes; a larger file is deleted."""

@@ -17,10 +17,11 @@ from pydantic.dataclasses import dataclass
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TRIALS, TTL_SECONDS, UNFINISHED
 from calibration.cache.signature import Signature
 from calibration.cache.trial_log import end_attempts
-from calibration.result import Bytes, CalibrationResult, Knob, Seconds
-from training.config.plan import Plan
-from training.config.spec import STRICT, TrainSpec
-from training.system.atomic_files import read_text, write_atomically
+from calibration.result import Bytes, CalibrationResult, Seconds
+from preflight.contract.plan import Plan
+from preflight.contract.spec import STRICT, TrainSpec
+from preflight.contract.verdicts import Knob
+from preflight.files.atomic_files import read_text, write_atomically
 
 SCHEMA: Final = "preflight.unfinished.v1"
 MAX_SEARCHES: Final = 32

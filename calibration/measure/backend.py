@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 
 
 class WorkerLost(Exception):

@@ -14,17 +14,17 @@ import torch
 
 from calibration.measure.candidate import Candidate, gradient_cosine
 from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.counters import SystemCounters
+from preflight.container.resources import binding_quota, status_sizes
+from preflight.container.work_clock import WorkClock
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
-from training.distributed.group import ALONE, Group
+from training.group import ALONE, Group
 from training.loop.evaluate import evaluate_together
-from training.loop.train_step import TrainStep
+from training.step.train_step import TrainStep
 from training.system.allocator import trim_allocator
-from training.system.resources import binding_quota, status_sizes
-from training.system.system_counters import SystemCounters
 from training.system.timing.reference_workload import time_reference_workload
-from training.system.timing.work_clock import WorkClock
 
 AT_ONCE: Final = 2
 """Candidates kept ready: the best one and its challenger."""

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.resources import Quota
+from preflight.container.work_clock import WorkClock
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
-from training.distributed.group import ALONE, Group
-from training.loop.profiling.profiler import PhaseTimer
-from training.loop.train_step import TrainStep
-from training.system.resources import Quota
-from training.system.timing.work_clock import WorkClock
+from training.group import ALONE, Group
+from training.step.profiler import PhaseTimer
+from training.step.train_step import TrainStep
 
 
 class Candidate:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import JsonValue
 
 from calibration.measure.protocol import BENCH, REQUEST, Bench, Check, Clear, Gauge, Measure, Probe, Request, Validate
-from training.distributed.group import Group
+from preflight.files.journal import JournalWriter, RecordWriter
+from training.group import Group
 from training.process.child_main import StopFlag, out_of_memory, serve_request
-from training.process.journal import JournalWriter, RecordWriter
 from training.process.local_ranks import run_in_processes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def serve(request: Bench, group: Group, journal: RecordWriter, began: float) -> 
     """Carry out every order, as one of the processes of a plan; `began` is when this one did."""
     from calibration.measure.benchmark import Benchmarker
     from training.data.dataset_store import open_dataset
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     prepare_process(request.plan)
     bench = Benchmarker(request.spec, open_dataset(request.store), request.shares, group)

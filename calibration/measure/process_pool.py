@@ -32,12 +32,12 @@ from calibration.measure.protocol import (
     Validate,
     Validated,
 )
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.errors import ChildFailed, OutOfMemory
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildFailed, OutOfMemory
+from preflight.files.journal import Record
 from training.process.child import KILL_TIMEOUT, Child
 from training.process.fork_server.client import ForkServer
-from training.process.journal import Record
 from training.process.launch import ProcessConfig, environment_for, process_config
 from training.process.runner import TICK_SECONDS, raise_failure
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from training.config.plan import Plan
-from training.config.spec import STRICT, TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import STRICT, TrainSpec
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -97,7 +97,7 @@ class Measured:
     """Steps that were timed."""
 
     seconds: tuple[Seconds, ...]
-    """Of each step in the long run (training/system/timing/work_clock.py), fetching its batch included."""
+    """Of each step in the long run (preflight/container/work_clock.py), fetching its batch included."""
     fetch_s: Seconds
     """Sum of the seconds spent waiting for batches."""
     once_s: Seconds = 0.0

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from calibration.result import MemoryFit
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 
 SAFE: Final = 0.85
 """Share of the budget above which a size is not run."""

@@ -12,14 +12,15 @@ from typing import Final, Protocol
 
 from calibration.measure.backend import Backend, WorkerLost
 from calibration.memory.model import SAFE, Memory, MemoryModel, equal_piece
-from calibration.result import MemoryFit, MemoryProbe, ProbeOutcome, ProbePhase
-from training.config.plan import Plan
-from training.errors import OutOfMemory
+from calibration.result import MemoryFit, MemoryProbe
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import ProbeOutcome, ProbePhase
+from preflight.errors import OutOfMemory
 
 LINE: Final = (8, 32)
 """Micro-batches that the line goes through: small enough for any container, far enough apart to see a slope."""
 SLOW: Final = 0.5
-"""Seconds of a step above which plans are compared on steps of fewer samples (calibration/search/baseline.py)."""
+"""Seconds of a step above which plans are compared on steps of fewer samples (calibration/races/baseline.py)."""
 SURELY_FITS: Final = 0.75
 """Share of the budget up to which such a prediction stays unverified: it is off by a quarter at most."""
 ENOUGH: Final = 0.60

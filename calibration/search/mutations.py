@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from calibration.result import Knob
-from calibration.search.search_space import (
+from calibration.space import (
     COMPILE_SECONDS,
     PREFETCH,
     SearchState,
@@ -16,8 +15,9 @@ from calibration.search.search_space import (
     Turned,
     loader_bytes,
 )
-from training.config.plan import Plan
-from training.distributed.group import LEAST_SHARE
+from preflight.contract.lengths import LEAST_SHARE
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob
 from training.system.requirements import SHARED_MEMORY
 
 MIN_MICRO_BATCH: Final = 16

@@ -8,16 +8,16 @@ from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
-from calibration.search.baseline import OVERDUE, measure_baseline, measure_default, record_own
-from calibration.search.budget import steps_of_race, training_seconds
-from calibration.search.evaluation import evaluate
-from calibration.search.outpacing import is_outpaced
-from calibration.search.progress import end_trial
-from calibration.search.run import PlanStats, SearchRun
-from calibration.search.timing import measure, validate
-from calibration.statistics import compare
+from calibration.races.baseline import OVERDUE, measure_baseline, measure_default, record_own
+from calibration.races.budget import steps_of_race, training_seconds
+from calibration.races.evaluation import evaluate
+from calibration.races.outpacing import is_outpaced
+from calibration.races.progress import end_trial
+from calibration.races.run import PlanStats, SearchRun
+from calibration.races.timing import measure, validate
 from calibration.worth.earlier import plain_plan
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.statistics import compare
 
 OWN_SECONDS: Final = 3.0
 """Most time for single steps of the user's own plan; two of 99 threads on two processors take that long."""

@@ -15,17 +15,18 @@ from calibration.acceptance.decision import accept
 from calibration.batch_advice import advise_batch
 from calibration.measure.backend import Backend
 from calibration.memory.model import Memory
-from calibration.result import BatchAdvice, CalibrationResult, Confidence, Confirmation, MemoryProbe, Trial
-from calibration.search.baseline import OVERDUE, probe_memory
+from calibration.races.baseline import OVERDUE, probe_memory
+from calibration.races.run import Records, SearchRun
+from calibration.result import BatchAdvice, CalibrationResult, Confirmation, MemoryProbe, Trial
 from calibration.search.own_plan import measure_own_plan
-from calibration.search.run import Records, SearchRun
 from calibration.search.sweep import sweep
-from calibration.statistics import mean_step, scatter, step_interval, typical, widened
 from calibration.task import Task
 from calibration.verdicts import confirmed_speed
 from calibration.worth.earlier import plain_plan
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Confidence
+from preflight.statistics import mean_step, scatter, step_interval, typical, widened
+from training.prediction import Prediction
 
 BUSY: Final = 0.1
 """Standard deviation of the logarithm of its speed on a machine that others disturb: twice that is a fifth."""

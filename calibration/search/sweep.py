@@ -1,19 +1,19 @@
 """Sweep: one knob after the other, the most promising first, as long as measuring is expected to pay."""
 
 from calibration.memory.model import Memory
-from calibration.result import Knob
-from calibration.search.baseline import RESTARTS
-from calibration.search.budget import race_deadline
-from calibration.search.evaluation import evaluate
+from calibration.races.baseline import RESTARTS
+from calibration.races.budget import race_deadline
+from calibration.races.evaluation import evaluate
+from calibration.races.progress import skip, skip_for_time
+from calibration.races.racing import race_seconds
+from calibration.races.run import SearchRun
+from calibration.races.timing import epoch_seconds, threads_wait
 from calibration.search.mutations import MUTATIONS
-from calibration.search.progress import skip, skip_for_time
-from calibration.search.racing import race_seconds
-from calibration.search.run import SearchRun
-from calibration.search.search_space import KNOBS, SearchState, Skipped
-from calibration.search.timing import epoch_seconds, threads_wait
+from calibration.space import KNOBS, SearchState, Skipped
 from calibration.worth.earlier import whole_plan
 from calibration.worth.expectation import expect, is_affordable
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob
 
 
 def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:

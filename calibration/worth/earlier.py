@@ -6,9 +6,10 @@ from typing import Final
 
 from calibration.cache.plan_cache import CachedPlan, PlanCache
 from calibration.cache.signature import Signature, processor_label
-from calibration.result import CalibrationResult, Knob
-from calibration.search.search_space import Space
-from training.config.plan import Plan
+from calibration.result import CalibrationResult
+from calibration.space import Space
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob
 
 MOST: Final = 16
 """Findings that are read: the nearest ones."""

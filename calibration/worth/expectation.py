@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from calibration.result import Knob
-from calibration.search.budget import (
+from calibration.races.budget import (
     ALLOWED_SECONDS,
     ALLOWED_SHARE,
     CONFIRMING,
@@ -14,12 +13,13 @@ from calibration.search.budget import (
     steps_of_race,
     warm_up_steps,
 )
-from calibration.search.racing import race_seconds
-from calibration.search.run import SearchRun
-from calibration.search.search_space import COMPILE_SECONDS, SearchState
-from calibration.search.timing import epoch_seconds
+from calibration.races.racing import race_seconds
+from calibration.races.run import SearchRun
+from calibration.races.timing import epoch_seconds
+from calibration.space import COMPILE_SECONDS, SearchState
 from calibration.worth.priors import Change, change_of, informed
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob
 from training.process.launch import process_config
 
 TRAININGS: Final = 100

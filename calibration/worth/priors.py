@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from calibration.result import ADOPTED, CalibrationResult, Knob, Trial
-from training.config.plan import Plan
+from calibration.result import CalibrationResult, Trial
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import ADOPTED, Knob
 
 PRIOR_WEIGHT: Final = 2.0
 """Trials that a prior counts for beside those of earlier calibrations."""

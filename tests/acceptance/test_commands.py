@@ -15,7 +15,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from training.loop.profiling.profiler import PHASES
+from training.step.profiler import PHASES
 
 PREFLIGHT = str(Path(sys.executable).parent / "preflight")
 

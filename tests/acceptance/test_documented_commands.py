@@ -15,10 +15,10 @@ from redis import Redis
 from services import ROOT, digits_job, wait_until
 from web import TOKEN, serving
 
+from preflight import Client
+from worker.admission import quarantine
 from worker.cli import main
-from worker.client import Client
 from worker.config.settings import Settings, service_environment
-from worker.queue import quarantine
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BIN = Path(sys.executable).parent
@@ -65,7 +65,7 @@ PROVEN = {
     "preflight export ARTIFACT":
         (TRAINED_TEST, "test_an_export_that_says_something_else_is_refused", "takes seconds"),
     "preflight retry JOB":
-        ("tests/integration/worker/client/test_retried_jobs.py", "test_ten_retries_at_once_are_one",
+        ("tests/integration/preflight/client/test_retried_jobs.py", "test_ten_retries_at_once_are_one",
          "needs a job that failed or was cancelled"),
     "preflight calibrate --explain":
         (CALIBRATE_TEST, "test_explain_prints_everything", "a calibration more"),

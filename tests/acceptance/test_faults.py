@@ -31,7 +31,7 @@ from faults.trials.messages import hostile_hashes
 from faults.trials.runs import alone
 from services import wait_until
 
-from worker.wire import AnyEvent, CheckpointSaved, JobResumed, JobWarning, LoaderConfig, Progress
+from preflight.wire import AnyEvent, CheckpointSaved, JobResumed, JobWarning, LoaderConfig, Progress
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "faults.jsonl"

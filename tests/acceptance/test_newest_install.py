@@ -9,7 +9,7 @@ import pytest
 from services import new_environment, wait_for
 from web import serving
 
-from worker.client import Client
+from preflight import Client
 from worker.config.settings import Settings, service_environment
 
 TRAINING = ("numpy", "pillow", "psutil", "safetensors")

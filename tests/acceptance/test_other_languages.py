@@ -16,8 +16,8 @@ from redis import Redis
 from services import ROOT, StartWorker
 from web import TOKEN, free_port, serving
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
 from worker.config.settings import Settings
 
 EXAMPLE = ROOT / "deploy" / "examples" / "typescript"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from services import ROOT, StartWorker, new_environment, wait_for
 
-from worker.client import Client
+from preflight import Client
 from worker.config.settings import Settings
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import ROOT, RunWorker, install_into, wait_for
 
-from worker.client import Client
+from preflight import Client
 from worker.config.settings import Settings
 
 OLDEST, NEWEST = "2.6.0", "2.12.0"
@@ -29,7 +29,7 @@ FEATURES = (
 )  # fmt: skip
 """Of docs/rq.md; they take a minute."""
 ROWS = (
-    "tests/integration/worker/client/test_two_ids.py",
+    "tests/integration/preflight/client/test_two_ids.py",
     "tests/integration/worker/queue/maintenance/test_registry_cleaner.py",
     *(f"tests/integration/worker/queue/test_{name}.py" for name in ("quarantine", "suspension", "worker_processes")),
 )

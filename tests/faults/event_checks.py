@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from faults.jobs import FIRST_REPORT_S
-from worker.wire import (
+from preflight.wire import (
     AnyEvent,
     CheckpointSaved,
     EpochDone,

@@ -20,7 +20,7 @@ from typing import Final, Literal
 from pydantic import JsonValue
 from redis import Redis
 
-from worker.wire import FUNCTION
+from preflight.wire import FUNCTION
 
 Kind = Literal["hash", "string", "list", "set", "zset", "stream", "nothing"]
 

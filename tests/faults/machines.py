@@ -14,7 +14,7 @@ from typing import Final
 
 from redis import Redis
 
-from worker.broker.embedded_redis import executable
+from preflight.redis.server.embedded import executable
 
 READY_WITHIN: Final = 20.0
 """Seconds for a server to load its append-only file and answer."""

@@ -24,14 +24,10 @@ from faults.event_checks import lost_seconds, sequence_problems
 from faults.jobs import CALIBRATION_S, FIRST_REPORT_S, Fields, Job, Moment, Pace, Undisturbed, Verdict
 from faults.scene import Scene
 from faults.service import Service
-from training.artifacts.model_dir import MANIFEST, MODEL
-from training.config.plan import Plan
-from worker.broker import keys
-from worker.client import Client
-from worker.config.settings import load, service_environment
-from worker.jobs.paths import JOBS
-from worker.jobs.stages.pending_extras import pending_attempts
-from worker.wire import (
+from preflight import Client
+from preflight.contract.plan import Plan
+from preflight.redis import keys
+from preflight.wire import (
     FUNCTION,
     AnyEvent,
     JobStarted,
@@ -42,6 +38,10 @@ from worker.wire import (
     TrainResult,
     unflatten,
 )
+from training.artifacts.model_dir import MANIFEST, MODEL
+from worker.config.settings import load, service_environment
+from worker.jobs.stages.pending_extras import pending_attempts
+from worker.state.paths import JOBS
 
 BEYOND: Final = 120.0
 """Seconds beyond its undisturbed duration after which a job counts as lost."""

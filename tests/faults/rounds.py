@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from faults.jobs import Verdict
-from worker.broker.embedded_redis import executable
+from preflight.redis.server.embedded import executable
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
 

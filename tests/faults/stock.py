@@ -21,10 +21,10 @@ from faults.container import clean_environment
 from faults.jobs import FIELDS, FIRST_REPORT_S, Job, Moment, Pace, Undisturbed, Verdict
 from faults.scene import Scene
 from faults.service import Service
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.wire import JOB_TIMEOUT, TrainJob
 from training.data.prepare import prepare
-from worker.wire import JOB_TIMEOUT, TrainJob
 
 ROOT: Final = Path(__file__).parents[2]
 BEYOND: Final = 60.0
@@ -77,8 +77,8 @@ def train(spec: str, plan: str, store: str, traces: str, model: str) -> str:
 
     from training.checkpoints.checkpointer import Checkpointer
     from training.data.dataset_store import open_dataset
-    from training.loop.train_step import TrainStep, prepare_process
     from training.loop.trainer import fit
+    from training.step.train_step import TrainStep, prepare_process
 
     some_plan, data = PLAN.validate_json(plan), open_dataset(Path(store))
     prepare_process(some_plan)

@@ -15,7 +15,7 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from worker.broker.untrusted.bounded_connection import PROTOCOL, BoundedParser
+from preflight.redis.untrusted.bounded_connection import PROTOCOL, BoundedParser
 
 Role = Literal["worker", "supervisor"]
 SLOTS: Final[dict[Role, int]] = {"worker": 0, "supervisor": 4}

@@ -14,18 +14,18 @@ from faulty_redis import Shared
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ArtifactError, DatasetError
+from preflight.wire import TrainJob
 from training.artifacts.model_dir import save
 from training.artifacts.publish import publish
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.errors import ArtifactError, DatasetError
 from worker.jobs import pipeline
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Finished
 from worker.jobs.stages.extras import select_extras
 from worker.jobs.stages.publishing import finish, result_of
 from worker.jobs.stages.training import TrainingRun
-from worker.wire import TrainJob
 
 Behaviour = Literal["finish", "finish late", "fail", "fail late", "fail for retry", "break", "wait", "die", "die once"]
 BEHAVIOURS: Final[tuple[Behaviour, ...]] = get_args(Behaviour)
@@ -52,7 +52,9 @@ SCALED: Final[Mapping[str, float]] = {
 def scale() -> None:
     """Shorten the waits in all loaded modules of `worker`."""
     found: set[str] = set()
-    modules = [module for name, module in sys.modules.items() if name.startswith("worker.") and name != "worker.client"]
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("worker.") and name != "preflight.client"
+    ]
     for module in modules:
         for name in SCALED.keys() & vars(module).keys():
             setattr(module, name, SCALED[name] if name != "LEASE_MS" else int(SCALED[name]))

@@ -15,7 +15,7 @@ from faulty_redis import SLOTS, Fault, Role
 from stages import Behaviour
 from world import Options, World
 
-from worker.broker.embedded_redis import redis_server
+from preflight.redis.server.embedded import redis_server
 
 COMMANDS: Final = 70
 """More than a worker sends for one job, and than its supervisor does."""

@@ -13,9 +13,9 @@ from redis import Redis
 from services import wait_until
 from world import FUZZED, World
 
-from worker.broker import keys
-from worker.broker.embedded_redis import redis_server
-from worker.broker.keys import KEYS, Key
+from preflight.redis import keys
+from preflight.redis.keys import KEYS, Key
+from preflight.redis.server.embedded import redis_server
 
 WAYS = (1, 3, 5, 7, 9, 11, 13, 15, 17, *range(0, 2 * len(VALUES), 2))
 """Each other type, a string for a year, a flood; then each value in a key of the right type."""

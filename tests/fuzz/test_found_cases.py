@@ -10,7 +10,7 @@ from services import wait_until
 from stages import Behaviour
 from world import Options, World
 
-from worker.broker.embedded_redis import redis_server
+from preflight.redis.server.embedded import redis_server
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from worker.broker import keys
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import TrainJob
 from worker.config.settings import Settings
-from worker.wire import TrainJob
 
 MESSAGES: Final = 10_000
 BATCH: Final = 25

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from stages import BEHAVIOURS, Behaviour
 from world import Options, World
 
-from worker.broker.embedded_redis import redis_server
+from preflight.redis.server.embedded import redis_server
 
 STORMS: Final = 10
 """Storms from one seed: hypothesis begins with the simplest, which is a waste for one alone."""

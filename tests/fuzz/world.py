@@ -48,12 +48,12 @@ from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 from stages import BEHAVIOURS, Behaviour
 
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import FUNCTION, AnyEvent, JobFailed, TrainJob
 from training.artifacts.model_dir import MODEL
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.client import Client
 from worker.config.settings import Settings
-from worker.wire import FUNCTION, AnyEvent, JobFailed, TrainJob
 
 SNAPSHOT: Final = """
 local found = {}

@@ -28,7 +28,7 @@ CHILD_SIDE = {
     "training/distributed/averaging.py", "training/distributed/elastic.py", "training/distributed/gloo.py",
     "training/distributed/gradients.py", "training/distributed/measuring.py", "training/distributed/mesh.py",
     "training/distributed/rank.py", "training/distributed/ranks.py", "training/distributed/rendezvous.py",
-    "training/loop/evaluate.py", "training/loop/progress.py", "training/loop/train_step.py",
+    "training/loop/evaluate.py", "training/loop/progress.py", "training/step/train_step.py",
     "training/loop/trainer.py", "training/loop/window.py",
     "training/models/cnn.py", "training/models/ensemble.py", "training/models/factory.py",
     "training/models/layers.py", "training/models/resnet.py", "training/models/weight_gradients.py",
@@ -98,7 +98,7 @@ def test_only_the_settings_read_the_environment(path: str) -> None:
 
 @pytest.mark.parametrize("path", modules())
 def test_every_redis_key_is_in_one_file(path: str) -> None:
-    assert ("preflight:{" in (ROOT / path).read_text()) == (path == "worker/broker/keys.py")
+    assert ("preflight:{" in (ROOT / path).read_text()) == (path == "preflight/redis/keys.py")
 
 
 def loaded(packages: set[str], program: str) -> list[str]:
@@ -125,8 +125,8 @@ def test_help_needs_neither_torch_nor_rq() -> None:
 
 
 def test_the_client_needs_neither_torch_nor_a_worker() -> None:
-    """`import worker.client` loads no torch, and rq and redis only when a client is made."""
-    assert loaded({"torch", "numpy", "rq", "redis"}, "import worker.client") == []
+    """`import preflight.client` loads no torch, and rq and redis only when a client is made."""
+    assert loaded({"torch", "numpy", "rq", "redis"}, "import preflight.client") == []
 
 
 CONNECTING = {"Redis", "StrictRedis", "AsyncRedis", "from_url", "from_pool", "ConnectionPool", "BlockingConnectionPool"}
@@ -139,5 +139,5 @@ def test_every_connection_to_redis_is_opened_in_one_file(path: str) -> None:
     calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
     called = {func.attr for func in calls if isinstance(func, ast.Attribute)}
     called |= {func.id for func in calls if isinstance(func, ast.Name)}
-    if path not in ("worker/broker/connection.py", "worker/broker/primary.py"):
+    if path not in ("preflight/redis/connection.py", "preflight/redis/primary.py"):
         assert not called & CONNECTING

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markdown_pages import anchors
 
-from training.errors import PreflightError
+from preflight.errors import PreflightError
 from worker.config import docs
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from pydantic import JsonValue, TypeAdapter
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from worker.broker.embedded_redis import redis_server
+from preflight.redis.server.embedded import redis_server
 from worker.cli import main
 from worker.config.settings import Settings
 from worker.web.auth import PROTECTED_PATHS

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from preflight.contract.spec import STRICT, Name
+from preflight.errors import InvalidConfig
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 from training.artifacts.preprocess import Filled
-from training.config.spec import STRICT, Name
-from training.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from torch import nn

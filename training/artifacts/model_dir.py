@@ -9,15 +9,15 @@ from typing import Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from training.errors import ArtifactError
-from training.system.atomic_files import read_text, sha256_of, silent, staged
+from preflight.errors import ArtifactError
+from preflight.files.atomic_files import read_text, sha256_of, silent, staged
 from training.system.digests import HashedChunks
 
 MODEL: Final = "model.safetensors"
 MANIFEST: Final = "manifest.json"
 MANIFEST_VERSION: Final = 1
 ATTEMPTS: Final = 1_000_000_000
-"""Numbers of attempts are below this: more digits are none, see `worker.jobs.paths.NUMBER`."""
+"""Numbers of attempts are below this: more digits are none, see `worker.state.paths.NUMBER`."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from preflight.errors import ArtifactError, PreflightError
+from preflight.files.atomic_files import sync_directory
+from preflight.files.journal import JournalWriter
 from training.artifacts.loading import find, load
 from training.data.dataset_store import open_dataset
-from training.errors import ArtifactError, PreflightError
 from training.process.child_main import StopFlag, serve_request
-from training.process.journal import JournalWriter
-from training.system.atomic_files import sync_directory
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

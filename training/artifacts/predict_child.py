@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
+from preflight.errors import InvalidConfig
+from preflight.files.journal import JournalWriter
 from training.artifacts.loading import find, load
 from training.artifacts.onnx_child import FILLED, IMAGES, PROBABILITIES
 from training.artifacts.preprocess import MOST_PIXELS, read_picture
-from training.errors import InvalidConfig
 from training.process.child_main import StopFlag, serve_request
-from training.process.journal import JournalWriter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,11 +13,11 @@ from typing import Final, NoReturn
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from preflight.errors import InvalidConfig
+from preflight.files.journal import JournalWriter
 from training.artifacts.model_dir import MANIFEST
 from training.artifacts.predict_child import Model, open_model, predict
-from training.errors import InvalidConfig
 from training.process.child_main import StopFlag, serve_request
-from training.process.journal import JournalWriter
 
 MODULE: Final = "training.artifacts.predict_listener"
 MAX_MODELS: Final = 4

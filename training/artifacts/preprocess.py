@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from training.errors import InvalidConfig
-from training.system.atomic_files import NotRegular, read_text
+from preflight.errors import InvalidConfig
+from preflight.files.atomic_files import NotRegular, read_text
 
 if TYPE_CHECKING:
     import numpy as np

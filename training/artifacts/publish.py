@@ -9,10 +9,10 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from preflight.errors import ArtifactError
+from preflight.files.atomic_files import silent, sync_directory, write_atomically
+from preflight.files.locks import exclusive
 from training.artifacts.model_dir import MANIFEST, attempt_of, encode_manifest, manifest_in
-from training.errors import ArtifactError
-from training.system.atomic_files import silent, sync_directory, write_atomically
-from training.system.locks import exclusive
 
 PUBLISHING: Final = "publishing"
 """Lock file beside the staged models of a job, held while one of them is put in place."""

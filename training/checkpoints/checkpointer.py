@@ -18,6 +18,9 @@ from pydantic import JsonValue
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from preflight.container.resources import SHORT, MemoryUse
+from preflight.errors import DatasetError
+from preflight.files.journal import RecordWriter
 from training.checkpoints import format
 from training.checkpoints.files import prune, tensors_of
 from training.checkpoints.format import InvalidCheckpoint, Origin
@@ -27,13 +30,9 @@ from training.checkpoints.tensors import LiveTensors, changing_tensors, is_finit
 from training.data import dataset_store
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
-from training.errors import DatasetError
-from training.loop.train_state import TrainState, divergence_error
-from training.loop.train_step import TrainStep
-from training.loop.tuning.micro_batches import SHORT
-from training.process.journal import RecordWriter
+from training.step.train_state import TrainState, divergence_error
+from training.step.train_step import TrainStep
 from training.system.digests import Digest, Digests
-from training.system.resources import MemoryUse
 from training.system.safetensors_file import TensorView
 
 KEPT: Final = 2

@@ -18,11 +18,11 @@ from typing import Final, Literal
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from preflight.contract.plan import Plan
+from preflight.contract.spec import STRICT, TrainSpec
+from preflight.files.atomic_files import open_regular, read_text, staged
 from training.checkpoints.files import tensors_of
-from training.config.plan import Plan
-from training.config.spec import STRICT, TrainSpec
-from training.loop.train_state import TrainState
-from training.system.atomic_files import open_regular, read_text, staged
+from training.step.train_state import TrainState
 from training.system.digests import Digests, HashedChunks
 from training.system.safetensors_file import TensorView, safetensors_chunks
 

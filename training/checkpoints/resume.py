@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.checkpoints.files import checkpoint_files
 from training.checkpoints.format import InvalidCheckpoint, read
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data import dataset_store
 from training.data.dataset_info import DatasetInfo
 from training.system.digests import Digests

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from training.checkpoints.format import InvalidCheckpoint
-from training.loop.train_step import TrainStep
+from training.step.train_step import TrainStep
 from training.system.safetensors_file import TensorView
 
 DTYPES: Final = {

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from training.config.spec import Augmentation
+from preflight.contract.spec import Augmentation
 from training.data.counter_rng import uniform
 from training.data.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 

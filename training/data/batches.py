@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from training.config.plan import MemoryFormat, Plan
-from training.config.spec import Augmentation, TrainSpec
+from preflight.contract.plan import MemoryFormat, Plan
+from preflight.contract.spec import Augmentation, TrainSpec
 from training.data.augment import augment
 from training.data.counter_rng import shuffle
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.loader import build_loader, iterate
 from training.data.split import Split, split
-from training.distributed.group import ALONE, Group
+from training.group import ALONE, Group
 
 
 def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryFormat) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from training.config.spec import STRICT
-from training.errors import DatasetError
+from preflight.contract.spec import STRICT
+from preflight.errors import DatasetError
 
 FORMAT: Final = 1
 """Raised when the content of the file changes; files of another format are prepared again."""

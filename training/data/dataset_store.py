@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from preflight.errors import DatasetError
+from preflight.files.atomic_files import staged
 from training.data.dataset_info import DatasetInfo, Fingerprint, damaged, read_info, to_metadata
-from training.errors import DatasetError
-from training.system.atomic_files import staged
 from training.system.digests import Digests
 from training.system.safetensors_file import TensorView, safetensors_chunks
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 from training.process.interrupts import STOP_SIGNALS, held_back_from_workers
 
 Key = TypeVar("Key")

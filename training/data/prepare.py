@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from training.config import registry
+from preflight.contract import registry
+from preflight.errors import DatasetError, InvalidConfig
 from training.data import dataset_store
 from training.data.dataset_info import DatasetInfo, Fingerprint, read_info
 from training.data.datasets import Dataset, ExplainsAbsence, Samples, UnreadableFolder
-from training.errors import DatasetError, InvalidConfig
 
 
 def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:

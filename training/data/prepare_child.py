@@ -10,9 +10,9 @@ from typing import NoReturn
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from preflight.files.journal import JournalWriter
 from training.data.prepare import prepare
 from training.process.child_main import StopFlag, serve_request
-from training.process.journal import JournalWriter
 
 MODULE = "training.data.prepare_child"
 

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from training.config.lengths import check_lengths
-from training.config.spec import TrainSpec
+from preflight.contract.lengths import check_lengths
+from preflight.contract.spec import TrainSpec
+from preflight.errors import InvalidConfig
 from training.data.dataset_info import DatasetInfo
-from training.errors import InvalidConfig
 
 DEFAULT_VALIDATION = 5_000
 """Training samples held out when the spec does not say; a tenth of the training set where that is fewer."""

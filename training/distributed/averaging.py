@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from preflight.contract.spec import TrainSpec
 from training.checkpoints.tensors import changing_tensors
-from training.config.spec import TrainSpec
-from training.distributed.group import ALONE
 from training.distributed.measuring import MeasuredRanks, time_steps
-from training.distributed.seat import Wire
-from training.loop.train_step import TrainStep
+from training.group import ALONE
+from training.seat import Wire
+from training.step.train_step import TrainStep
 
 AVERAGINGS: Final = 5
 """That are timed to measure the group."""

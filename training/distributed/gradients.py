@@ -12,8 +12,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket, Work
 from torch.futures import Future
 
-from training.config.plan import Plan
-from training.distributed.seat import Wire
+from preflight.contract.plan import Plan
+from training.seat import Wire
 
 AWAKE_SECONDS: Final = 0.02
 """For which a rank polls for a message before it sleeps.

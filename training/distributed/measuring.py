@@ -16,16 +16,16 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 from torch._C._distributed_c10d import Store
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.files.journal import RecordWriter
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
-from training.distributed.group import ALONE, Group
 from training.distributed.ranks import Ranks
-from training.distributed.seat import Wire
-from training.loop.prediction import Prediction
-from training.loop.train_step import TrainStep
-from training.process.journal import RecordWriter
+from training.group import ALONE, Group
+from training.prediction import Prediction
+from training.seat import Wire
+from training.step.train_step import TrainStep
 
 MEASURE_SECONDS: Final = 0.5
 """For which steps are timed, each way."""

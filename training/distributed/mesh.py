@@ -6,8 +6,8 @@ from typing import Final
 
 from torch._C._distributed_c10d import Store
 
+from preflight.errors import ChildFailed
 from training.distributed.ranks import connect
-from training.errors import ChildFailed
 
 REPORT_SECONDS: Final = 3.0
 """For which the others' reports are waited for, beyond the time to connect: all began at once."""

@@ -12,6 +12,9 @@ from pydantic.dataclasses import dataclass as checked
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from preflight.container.resources import detect
+from preflight.errors import ChildStopped
+from preflight.files.journal import JournalWriter, RecordWriter
 from training.checkpoints.files import checkpoint_files
 from training.distributed.averaging import AveragingRanks
 from training.distributed.elastic import PEER_LOST, REFORM
@@ -20,13 +23,10 @@ from training.distributed.measuring import MeasuredRanks
 from training.distributed.mesh import connect_all
 from training.distributed.ranks import is_peer_lost
 from training.distributed.rendezvous import Place, Rendezvous, connect_store
-from training.distributed.seat import Seat
-from training.errors import ChildStopped
 from training.loop.child import TrainingRequest, train
 from training.process.child_main import StopFlag, die_with_parent, failure_recorded
 from training.process.interrupts import ignore_stop_signals, release
-from training.process.journal import JournalWriter, RecordWriter
-from training.system.resources import detect
+from training.seat import Seat
 
 LEAST_TIMEOUT: Final = 8.0
 """Seconds that a rank waits for the others, at least; and at least `TIMEOUT_STEPS` predicted steps of the leader."""

@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import Store
 from torch.nn.parallel import DistributedDataParallel
 
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.files.journal import RecordWriter
 from training.checkpoints.tensors import DTYPES, changing_tensors, restore
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
 from training.distributed import gloo
 from training.distributed.gradients import GradientExchange, await_message
-from training.distributed.seat import Wire
-from training.loop.prediction import Prediction
-from training.loop.train_state import TrainState
-from training.loop.train_step import TrainStep
+from training.prediction import Prediction
 from training.process.child_main import out_of_memory
-from training.process.journal import RecordWriter
+from training.seat import Wire
+from training.step.train_state import TrainState
+from training.step.train_step import TrainStep
 
 LEADER: Final = 0
 WORTH_TELLING: Final = 1e8

@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from preflight.container.resources import MemoryUse, Share
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ArtifactError, InvalidConfig
+from preflight.files.journal import RecordWriter
 from training.artifacts.evaluation import EVALUATION, evaluation_json
 from training.artifacts.loading import INPUT, ModelInput
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.artifacts.preprocess import measure_fill
 from training.checkpoints.files import stored_bytes
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.distributed.group import ALONE, Group
-from training.distributed.seat import Seat
-from training.errors import ArtifactError, InvalidConfig
-from training.loop.prediction import Prediction
-from training.loop.profiling.profiler import no_timer
+from training.group import ALONE, Group
+from training.prediction import Prediction
 from training.process.child_main import serve_request
-from training.process.journal import RecordWriter
 from training.process.local_ranks import run_in_processes
+from training.seat import Seat
+from training.step.profiler import no_timer
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space
-from training.system.resources import MemoryUse, Share
 from training.system.safetensors_file import safetensors_chunks
 
 if TYPE_CHECKING:
     from training.data.dataset_store import PreparedDataset
-    from training.loop.train_step import TrainStep
     from training.loop.trainer import FitResult
+    from training.step.train_step import TrainStep
 
 MODULE = "training.loop.child"
 OVERHEAD: Final = 1 << 20
@@ -95,9 +95,9 @@ def train(
     from training.checkpoints.checkpointer import Checkpointer
     from training.data.dataset_store import open_dataset
     from training.loop.evaluate import chance_warning
-    from training.loop.profiling.profiler import TRACE, PhaseTimer, tracing
-    from training.loop.train_step import TrainStep, prepare_process
     from training.loop.trainer import fit, run_epochs
+    from training.step.profiler import TRACE, PhaseTimer, tracing
+    from training.step.train_step import TrainStep, prepare_process
 
     prepare_process(request.plan)
     store = open_dataset(request.store)

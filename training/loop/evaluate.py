@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.data.batches import normalise
-from training.loop.train_step import TrainStep
+from training.step.train_step import TrainStep
 
 SIGMAS: Final = 3
 """Standard deviations above the share of the largest class up to which an accuracy may be luck."""

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
-from training.config.plan import Plan
-from training.loop.prediction import DEVIATION, Cause, Prediction, PredictionCheck, compare
-from training.loop.train_state import EpochDone
-from training.process.journal import RecordWriter
-from training.system.interference import CounterSample, Interference
-from training.system.system_counters import SystemCounters
-from training.system.timing.work_clock import per_period
+from preflight.container.counters import SystemCounters
+from preflight.container.interference import CounterSample, Interference
+from preflight.container.work_clock import per_period
+from preflight.contract.plan import Plan
+from preflight.files.journal import RecordWriter
+from training.prediction import DEVIATION, Cause, Prediction, PredictionCheck, compare
+from training.step.train_state import EpochDone
 
 FIRST_STEPS: Final = 100
 """After so many steps of a process, at the end of that window, the first comparison is made."""

@@ -2,17 +2,17 @@
 
 import time
 
-from training.loop.prediction import Prediction
+from preflight.container.counters import SystemCounters
+from preflight.container.resources import MemoryUse, Share
+from preflight.files.journal import RecordWriter
 from training.loop.prediction_monitor import PredictionMonitor
-from training.loop.train_state import EpochDone, TrainState
-from training.loop.train_step import TrainStep
 from training.loop.tuning.limit_watch import LimitWatch
 from training.loop.tuning.micro_batches import AMPLE
 from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.window import Window
-from training.process.journal import RecordWriter
-from training.system.resources import MemoryUse, Share
-from training.system.system_counters import SystemCounters
+from training.prediction import Prediction
+from training.step.train_state import EpochDone, TrainState
+from training.step.train_step import TrainStep
 from training.system.timing.reference_workload import time_reference_workload
 
 

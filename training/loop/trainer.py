@@ -6,20 +6,20 @@ from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
+from preflight.container.resources import Share
+from preflight.errors import ChildStopped
+from preflight.files.journal import RecordWriter
 from training.artifacts.predictions import allocate_probabilities
 from training.checkpoints.checkpointer import Checkpointer
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
-from training.errors import ChildStopped
 from training.loop.evaluate import Score, evaluate, evaluate_together
-from training.loop.prediction import Prediction
 from training.loop.progress import ProgressObserver
-from training.loop.train_state import EpochDone, TrainState
-from training.loop.train_step import TrainStep
 from training.loop.window import Window, require_finite
-from training.process.journal import RecordWriter
-from training.system.resources import Share
+from training.prediction import Prediction
+from training.step.train_state import EpochDone, TrainState
+from training.step.train_step import TrainStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

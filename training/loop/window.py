@@ -9,9 +9,9 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from training.config.spec import TrainSpec
-from training.loop.train_state import TrainState, divergence_error
-from training.loop.train_step import TrainStep
+from preflight.contract.spec import TrainSpec
+from training.step.train_state import TrainState, divergence_error
+from training.step.train_step import TrainStep
 
 WINDOW_SECONDS: Final = 0.5
 """Length of a window."""

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from training.models.ensemble import Ensemble, ShiftAverage
 from training.models.layers import CosineConvolution, convolution, head, last_convolution, pooled_convolution
 

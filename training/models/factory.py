@@ -7,8 +7,8 @@ function takes (image shape, classes) and returns a fresh module, which maps flo
 
 from torch import nn
 
-from training.config.registry import MODELS, load
-from training.errors import InvalidConfig
+from preflight.contract.registry import MODELS, load
+from preflight.errors import InvalidConfig
 from training.system.requirements import leave_out_onednn
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from training.config.spec import TrainSpec
+from preflight.contract.spec import TrainSpec
 from training.optim.muon import Muon, hidden_matrices
 from training.optim.untraced import PlainAdamW, PlainSGD, untrace
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from training.distributed.group import ALONE, Group
+from training.group import ALONE, Group
 from training.optim.untraced import PlainAdamW
 
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)

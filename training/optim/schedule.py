@@ -2,7 +2,7 @@
 
 import math
 
-from training.config.spec import TrainSpec
+from preflight.contract.spec import TrainSpec
 
 
 def learning_rate(spec: TrainSpec, step: int, steps: int, steps_per_epoch: int) -> float:

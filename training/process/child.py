@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from preflight.files.journal import JournalReader, Record
 from training.process.exit_status import ExitStatus
 from training.process.fork_server.client import ForkServer
-from training.process.journal import JournalReader, Record
 from training.process.oom import ChildCgroup
 from training.process.request import CHILD_REQUEST, ChildRequest
 from training.process.start import Launch, start

@@ -13,9 +13,9 @@ from typing import Final, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
 
-from training.errors import OutOfMemory, PreflightError
+from preflight.errors import OutOfMemory, PreflightError
+from preflight.files.journal import JournalWriter, RecordWriter
 from training.process.interrupts import ignore_stop_signals, release, set_stop_handler
-from training.process.journal import JournalWriter, RecordWriter
 from training.process.request import CHILD_REQUEST
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15

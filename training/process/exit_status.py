@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
-from training.errors import ChildFailed, ChildKilled, OutOfMemory, PreflightError
+from preflight.errors import ChildFailed, ChildKilled, OutOfMemory, PreflightError
 from training.system.requirements import MORE_SHARED_MEMORY, SHARED_MEMORY
 
 NO_THREAD: Final = ("can't start new thread", "Thread creation failed", "pthread_create failed")

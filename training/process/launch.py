@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 
 TCMALLOC: Final = "libtcmalloc_minimal.so.4"
 """gperftools 2.x: Debian's libtcmalloc-minimal4 (libtcmalloc-minimal4t64 since trixie)."""

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import JsonValue
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.distributed.group import ALONE, Group, require_shares
-from training.errors import ChildFailed
+from preflight.contract.lengths import require_shares
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildFailed
+from preflight.files.journal import Record, RecordWriter
+from training.group import ALONE, Group
 from training.process.child_main import die_with_parent, end_like, failure_recorded
 from training.process.interrupts import ignore_stop_signals
-from training.process.journal import Record, RecordWriter
 from training.process.launch import pin
 from training.process.runner import raise_failure
 

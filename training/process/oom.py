@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from training.system.cgroups import Cgroup, Files, cgroup_mounts, mem_total, memory_limits, own_cgroup
+from preflight.container.cgroups import Cgroup, Files, cgroup_mounts, mem_total, memory_limits, own_cgroup
 
 RESERVE: Final = 64 << 20
 """Bytes of the limit that a child leaves to its supervisor; a tenth where that is less."""

@@ -6,10 +6,10 @@ from typing import Final, NoReturn
 
 from pydantic import JsonValue
 
-from training.errors import ChildFailed, error_from_reason
+from preflight.errors import ChildFailed, error_from_reason
+from preflight.files.journal import Record
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
-from training.process.journal import Record
 
 TICK_SECONDS: Final = 0.2
 """Longest wait for a record: a signal, or the cancellation of a job, is noticed after as long."""

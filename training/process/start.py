@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from training.errors import ChildFailed
+from preflight.errors import ChildFailed
 from training.process.fork_server.client import ForkServer
 from training.process.interrupts import held_back
 

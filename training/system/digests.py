@@ -8,8 +8,8 @@ from typing import BinaryIO, Final
 
 from pydantic.dataclasses import dataclass
 
-from training.config.spec import STRICT
-from training.system.atomic_files import BLOCK, hash_rest, silent
+from preflight.contract.spec import STRICT
+from preflight.files.atomic_files import BLOCK, hash_rest, silent
 
 SETTLED_NS: Final = 2_000_000_000
 """Nanoseconds without a change after which a file's times identify its content: no file system's clock is coarser."""

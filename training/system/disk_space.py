@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.errors import ArtifactError
+from preflight.errors import ArtifactError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from training.errors import MissingPackage
+from preflight.errors import MissingPackage
 
 NEEDED: Final = ("torch", "numpy", "psutil", "safetensors")
 NEEDED_FOR_ONNX: Final = ("onnx", "onnxscript", "onnxruntime")

@@ -12,11 +12,12 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, TypeAdapter
 from redis import Redis
 
-from worker.broker import keys
-from worker.broker.lua import TEXT, run_script
-from worker.broker.replies import text
+from preflight.events.record import EVENT_RECORD, EventRecord
+from preflight.redis import keys
+from preflight.redis.lua import TEXT, run_script
+from preflight.redis.replies import text
+from preflight.redis.untrusted.reads import read_fields
 from worker.broker.requeue import RqJobRef, requeue
-from worker.broker.untrusted.reads import read_fields
 
 LEASE_MS: Final = 12_000
 """Milliseconds after which Redis itself deletes a lease that is not renewed."""
@@ -54,30 +55,6 @@ class LeaseRenewal:
     """Redis lost its data, and RQ's records of the job have to be restored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRecord:
-    """One event as it is published."""
-
-    attempt: int
-    seq: int
-    fields: Sequence[str]
-    """Names and values of the stream record, in turn."""
-    state: Sequence[str]
-    """Names and values for the state hash, in turn."""
-    lifecycle: bool
-    first: bool
-    """Whether the state hash is emptied first."""
-    result: str | None
-    """The job's result, which is stored with this event."""
-    failure: str | None
-    """The event that ends a failed attempt, as JSON, until its end is recorded with RQ."""
-    meta: str | None
-    """RQ's `job.meta` from now on."""
-    totals: Mapping[str, float]
-    """What it adds to the totals of all jobs."""
-
-
-EVENT_RECORD = TypeAdapter(EventRecord)
 CLAIM: TypeAdapter[tuple[ClaimStatus, int]] = TypeAdapter(tuple[Annotated[ClaimStatus, BeforeValidator(text)], int])
 RENEWAL: TypeAdapter[tuple[str, bool, bool]] = TypeAdapter(tuple[str, bool, bool])
 PUBLISHED: TypeAdapter[tuple[str, int]] = TypeAdapter(tuple[str, int])

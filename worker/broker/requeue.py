@@ -7,9 +7,9 @@ from pydantic import TypeAdapter
 from redis import Redis
 from rq import Queue
 
-from worker.broker import keys
-from worker.broker.lua import TEXT, run_script
-from worker.broker.replies import text
+from preflight.redis import keys
+from preflight.redis.lua import TEXT, run_script
+from preflight.redis.replies import text
 
 MAX_LEASE_BYTES: Final = 512
 """Of a lease: a worker's name, an execution, a number."""

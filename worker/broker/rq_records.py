@@ -10,19 +10,19 @@ import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 from redis import Redis
 from rq import Queue
 from rq.defaults import DEFAULT_FAILURE_TTL, DEFAULT_RESULT_TTL
 
-from worker.broker import keys
+from preflight.queue.untrusted_job import UntrustedJob
+from preflight.redis import keys
+from preflight.redis.lua import TEXT, run_script
+from preflight.redis.replies import as_date
+from preflight.wire import TrainResult
 from worker.broker.fencing import Fence, Superseded
-from worker.broker.lua import TEXT, run_script
 from worker.broker.requeue import RqJobRef
-from worker.queue.untrusted_job import UntrustedJob
-from worker.wire import TrainResult
 
 EXECUTION_TTL: Final = 90
 """Seconds after its last heartbeat for which an execution counts as alive; RQ's default."""
@@ -194,8 +194,3 @@ class RqRecords:
         if fence.requeue(ref, front=front, retries_left=retries_left, pause=pause) == "gone":
             self.start_job(job, Execution(ref.execution, time.time()), fence)
             fence.requeue(ref, front=front, retries_left=retries_left, pause=pause)
-
-
-def as_date(seconds: float) -> str:
-    """Return a time as RQ writes it, e.g. 2026-01-31T12:00:00.000000Z."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -11,9 +11,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from worker.broker import keys
-from worker.broker.lua import run_script
-from worker.broker.retry import is_wrong_type, retry_until_available
+from preflight.redis import keys
+from preflight.redis.lua import run_script
+from preflight.redis.retry import is_wrong_type, retry_until_available
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import click
 
-from training.errors import InvalidConfig, PreflightError
+from preflight.errors import InvalidConfig, PreflightError
 from training.process.interrupts import raised_safely
 from worker.cli.commands import admin, cache, calibrate, local, quarantine, queue, service
 from worker.cli.exit_codes import BAD_INPUT, FAILURE, INTERRUPTED
-from worker.ops.signals import handle_hangup
+from worker.state.signals import handle_hangup
 
 COMMANDS: Final = (
     admin.completion, admin.doctor, admin.health, cache.cache, calibrate.calibrate, local.demo, local.export,
@@ -72,7 +72,7 @@ def _report(error: Exception) -> int:
     """Print `error` as one sentence and return the exit code."""
     message = str(error) or type(error).__name__
     if _is_cluster_error(error):
-        from worker.broker.retry import CLUSTERED
+        from preflight.redis.retry import CLUSTERED
 
         message = f"Redis {CLUSTERED}"
     elif (unusable := _explain_redis(error)) is not None:
@@ -102,7 +102,7 @@ def _explain_redis(error: Exception) -> str | None:
         return None
     from redis.exceptions import ConnectionError, NoPermissionError, RedisError, TimeoutError
 
-    from worker.broker.connection import explain_unusable
+    from worker.broker.connect import explain_unusable
     from worker.cli.context import load_settings
 
     for sign, state, remedy in REFUSED_WRITES:

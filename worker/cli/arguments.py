@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, get_args
 
-from training.config.registry import nearest
-from training.errors import InvalidConfig
+from preflight.contract.registry import nearest
+from preflight.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from worker.wire import Status
+    from preflight.wire import Status
 
 MAX_LISTED_JOBS: Final = 10_000
 MAX_QUOTED_LENGTH: Final = 60
@@ -22,7 +22,7 @@ def quote(text: str) -> str:
 
 def check_job_id(job_id: str) -> None:
     """Raise `InvalidConfig` for a malformed id, before Redis is asked."""
-    from worker.wire import is_job_id
+    from preflight.wire import is_job_id
 
     if not is_job_id(job_id):
         raise InvalidConfig(
@@ -33,7 +33,7 @@ def check_job_id(job_id: str) -> None:
 
 def parse_statuses(text: str | None) -> frozenset[Status]:
     """Return the statuses in a comma-separated list; raises `InvalidConfig`."""
-    from worker.wire import Status
+    from preflight.wire import Status
 
     known: dict[str, Status] = {status: status for status in get_args(Status)}
     named = frozenset() if text is None else frozenset(part.strip() for part in text.split(","))
@@ -47,7 +47,7 @@ def parse_statuses(text: str | None) -> frozenset[Status]:
 
 def parse_limit(text: str | None) -> int:
     """Return how many jobs to list; raises `InvalidConfig`."""
-    from worker.client.results import DEFAULT_LIMIT
+    from preflight.client.results import DEFAULT_LIMIT
 
     return DEFAULT_LIMIT if text is None else parse_count("limit", text, MAX_LISTED_JOBS)
 

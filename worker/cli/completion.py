@@ -9,9 +9,9 @@ from typing import Final, Literal, get_args
 import click
 from click.shell_completion import get_completion_class
 
-from training.config.registry import DATASETS, MODELS, nearest
-from training.config.registry import names as registered
-from training.errors import InvalidConfig
+from preflight.contract.registry import DATASETS, MODELS, nearest
+from preflight.contract.registry import names as registered
+from preflight.errors import InvalidConfig
 
 REDIS_TIMEOUT: Final = 1.0
 """Seconds: a user waits for TAB."""
@@ -56,13 +56,13 @@ def _jobs(*, active: bool) -> Iterable[str]:
 
 
 def _recipes() -> Iterable[str]:
-    from training.config.recipes import RECIPES
+    from preflight.contract.recipes import RECIPES
 
     return RECIPES
 
 
 def _statuses() -> Iterable[str]:
-    from worker.wire import Status
+    from preflight.wire import Status
 
     return get_args(Status)
 

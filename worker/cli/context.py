@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from worker.client import Client
+    from preflight import Client
     from worker.config.settings import Settings
 
 
@@ -19,7 +19,7 @@ def load_settings() -> Settings:
 
 def make_client(settings: Settings) -> Client:
     """Return a client of the queue of the settings."""
-    from worker.client import Client
+    from preflight import Client
 
     key = None if settings.signing_key is None else settings.signing_key.get_secret_value()
     return Client(settings.redis_url, queue=settings.queue, signing_key=key, outbox=settings.outbox_dir)
@@ -27,6 +27,6 @@ def make_client(settings: Settings) -> Client:
 
 def log_to_stderr(settings: Settings) -> None:
     """Send log records to stderr; stdout is for results."""
-    from worker.ops.logging import configure
+    from worker.events.logging import configure
 
     configure(settings.log_format, settings.log_level, sys.stderr, settings.secrets)

@@ -12,18 +12,18 @@ from typing import Final
 import click
 from pydantic import JsonValue
 
+from preflight import Client
+from preflight.errors import DatasetError
+from preflight.redis.server.embedded import executable, redis_server
+from preflight.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
 from training.data.prepare import available
-from training.errors import DatasetError
-from worker.broker.embedded_redis import executable, redis_server
 from worker.cli.exit_codes import INTERRUPTED
 from worker.cli.formatting.events import exit_code
 from worker.cli.job_fields import require_one_worker
 from worker.cli.watch import show_events
-from worker.client import Client
 from worker.config.settings import Settings, service_environment
 from worker.jobs.local.training import dataset_local
 from worker.report.request import TIMEOUT_SECONDS
-from worker.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
 
 WORKER_STOP_TIMEOUT: Final = 1.0
 """Seconds for an idle worker to exit; a busy one would finish its job first, and is killed."""

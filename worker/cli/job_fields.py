@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.cli.arguments import quote
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from worker.wire import TrainJob
+    from preflight.wire import TrainJob
 
 WORKERS: Final = re.compile(r"(?P<min>[0-9]{1,9})-(?P<max>[0-9]{1,9})")
 """From so many workers to so many."""
@@ -31,7 +31,7 @@ MAX_FIELD_DEPTH: Final = 8
 
 def parse_job_options(options: dict[str, object]) -> TrainJob:
     """Return the job that the options describe; raises `InvalidConfig`."""
-    from worker.wire import JOB_TYPE, parse_job
+    from preflight.wire import JOB_TYPE, parse_job
 
     default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist"}
     return parse_job({**default, **job_fields(options)})

@@ -1,15 +1,9 @@
-"""The client for other services: enqueue, status, events, cancel. Needs neither torch nor a worker's settings.
+"""Former name of `preflight.client`: gone in 0.28."""
 
-from worker.client import Client
-from worker.wire import TrainJob
+import warnings
 
-client = Client("redis://localhost:6379/0")
-job_id = client.enqueue(TrainJob(type="preflight.train.v1", dataset="mnist", model="cnn")).job_id
-for event in client.events(job_id):
-    print(event)
-"""
-
-from worker.client.client import Client
-from worker.client.results import EnqueueResult, Silence
+from preflight import Client, EnqueueResult, Silence
 
 __all__ = ("Client", "EnqueueResult", "Silence")
+
+warnings.warn("worker.client is now preflight; use `from preflight import Client`", DeprecationWarning, stacklevel=2)

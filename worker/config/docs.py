@@ -9,9 +9,9 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
-from worker.config.redis_parameters import IGNORED_NAMES, USED
+from preflight.redis.parameters import IGNORED_NAMES, USED
+from preflight.wire.validation_errors import BOUNDS, Schema
 from worker.config.settings import Settings, variables
-from worker.wire.validation_errors import BOUNDS, Schema
 
 HEAD: Final = """# Configuration
 
@@ -33,7 +33,7 @@ directories that are not set are in the directory for temporary files, and a war
 TAIL: Final = """
 ## Parameters of a Redis address
 
-`REDIS_URL`, and the argument of `worker.client.Client`, may be written as for another client or as a platform gives it:
+`REDIS_URL`, and the argument of `preflight.Client`, may be written as for another client or as a platform gives it:
 `redis://` (also `valkey://`), with TLS `rediss://` (`valkeys://`, `redis+ssl://`, `redis+tls://`), or for a socket
 `unix:///path` (`redis+socket://`). Addresses of Sentinel, of a cluster and of a REST service are refused. Upper and
 lower case of a parameter's name do not matter.

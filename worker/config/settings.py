@@ -7,12 +7,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
-from calibration.search.search_space import DEFAULT_SECONDS
-from training.errors import InvalidConfig
-from training.system.requirements import explain_thread_variables, without_thread_variables
-from worker.config.directories import explain_homeless, local_path
-from worker.config.redis_url import parse as parse_redis_url
-from worker.config.secrets import (
+from calibration.space import DEFAULT_SECONDS
+from preflight.config.directories import explain_homeless, local_path
+from preflight.config.secrets import (
     MASK,
     encoded_forms,
     insert_password,
@@ -22,9 +19,12 @@ from worker.config.secrets import (
     show_invalid_url,
     url_passwords,
 )
-from worker.config.values import clean, require_plain, require_url
-from worker.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL
-from worker.wire.validation_errors import to_invalid_config
+from preflight.config.values import clean, require_plain, require_url
+from preflight.errors import InvalidConfig
+from preflight.redis.url import parse as parse_redis_url
+from preflight.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL
+from preflight.wire.validation_errors import to_invalid_config
+from training.system.requirements import explain_thread_variables, without_thread_variables
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Prefixes of the variables that child processes do not get."""

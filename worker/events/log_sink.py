@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import structlog
 from pydantic import JsonValue
 
-from worker.events.sentences import sentence, skipped_sentence
-from worker.wire import (
+from preflight.wire import (
     TERMINAL_EVENTS,
     AnyEvent,
     CalibrationTrial,
@@ -16,6 +15,7 @@ from worker.wire import (
     JobWarning,
     TrainResult,
 )
+from worker.events.sentences import sentence, skipped_sentence
 
 
 class LogSink:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from calibration.result import ADOPTED, CalibrationResult
+from calibration.result import CalibrationResult
 from calibration.verdicts import DISTURBED, confirmed_speed, proof_words, speedup
-from training.config.plan import Plan
-from worker.report.numbers import plural
-from worker.wire import PlanFields
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import ADOPTED
+from preflight.numbers import plural
+from preflight.wire import PlanFields
 
 
 def plan_line(plan: PlanFields | Plan) -> str:

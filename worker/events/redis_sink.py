@@ -9,12 +9,13 @@ import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from worker.broker.fencing import EventRecord, Fence
-from worker.broker.retry import REDIS, is_wrong_type
+from preflight.events.record import EventRecord
+from preflight.events.state import event_record
+from preflight.redis.retry import REDIS, is_wrong_type
+from preflight.wire import AnyEvent, TrainResult
+from worker.broker.fencing import Fence
 from worker.events.rq_meta import RqMeta
-from worker.events.spool import Spool, SpooledEvent
-from worker.events.state import event_record
-from worker.wire import AnyEvent, TrainResult
+from worker.state.spool import Spool, SpooledEvent
 
 RETRY_INTERVAL: Final = 1.0
 """Seconds between two tries while Redis is unavailable."""

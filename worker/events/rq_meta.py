@@ -7,8 +7,8 @@ from typing import Final
 import structlog
 from pydantic import JsonValue
 
-from worker.events.state import latest_fields
-from worker.wire import STATUS_BY_EVENT, AnyEvent, JobState
+from preflight.events.state import latest_fields
+from preflight.wire import STATUS_BY_EVENT, AnyEvent, JobState
 
 MAX_META_LENGTH: Final = 16 * 1024
 """Characters of the producer's `meta` as JSON; RQ's `meta` is one field, rewritten with every event."""

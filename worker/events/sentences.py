@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from calibration.verdicts import DISTURBED, OUTCOMES, PHASES, speedup
-from training.loop.profiling import profiler
-from worker import wire
+from preflight import wire
+from preflight.numbers import plural
+from training.step import profiler
 from worker.events.plan_words import plan_line
-from worker.report.numbers import plural
 
 VERDICTS: Final = {
     "own": "was measured first", "won": "won", "kept": "is kept", "level": "is not proven faster",

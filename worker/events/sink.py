@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from worker.wire import AnyEvent, TrainResult
+from preflight.wire import AnyEvent, TrainResult
 
 
 class Sink(Protocol):

@@ -13,10 +13,10 @@ from typing import Final, Literal
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from training.errors import ArtifactError, PreflightError, error_from_reason
-from training.process.journal import Record
+from preflight.config.secrets import redact_urls
+from preflight.errors import ArtifactError, PreflightError, error_from_reason
+from preflight.files.journal import Record
 from training.process.runner import run_child
-from worker.config.secrets import redact_urls
 from worker.config.settings import Settings, export_environment
 from worker.exporters.refusals import NO_CHECKSUMS
 

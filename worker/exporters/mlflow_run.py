@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from training.errors import ArtifactError
+from preflight.errors import ArtifactError
 from worker.exporters.mlflow_server import explain_elsewhere, open_experiment
 from worker.exporters.training_history import FinishedJob
 

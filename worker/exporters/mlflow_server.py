@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from training.errors import ArtifactError
+from preflight.errors import ArtifactError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from training.errors import ArtifactError, PreflightError
-from training.process.journal import RecordWriter
-from worker.broker.backoff import backoff
-from worker.config.secrets import redact_urls
+from preflight.config.secrets import redact_urls
+from preflight.errors import ArtifactError, PreflightError
+from preflight.files.journal import RecordWriter
+from preflight.redis.retry import backoff
 from worker.exporters.refusals import explain_permanent
 
 BASE_PAUSE_SECONDS: Final = 0.5

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from worker.wire import AnyEvent, EpochDone, Progress, TrainingDone
+from preflight.wire import AnyEvent, EpochDone, Progress, TrainingDone
 
 
 @dataclass(frozen=True, slots=True)

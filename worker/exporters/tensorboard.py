@@ -7,11 +7,11 @@ from pathlib import Path
 import structlog
 from pydantic import JsonValue
 
-from training.config.spec import TrainSpec
+from preflight.contract.spec import TrainSpec
+from preflight.wire import AnyEvent, JobResumed, Progress, TrainingConfig, TrainJob, TrainResult
 from worker.config.settings import Settings
 from worker.exporters import tfevents
 from worker.exporters.scalars import ResumeStep, scalars_of
-from worker.wire import AnyEvent, JobResumed, Progress, TrainingConfig, TrainJob, TrainResult
 
 
 class TensorBoardSink:

@@ -11,14 +11,14 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
+from preflight.errors import ArtifactError
+from preflight.files.journal import read_runs
+from preflight.wire import EpochDone, Progress
 from training.artifacts.model_dir import read_manifest
-from training.errors import ArtifactError
 from training.loop import child as training_child
 from training.process.child import file_name
-from training.process.journal import read_runs
 from worker.exporters.scalars import ResumeStep, Scalar, global_step, scalars_of
-from worker.jobs.paths import attempts
-from worker.wire import EpochDone, Progress
+from worker.state.paths import attempts
 
 JOURNAL: Final = f"{file_name(training_child.MODULE)}.jsonl"
 

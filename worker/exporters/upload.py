@@ -20,11 +20,11 @@ from typing import BinaryIO, Final, Protocol
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from preflight.config.secrets import redact_urls
+from preflight.errors import ArtifactError
+from preflight.files.atomic_files import LARGEST_TEXT, open_regular, sha256_of
+from preflight.files.journal import RecordWriter
 from training.artifacts.model_dir import MANIFEST, read_manifest
-from training.errors import ArtifactError
-from training.process.journal import RecordWriter
-from training.system.atomic_files import LARGEST_TEXT, open_regular, sha256_of
-from worker.config.secrets import redact_urls
 from worker.exporters.retry import retry_export
 
 PART_SIZE: Final = 8 << 20

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
-from training.errors import InvalidConfig, MissingPackage
+from preflight.config.secrets import redact_urls
+from preflight.errors import InvalidConfig, MissingPackage
+from preflight.files.journal import JournalWriter
 from training.process.child_main import serve_request
-from training.process.journal import JournalWriter
-from worker.config.secrets import redact_urls
 from worker.config.settings import load
 from worker.exporters.base import REQUEST, ExportRequest
 from worker.exporters.retry import describe_error

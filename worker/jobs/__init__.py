@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 
 
 def train(*arguments: object, **keywords: object) -> NoReturn:

@@ -9,27 +9,27 @@ from typing import Final, Self
 from pydantic import JsonValue
 from redis import Redis
 
-from training.errors import ArtifactError, GroupShort
+from preflight.errors import ArtifactError, GroupShort
+from preflight.redis.retry import retry_until_available
 from training.process.fork_server.client import ForkServer
+from worker.admission.admitted_job import AdmittedJob
 from worker.broker.fencing import Fence
-from worker.broker.retry import retry_until_available
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
-from worker.events.spool import Spool
 from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted, StopSignal
 from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
 from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder
-from worker.jobs.paths import JobPaths, open_paths
 from worker.jobs.pipeline import outcome_of, resume_pipeline
 from worker.jobs.stages.extras import add_extras, inherited_extras
 from worker.jobs.stages.pending_extras import Extras, ExtrasFile, pending_attempts
 from worker.jobs.stages.plan_store import RedisPlanStore
-from worker.queue.admission.admitted_job import AdmittedJob
+from worker.state.control import Interrupted, StopSignal
+from worker.state.paths import JobPaths, open_paths
+from worker.state.spool import Spool
 
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""

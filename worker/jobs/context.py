@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from preflight.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, GroupEvent, TrainResult
 from training.process.fork_server.client import ForkServer
 from training.system.digests import Digests
 from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink
-from worker.jobs.control import JobControl
 from worker.jobs.group.seats import LeaderSeats
-from worker.jobs.paths import JobPaths
 from worker.jobs.stages.pending_extras import ExtrasStore
 from worker.jobs.stages.plan_store import PlanStore
-from worker.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, GroupEvent, TrainResult
+from worker.state.control import JobControl
+from worker.state.paths import JobPaths
 
 
 @dataclass(slots=True, kw_only=True)

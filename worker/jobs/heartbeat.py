@@ -6,12 +6,12 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from training.errors import Cancelled, TimedOut
-from training.system.resources import detect
+from preflight.container.resources import detect
+from preflight.errors import Cancelled, TimedOut
+from preflight.redis.retry import REDIS, retry_until_available
 from worker.broker.fencing import Fence
-from worker.broker.retry import REDIS, retry_until_available
 from worker.events.redis_sink import RedisSink
-from worker.jobs.control import Interrupted, JobControl, StopSignal
+from worker.state.control import Interrupted, JobControl, StopSignal
 
 HEARTBEAT_INTERVAL: Final = 1.0
 """Seconds between two renewals of the lease, each of which also reads whether the job was cancelled."""

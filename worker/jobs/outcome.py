@@ -6,11 +6,11 @@ from typing import Final
 from pydantic import ValidationError
 from redis import Redis
 
-from training.errors import PreflightError, error_from_reason
-from worker.broker import keys
-from worker.broker.untrusted.reads import read_value
+from preflight.errors import PreflightError, error_from_reason
+from preflight.redis import keys
+from preflight.redis.untrusted.reads import read_value
+from preflight.wire import JobFailed, TrainResult, read_result
 from worker.jobs.stages.pending_extras import Extras
-from worker.wire import JobFailed, TrainResult, read_result
 
 MAX_RESULT_BYTES: Final = 256 * 1024
 """Of a stored result; it has a hundred fields of 2,000 characters at most."""

@@ -7,7 +7,13 @@ from typing import Final, Literal
 import structlog
 from redis.exceptions import RedisError
 
-from training.errors import PreflightError
+from preflight.errors import PreflightError
+from worker.admission.acceptance import acceptance_ttl, renew_acceptance
+from worker.admission.admitted_job import AdmittedJob
+from worker.admission.dependents import Dependents
+from worker.admission.rate_limits import fill_rate_limit
+from worker.admission.refusal import publish_failure, publish_mismatch
+from worker.admission.repeats import enqueue_repeat
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.requeue import RqJobRef
 from worker.broker.rq_records import End, Execution, RqRecords, failed, finished, stopped
@@ -16,12 +22,6 @@ from worker.config.settings import Settings
 from worker.events.redis_sink import RedisSink
 from worker.jobs.heartbeat import AttemptHeartbeat
 from worker.jobs.outcome import Failed, Outcome, Stopped
-from worker.queue.admission.acceptance import acceptance_ttl, renew_acceptance
-from worker.queue.admission.admitted_job import AdmittedJob
-from worker.queue.maintenance.dependents import Dependents
-from worker.queue.maintenance.rate_limits import fill_rate_limit
-from worker.queue.maintenance.repeats import enqueue_repeat
-from worker.queue.refusal import publish_failure, publish_mismatch
 
 REQUEUE_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted supervisor tries to requeue its job; then the reaper does."""

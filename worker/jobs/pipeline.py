@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
+from preflight.errors import Cancelled, GroupShort, PreflightError
+from preflight.wire import TrainJob, TrainResult
+from preflight.wire.configuration import configuration, request_of
 from training.artifacts.onnx_child import ONNX, OnnxRequest
-from training.errors import Cancelled, GroupShort, PreflightError
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.extras import select_extras
@@ -21,8 +22,7 @@ from worker.jobs.stages.publishing import finish, publish_model, recover_publish
 from worker.jobs.stages.training import TrainingRun
 from worker.report.facts import facts, group_facts
 from worker.report.request import ReportRequest
-from worker.wire import TrainJob, TrainResult
-from worker.wire.configuration import configuration, request_of
+from worker.state.control import Interrupted
 
 T = TypeVar("T")
 

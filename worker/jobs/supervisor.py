@@ -13,24 +13,24 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from training.errors import GroupShort, InvalidConfig, PreflightError
+from preflight.errors import GroupShort, InvalidConfig, PreflightError
+from preflight.queue.payload import PoisonMessage
+from preflight.redis.connection import is_replicated
+from preflight.redis.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available
 from training.process.fork_server.client import ForkServer
-from worker.broker.connection import is_replicated
+from worker.admission.admitted_job import AdmittedJob
+from worker.admission.refusal import quarantine_job
+from worker.admission.refused_options import refused_options
 from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim
-from worker.broker.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available
 from worker.broker.rq_records import Execution
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
 from worker.jobs.attempt import Attempt
-from worker.jobs.control import Interrupted, StopSignal
 from worker.jobs.outcome import Failed, Finished, StoredResultUnreadable, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder, Recorded
-from worker.jobs.paths import next_attempt
-from worker.queue.admission.admitted_job import AdmittedJob
-from worker.queue.admission.refused_options import refused_options
-from worker.queue.payload import PoisonMessage
-from worker.queue.refusal import quarantine_job
+from worker.state.control import Interrupted, StopSignal
+from worker.state.paths import next_attempt
 
 BUSY_PAUSE: Final = 1.0
 """Seconds before a job that runs elsewhere is deferred to the end of its queue."""

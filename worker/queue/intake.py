@@ -9,21 +9,22 @@ from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.job import JobStatus
 
-from training.errors import InvalidConfig, PreflightError
-from worker.broker import keys
-from worker.broker.retry import PERMANENT_ERRORS
+from preflight.errors import InvalidConfig, PreflightError
+from preflight.queue.ids import resolve_event_id, resolve_job_id
+from preflight.queue.payload import PoisonMessage
+from preflight.queue.untrusted_job import UntrustedJob, fetch_job
+from preflight.redis import keys
+from preflight.redis.retry import PERMANENT_ERRORS
+from preflight.redis.untrusted.bounded_replies import OVERSIZED
+from worker.admission import quarantine
+from worker.admission.acceptance import Replayed
+from worker.admission.admit import admit
+from worker.admission.admitted_job import AdmittedJob
+from worker.admission.refusal import publish_failure, quarantine_job
 from worker.broker.rq_records import RqRecords, failed
 from worker.broker.shared_keys import RedisRetry
-from worker.broker.untrusted.bounded_replies import OVERSIZED
 from worker.config.settings import Settings
-from worker.jobs.control import Interrupted
-from worker.queue import quarantine
-from worker.queue.admission.acceptance import Replayed
-from worker.queue.admission.admit import admit
-from worker.queue.admission.admitted_job import AdmittedJob, resolve_event_id, resolve_job_id
-from worker.queue.payload import PoisonMessage
-from worker.queue.refusal import publish_failure, quarantine_job
-from worker.queue.untrusted_job import UntrustedJob, fetch_job
+from worker.state.control import Interrupted
 
 ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED)
 

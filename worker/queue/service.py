@@ -12,20 +12,20 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from preflight.container.resources import detect
+from preflight.redis.retry import PERMANENT_ERRORS, retry_until_available
 from training.process.interrupts import STOP_SIGNALS
 from training.system.requirements import explain_missing_bytecode, require_training_packages
-from training.system.resources import detect
-from worker.broker.connection import RedisUnreachable, connect
-from worker.broker.retry import PERMANENT_ERRORS, retry_until_available
+from worker.broker.connect import RedisUnreachable, connect
 from worker.config.settings import Settings
+from worker.events.logging import configure
 from worker.exporters.base import exports, require_usable
-from worker.jobs.paths import require_writable
 from worker.jobs.stages.payloads import resources_payload
-from worker.ops.logging import configure
-from worker.ops.processes import run_processes, share_processors
-from worker.ops.signals import FORWARDED
-from worker.ops.worker_lock import WorkerLock
+from worker.queue.processes import run_processes, share_processors
 from worker.queue.worker import PreflightWorker
+from worker.state.paths import require_writable
+from worker.state.signals import FORWARDED
+from worker.state.worker_lock import WorkerLock
 
 DIRECTORY_VARIABLES: Final = {
     "artifact_dir": "PREFLIGHT_ARTIFACT_DIR", "state_dir": "PREFLIGHT_STATE_DIR", "cache_dir": "PREFLIGHT_CACHE_DIR",

@@ -11,13 +11,12 @@ from typing import Final, Literal, NoReturn
 
 import structlog
 
+from preflight.container.resources import process_tree
+from preflight.redis.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, backoff
 from training.process.child import readable
 from training.process.child_main import die_with_parent
 from training.process.interrupts import held_back, release, set_stop_handler
-from training.system.resources import process_tree
-from worker.broker.backoff import backoff
-from worker.broker.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS
-from worker.jobs.control import Interrupted, StopSignal
+from worker.state.control import Interrupted, StopSignal
 
 MONITOR_INTERVAL: Final = 2
 """Seconds between two heartbeats of a busy worker to RQ's tools."""

@@ -21,27 +21,22 @@ from redis.exceptions import RedisError, ResponseError
 from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
-from worker.broker import keys
-from worker.broker.backoff import backoff
-from worker.broker.connection import SOCKET_TIMEOUT, shorten_waits
-from worker.broker.retry import (
+from preflight.redis import keys
+from preflight.redis.connection import SOCKET_TIMEOUT, shorten_waits
+from preflight.redis.retry import (
     BASE_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     PERMANENT_ERRORS,
     REDIS,
+    backoff,
     describe_error,
     is_wrong_type,
 )
+from worker.admission.acceptance import acceptance_ttl
+from worker.admission.admitted_job import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
-from worker.jobs.control import Interrupted, StopSignal
-from worker.ops.signals import StopRequests, handle_stop_signals
-from worker.ops.standby import Standby
-from worker.ops.supervision import Supervisor
-from worker.ops.worker_lock import WorkerLock
-from worker.queue.admission.acceptance import acceptance_ttl
-from worker.queue.admission.admitted_job import AdmittedJob
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
@@ -49,7 +44,12 @@ from worker.queue.loop.glance import Glance
 from worker.queue.loop.job_run import JobRunner
 from worker.queue.loop.presence import Presence
 from worker.queue.loop.seating import Seating
+from worker.queue.standby import Standby
 from worker.queue.work_horse import MONITOR_INTERVAL
+from worker.state.control import Interrupted, StopSignal
+from worker.state.signals import StopRequests, handle_stop_signals
+from worker.state.supervision import Supervisor
+from worker.state.worker_lock import WorkerLock
 
 WORKER_TTL: Final = 45
 """Seconds after which RQ's tools take a silent worker for dead."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from calibration.result import ADOPTED, BatchTrial, CalibrationResult, Confirmation, MemoryFit
-from calibration.search.evaluation import GAIN
+from calibration.races.evaluation import GAIN
+from calibration.result import BatchTrial, CalibrationResult, Confirmation, MemoryFit
 from calibration.verdicts import OUTCOMES, PHASES, VERDICTS, batch_sentence
-from worker.report import numbers
+from preflight import numbers
+from preflight.contract.verdicts import ADOPTED
 from worker.report.calibration_plots import memory_of_micro_batches, speed_of_trials
 from worker.report.calibration_trials import HEADINGS, Row, compare_plans, trial_rows
 from worker.report.request import CalibrationReportRequest

@@ -9,9 +9,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from calibration.races.evaluation import GAIN
 from calibration.result import Confirmation, MemoryFit, MemoryProbe, Trial
-from calibration.search.evaluation import GAIN
-from worker.report import numbers
+from preflight import numbers
 from worker.report.calibration_trials import number_trials
 from worker.report.svg import ACCENT, BAD, HAIR, INK, OWN, SOFT, draw_svg
 

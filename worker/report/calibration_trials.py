@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
-from calibration.result import ADOPTED, CalibrationResult, Trial
+from calibration.result import CalibrationResult, Trial
 from calibration.verdicts import DISTURBED, explain_trial, verdict_word
-from training.config.plan import Plan
-from worker.report import numbers
+from preflight import numbers
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import ADOPTED
 
 Row = tuple[str, ...]
 HEADINGS: Final = (

@@ -7,11 +7,11 @@ from typing import Final, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
+from preflight.errors import ArtifactError
+from preflight.files.atomic_files import write_atomically
+from preflight.files.journal import JournalWriter
 from training.artifacts.model_dir import read_manifest
-from training.errors import ArtifactError
 from training.process.child_main import StopFlag, serve_request
-from training.process.journal import JournalWriter
-from training.system.atomic_files import write_atomically
 from worker.report.request import REPORT, REQUEST, CalibrationReportRequest, ReportRequest
 
 MODULE: Final = "worker.report.child"

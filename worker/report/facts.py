@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from calibration.choose import PlanChoice
-from training.config.spec import TrainSpec
-from training.system.resources import Resources
-from worker.report.numbers import format_age, plural
+from preflight.container.resources import Resources
+from preflight.contract.spec import TrainSpec
+from preflight.numbers import format_age, plural
+from preflight.wire import GroupEvent, GroupFormed, GroupMeasured
 from worker.report.request import Group
-from worker.wire import GroupEvent, GroupFormed, GroupMeasured
 
 MIB: Final = 1 << 20
 

@@ -8,19 +8,20 @@ from typing import Final
 from pydantic import ConfigDict, JsonValue
 from pydantic.dataclasses import dataclass
 
+from preflight import numbers
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.wire import StepProfile
 from training.artifacts.metrics import EvaluationMetrics, evaluation_metrics
 from training.artifacts.predictions import PREDICTIONS, read
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.loop.profiling.profiler import PHASES
-from training.loop.train_state import EpochDone
-from worker.ops.forked import Fork
-from worker.report import numbers, plots
+from training.step.profiler import PHASES
+from training.step.train_state import EpochDone
+from worker.report import plots
 from worker.report.calibration import calibration_section
+from worker.report.forked import Fork
 from worker.report.request import Group, ReportRequest
 from worker.report.templates import render_template
 from worker.report.test_set import section_of_test_set
-from worker.wire import StepProfile
 
 MAX_EPOCHS: Final = 100
 """Epochs that are shown with the manifest."""

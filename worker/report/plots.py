@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from preflight import numbers
 from training.artifacts.metrics import EvaluationMetrics
-from training.loop.prediction import Prediction
-from training.loop.train_state import EpochDone
-from worker.report import numbers
+from training.prediction import Prediction
+from training.step.train_state import EpochDone
 from worker.report.svg import ACCENT, INK, OWN, PALE, SOFT, draw_svg
 
 MAX_POINTS: Final = 512

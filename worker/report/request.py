@@ -10,9 +10,9 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from calibration.result import CalibrationResult
-from training.config.spec import STRICT
-from training.loop.prediction import Prediction
-from worker.wire.configuration import ConfigField
+from preflight.contract.spec import STRICT
+from preflight.wire.configuration import ConfigField
+from training.prediction import Prediction
 
 REPORT: Final = "report.html"
 """Beside the model."""

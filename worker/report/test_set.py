@@ -11,9 +11,10 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from preflight import numbers
 from training.artifacts.metrics import BINS, ClassScore, EvaluationMetrics, Mistake
 from training.data.dataset_store import read_test_images
-from worker.report import numbers, plots
+from worker.report import plots
 
 MAX_IMAGE_SIDE: Final = 112
 """Pixels; larger images are shrunk."""

@@ -9,17 +9,18 @@ from fastapi import FastAPI
 from rq import Queue
 from starlette.concurrency import run_in_threadpool
 
-from worker.broker.connection import PATIENCE, open_async_redis, open_redis
-from worker.client import Client
+from preflight import Client
+from preflight.redis.connection import PATIENCE, open_async_redis, open_redis
+from preflight.wire import CONTRACT_VERSION
 from worker.config.settings import Settings
-from worker.ops.supervision import Supervisor
+from worker.state.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
+from worker.web.documents.openapi import DocumentedApp
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
 from worker.web.middleware.head import HeadMiddleware
 from worker.web.middleware.paced import PacedSending
 from worker.web.middleware.prefix import PrefixMiddleware
-from worker.web.openapi import DocumentedApp
 from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
 from worker.web.routes.errors import add_error_handlers
@@ -33,7 +34,6 @@ from worker.web.routes.search import SearchRoutes
 from worker.web.routes.service import Service, ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
 from worker.web.streams.compression import Compression
-from worker.wire import CONTRACT_VERSION
 
 MAX_THREADS: Final = 16
 """Of short reads of single jobs; what may take long has `Slots`."""

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from preflight.wire import MAX_JOB_BYTES
 from worker.web.files.tickets import PARAMETER, Tickets
 from worker.web.routes.errors import ApiError
-from worker.wire import MAX_JOB_BYTES
 
 Message = MutableMapping[str, object]
 Scope = MutableMapping[str, object]

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worker.wire import Count, JobId, JobState, Share, Status, TrainResult
-from worker.wire.configuration import ConfigField
+from preflight.wire import Count, JobId, JobState, Share, Status, TrainResult
+from preflight.wire.configuration import ConfigField
 
 
 class ApiModel(BaseModel):

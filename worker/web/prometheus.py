@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from training.errors import ERRORS_BY_REASON, Cancelled, ChildStopped, PreflightError
-from worker.events import counters
+from preflight.errors import ERRORS_BY_REASON, Cancelled, ChildStopped, PreflightError
+from preflight.events import counters
+from preflight.wire import JobState
 from worker.web.listing.overview import Overview
-from worker.wire import JobState
 
 FAILURES: Final = sorted({PreflightError.reason, *ERRORS_BY_REASON} - {Cancelled.reason, ChildStopped.reason})
 NO_ENDS: Final = dict.fromkeys(

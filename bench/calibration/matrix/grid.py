@@ -25,8 +25,8 @@ from pydantic.dataclasses import dataclass
 from bench.calibration.matrix.cells import WORKLOADS, Cell
 from bench.calibration.matrix.train import Place, plan_key
 from bench.container import PERIOD_US, Container
-from training.config.plan import MemoryFormat, Plan, Precision
-from training.config.spec import TrainSpec
+from preflight.contract.plan import MemoryFormat, Plan, Precision
+from preflight.contract.spec import TrainSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +110,7 @@ def rounded_up(request: Request, memory_format: MemoryFormat) -> Plan:
 
 def main() -> None:
     """Measure what the command line asks for, and print it."""
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
     prepare_process(next(plans(request)))
@@ -162,7 +162,7 @@ def train_steps(request: Request, plan: Plan) -> "Iterator[Tensor]":
 
     from training.data.batches import Batches
     from training.data.dataset_store import open_dataset
-    from training.loop.train_step import TrainStep
+    from training.step.train_step import TrainStep
 
     store, spec = open_dataset(request.store), request.spec
     step = TrainStep(spec, plan, store.info.shape, store.info.classes)

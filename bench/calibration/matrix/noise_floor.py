@@ -22,11 +22,11 @@ from bench.calibration.matrix.tables import MOST, USUAL
 from bench.container import container
 from bench.record import Record, start
 from calibration.acceptance.confirmation import STEADY_BLOCKS
-from calibration.search.timing import split_steps
-from calibration.statistics import Seconds, mean_step, typical
-from training.config.plan import Plan
-from training.system.resources import binding_quota
-from training.system.timing.work_clock import WorkClock
+from calibration.races.timing import split_steps
+from preflight.container.resources import binding_quota
+from preflight.container.work_clock import WorkClock
+from preflight.contract.plan import Plan
+from preflight.statistics import Seconds, mean_step, typical
 
 PROCESSORS: Final = (0.25, 0.5, 1.0, 2.0)
 MODELS: Final = ("cnn", "own_task")
@@ -112,7 +112,7 @@ def _share(found: Sequence[float], bound: float) -> str:
 
 def main() -> None:
     """Train for `SECONDS` in the container of the command line, and print the stretches."""
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
     plan = rounded_up(request, "channels_last")

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from bench.calibration.matrix.cells import Cell
 from bench.calibration.matrix.findings import same_speed
-from calibration.search.timing import split_steps
+from calibration.races.timing import split_steps
 from training.system.timing.reference_workload import ReferenceWorkload
 
 EVERY: Final = 0.5

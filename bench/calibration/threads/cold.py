@@ -16,9 +16,9 @@ from typing import Final
 from bench.calibration.common import PREFLIGHT
 from bench.calibration.matrix.main import neighbours
 from bench.record import Record, judged, samples, start
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
-from worker.wire import JOB_TYPE, TrainJob
+from preflight import Client
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import JOB_TYPE, TrainJob
 
 RUNS: Final[Mapping[int, int]] = {1: 20, 2: 10, 4: 10}
 """Busy processes -> cold runs beside them."""

@@ -22,7 +22,7 @@ from bench.calibration.matrix.train import plan_key, train
 from bench.calibration.threads.waiting import FORMATS
 from bench.container import container
 from bench.record import Record, samples, start
-from training.config.plan import MemoryFormat, Plan, Precision
+from preflight.contract.plan import MemoryFormat, Plan, Precision
 
 MODULE: Final = "bench.calibration.threads.cores"
 LEAST: Final = 4
@@ -84,7 +84,7 @@ def powers_of_two(most: int) -> tuple[int, ...]:
 
 def main() -> None:
     """Train on each number of threads in turns; print samples per second."""
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
     counts = powers_of_two(int(request.processors))

@@ -17,7 +17,7 @@ from bench.calibration.matrix.grid import REQUEST, Request, block, request_of, r
 from bench.calibration.matrix.main import neighbours, prepared_place
 from bench.container import container
 from bench.record import samples, start
-from training.config.plan import MemoryFormat, Plan, Precision
+from preflight.contract.plan import MemoryFormat, Plan, Precision
 
 MODULE: Final = "bench.calibration.threads.neighbour"
 PROCESSORS: Final = 2
@@ -50,7 +50,7 @@ def measure_neighbour() -> None:
 
 def main() -> None:
     """Train on one thread and on all in turns; print samples per second."""
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
     prepare_process(_plan(request, 1, "float32"))

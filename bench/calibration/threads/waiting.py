@@ -14,7 +14,7 @@ from bench.calibration.matrix.grid import REQUEST, block, request_of, rounded_up
 from bench.calibration.matrix.main import prepared_place
 from bench.container import container
 from bench.record import samples, start
-from training.config.plan import MemoryFormat
+from preflight.contract.plan import MemoryFormat
 
 MODULE: Final = "bench.calibration.threads.waiting"
 PROCESSORS: Final = 1.5
@@ -56,7 +56,7 @@ def measure_waiting() -> None:
 
 def main() -> None:
     """Train for `PERIODS` on as many threads as the quota has processors, rounded up; print samples per second."""
-    from training.loop.train_step import prepare_process
+    from training.step.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])
     plan = rounded_up(request, FORMATS[request.spec.model])

@@ -13,8 +13,8 @@ from faults.container import hit
 from faults.jobs import Job, Verdict
 from faults.preflight import PreflightScene
 from faults.trials.runs import GOOD, MIB, Trial, finished
-from worker.jobs.paths import JOBS
 from worker.jobs.stages.pending_extras import FILE_NAME
+from worker.state.paths import JOBS
 
 REPORTED_WITHIN: Final = 120.0
 """Seconds; a worker looks for what others left behind, or what failed, once a minute."""

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from faults.container import Container, hit
 from faults.jobs import Job, Verdict
 from faults.preflight import PreflightScene
-from worker.wire import GroupFormed
+from preflight.wire import GroupFormed
 
 GROUP: Final = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_STANDBY": "auto"}
 FIELDS: Final[dict[str, JsonValue]] = {"batch_size": 1350, "epochs": 40, "deterministic": True}

@@ -19,10 +19,10 @@ from faults.jobs import Verdict
 from faults.scene import Scene
 from faults.strikes.checkpoints import tripwire
 from faults.trials.runs import GOOD, Trial, finished, worker_problems
-from training.errors import PreflightError
+from preflight.errors import PreflightError
+from preflight.queue.untrusted_job import parse
+from worker.admission.admit import admit
 from worker.config.settings import Settings
-from worker.queue.admission.admit import admit
-from worker.queue.untrusted_job import parse
 
 HOSTILE: Final = 50
 """Hostile hashes before each good job."""

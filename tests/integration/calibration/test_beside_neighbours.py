@@ -13,12 +13,12 @@ from pydantic import JsonValue
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import PlanChoice, choose_plan
-from calibration.result import ADOPTED
 from calibration.task import CalibrationContext, Options
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.resources import detect
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.contract.verdicts import ADOPTED
 from training.data.dataset_info import DatasetInfo
-from training.system.resources import detect
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=128, epochs=40)
 BUSY = "while True: pass"

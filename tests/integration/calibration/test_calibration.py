@@ -27,17 +27,18 @@ from calibration.cache.signature import Signature, signature
 from calibration.cache.trial_log import TrialLog
 from calibration.choose import PlanChoice, choose_plan
 from calibration.measure.child import MODULE
-from calibration.result import Knob, Trial
-from calibration.search.baseline import RESTARTS
-from calibration.search.search_space import KNOBS, MAIN
+from calibration.races.baseline import RESTARTS
+from calibration.result import Trial
+from calibration.space import KNOBS, MAIN
 from calibration.task import CalibrationContext, Options, memory_for_training, samples_for
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.contract.verdicts import Knob
+from preflight.errors import Cancelled, InvalidConfig
+from preflight.files.journal import decode
 from training.data.dataset_info import DatasetInfo
-from training.errors import Cancelled, InvalidConfig
-from training.process.journal import decode
 from training.process.oom import RESERVE
-from training.system.resources import Resources
 
 pytestmark = pytest.mark.slow  # whole calibrations, one after the other
 

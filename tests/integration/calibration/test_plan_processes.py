@@ -17,10 +17,10 @@ from calibration.measure.backend import WorkerLost
 from calibration.measure.process_pool import ProcessPool
 from calibration.measure.protocol import Measure
 from calibration.task import CalibrationContext, Options
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.system.resources import Resources
 
 SPEC = TrainSpec(dataset="digits", model="plain", batch_size=32, epochs=10_000)
 ONE = Plan(threads=2, micro_batch=32, eval_batch=100)

@@ -11,11 +11,12 @@ from calibration.batch_advice import CEILING_SHARE, FACTORS, MIN_SECONDS, PAIRS,
 from calibration.measure.backend import PlanFailed
 from calibration.measure.protocol import Measure, Measured
 from calibration.memory.model import SAFE
-from calibration.result import BatchAdvice, BatchOutcome, BatchTrial, CalibrationResult
+from calibration.result import BatchAdvice, BatchTrial, CalibrationResult
 from calibration.search.search import search
-from calibration.search.search_space import Space
+from calibration.space import Space
 from calibration.task import Task
 from calibration.verdicts import batch_sentence
+from preflight.contract.verdicts import BatchOutcome
 
 SPACE = Space(threads=(2,), processors=2, bfloat16=False, tcmalloc=False, compiler=False)
 TASK = Task(

@@ -8,10 +8,11 @@ from findings import ADVICE, FASTEST, FINDING
 
 from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of
-from calibration.result import BatchOutcome, CalibrationResult, Trial
+from calibration.result import CalibrationResult, Trial
 from calibration.task import Options
+from preflight.contract.verdicts import BatchOutcome
 from training.data.split import Split
-from training.loop.prediction import Prediction
+from training.prediction import Prediction
 
 COMPILED = replace(FASTEST, compile=True)
 TRIAL = Trial(

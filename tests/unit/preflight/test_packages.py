@@ -38,7 +38,7 @@ def test_an_application_learns_what_is_in_the_way_of_the_client(tmp_path: Path) 
     """Where it has a `training` of its own, the import of the client ends with the same sentence."""
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "__init__.py").touch()
-    (tmp_path / "app.py").write_text("from worker.client import Client\n")
+    (tmp_path / "app.py").write_text("from preflight.client import Client\n")
     done = python("app.py", cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: {tmp_path}/training is in the way: Python imports it as 'training', which is a package of "

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from preflight.errors import DatasetError
 from training.data.datasets import LabeledImages, Samples
-from training.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
-from training.errors import DatasetError
+from preflight.errors import DatasetError
 
 NETWORK_TIMEOUT: Final = 10.0
 """Longest wait in seconds for a connection or for the next bytes of a download."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from training.errors import DatasetError
+from preflight.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from preflight.errors import DatasetError
+from preflight.files.locks import use
 from training.data.builtin import idx, npz
 from training.data.builtin.checksums import published_by
 from training.data.builtin.download import download
@@ -17,8 +19,6 @@ from training.data.builtin.names import names_dataset
 from training.data.builtin.search import Folder, Found, look
 from training.data.builtin.unused import describe_unused
 from training.data.datasets import LabeledImages, Samples, UnreadableFolder
-from training.errors import DatasetError
-from training.system.locks import use
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from preflight.errors import DatasetError
 from training.data.builtin import idx, npz
 from training.data.builtin.checksums import file_md5, published_by
 from training.data.builtin.names import Role, role_of
-from training.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 from typing import IO, Final
 
+from preflight.errors import DatasetError
 from training.data.builtin.idx import MAX_BYTES, MAX_DIMENSIONS, Idx, damaged
 from training.data.builtin.names import Role
-from training.errors import DatasetError
 
 SUFFIX: Final = ".npz"
 MEMBERS: Final = {

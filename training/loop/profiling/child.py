@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.distributed.group import Group
-from training.errors import ChildStopped
-from training.loop.profiling.profiler import PhaseTimer
+from preflight.container.counters import SystemCounters
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildStopped
+from preflight.files.journal import JournalWriter, RecordWriter
+from training.group import Group
 from training.process.child_main import serve_request
-from training.process.journal import JournalWriter, RecordWriter
 from training.process.local_ranks import run_in_processes
-from training.system.system_counters import SystemCounters
+from training.step.profiler import PhaseTimer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from training.loop.train_step import TrainStep
+    from training.step.train_step import TrainStep
 
 MODULE: Final = "training.loop.profiling.child"
 
@@ -63,7 +63,7 @@ def time_phases(
     from training.data.batches import Batches
     from training.data.dataset_store import open_dataset
     from training.data.split import split
-    from training.loop.train_step import TrainStep, prepare_process
+    from training.step.train_step import TrainStep, prepare_process
 
     imported = time.perf_counter()
     prepare_process(request.plan)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from training.system.cgroups import Files, cgroup_mounts, own_cgroup
-from training.system.resources import MemoryUse, quotas
+from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
+from preflight.container.resources import MemoryUse, quotas
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks; each reads two small files for each level of cgroups."""

@@ -2,10 +2,9 @@
 
 from typing import Final
 
+from preflight.container.resources import SHORT
 from training.loop.tuning.change import Change
 
-SHORT: Final = 0.85
-"""Share of the memory limit above which the micro-batch is halved; the rest is for evaluation and checkpoints."""
 AMPLE: Final = 0.50
 """Share below which it is doubled again, up to the plan's."""
 QUIET_STEPS: Final = 10

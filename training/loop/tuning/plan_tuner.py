@@ -4,18 +4,18 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from training.config.plan import Plan
-from training.loop.prediction import DEVIATION, Prediction
+from preflight.container.counters import SystemCounters
+from preflight.container.interference import CounterSample
+from preflight.contract.plan import Plan
+from preflight.files.journal import RecordWriter
 from training.loop.tuning.change import Change
 from training.loop.tuning.limit_watch import ProcessorChange
 from training.loop.tuning.micro_batches import MicroBatchTuner
 from training.loop.tuning.threads import ThreadTuner, Throughput
-from training.process.journal import RecordWriter
-from training.system.interference import CounterSample
-from training.system.system_counters import SystemCounters
+from training.prediction import DEVIATION, Prediction
 
 if TYPE_CHECKING:
-    from training.loop.train_step import TrainStep
+    from training.step.train_step import TrainStep
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the counters of a training that is as fast as it should be; each takes half a millisecond."""

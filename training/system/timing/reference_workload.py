@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from preflight.container.resources import binding_quota
+from preflight.container.work_clock import WorkClock
 from training.system.requirements import leave_out_onednn
-from training.system.resources import binding_quota
-from training.system.timing.work_clock import WorkClock
 
 SAMPLES: Final = 64
 SIDE: Final = 28

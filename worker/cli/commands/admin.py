@@ -14,7 +14,7 @@ from worker.cli.options import completing
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def doctor(as_json: bool) -> None:
     """Check everything that a job needs. Exit code 1: a check failed."""
-    from worker.ops.doctor import run_checks
+    from worker.cli.diagnosis.doctor import run_checks
 
     failed = False
     for check in run_checks(load_settings()):
@@ -26,7 +26,7 @@ def doctor(as_json: bool) -> None:
 @click.command()
 def health() -> None:
     """Check that this container's service is alive. Exit code 1: it is not."""
-    from worker.ops.health import check_health
+    from worker.cli.diagnosis.health import check_health
 
     click.echo(check_health(load_settings()))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from training.errors import InvalidConfig, PreflightError
+from preflight.errors import InvalidConfig, PreflightError
 from worker.cli.arguments import quote
 from worker.cli.context import load_settings
 

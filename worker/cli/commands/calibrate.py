@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from training.errors import InvalidConfig, PreflightError
+from preflight.errors import InvalidConfig, PreflightError
 from worker.cli.context import load_settings, log_to_stderr
 from worker.cli.job_fields import parse_job_options
 from worker.cli.options import job_options
@@ -28,7 +28,7 @@ def calibrate(as_json: bool, explain: bool, report: Path | None, **options: obje
     job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
     if report is not None:
         _check_report(report, calibrates=job.calibrate)
-    from worker.ops.fork_server import started_server
+    from worker.jobs.fork_server import started_server
 
     with started_server(settings) as server:  # it imports torch, and this process the rest, at the same time
         from worker.cli.formatting.choices import choice_as_json, format_choice
@@ -67,7 +67,7 @@ def _check_report(path: Path, *, calibrates: bool) -> None:
 
 
 def _write_report(path: Path, found: Calibrated, settings: Settings) -> None:
-    from training.system.atomic_files import write_atomically
+    from preflight.files.atomic_files import write_atomically
     from worker.jobs.local.calibration_report import render_calibration
     from worker.report.facts import facts
 

@@ -21,7 +21,7 @@ MAX_PROFILED: Final = 1_000_000
 def train(as_json: bool, **options: object) -> None:
     """Train without Redis. Calibration, training and model files are those of a queued job."""
     settings = load_settings()
-    from worker.ops.fork_server import started_report_server, started_server
+    from worker.jobs.fork_server import started_report_server, started_server
 
     # It imports torch meanwhile; then another one matplotlib, as a third import at the same time would delay torch's.
     with started_server(settings) as server:
@@ -81,8 +81,8 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
     MODEL is a model directory, its model.safetensors, or an exported .onnx file. IMAGE is PNG or JPEG of any size,
     dark on light or light on dark; it is centered as MNIST's images are.
     """
+    from worker.admission.quarantine import printable
     from worker.jobs.local.predict import UnusableImage, predict_local
-    from worker.queue.quarantine import printable
 
     refused = False
     for answer in predict_local(model, images):

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.cli.arguments import quote
 from worker.cli.context import load_settings
 
@@ -18,8 +18,8 @@ def quarantine() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def quarantine_list(as_json: bool) -> None:
     """List the quarantined entries, oldest first."""
-    from worker.broker.connection import PATIENCE, open_redis
-    from worker.queue.quarantine import entries, printable
+    from preflight.redis.connection import PATIENCE, open_redis
+    from worker.admission.quarantine import entries, printable
 
     for name, entry in entries(open_redis(load_settings().redis_url, retries=PATIENCE)).items():
         if as_json:
@@ -33,8 +33,8 @@ def quarantine_list(as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Drop every entry.")
 def quarantine_drop(names: tuple[str, ...], everything: bool) -> None:
     """Delete quarantined entries and their jobs; ID as `list` prints it."""
-    from worker.broker.connection import PATIENCE, open_redis
-    from worker.queue.quarantine import drop, drop_all
+    from preflight.redis.connection import PATIENCE, open_redis
+    from worker.admission.quarantine import drop, drop_all
 
     if bool(names) == everything:
         raise InvalidConfig("quarantine drop needs either ids or --all; `preflight quarantine list` lists the ids")

@@ -2,7 +2,7 @@
 
 import click
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.cli.arguments import check_job_id, parse_limit, parse_statuses
 from worker.cli.context import load_settings, make_client
 from worker.cli.exit_codes import FAILURE

@@ -29,7 +29,7 @@ def worker(burst: bool, processes: int | None, with_scheduler: bool) -> None:
 def serve(host: str, port: int | None) -> None:
     """Serve the page, jobs, events and metrics over HTTP."""
     from training.system.requirements import require_packages
-    from worker.ops.logging import configure
+    from worker.events.logging import configure
 
     settings = load_settings()
     require_packages(("fastapi", "uvicorn", "prometheus_client"), "the web service needs it", "web")

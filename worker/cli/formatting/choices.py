@@ -8,9 +8,9 @@ from pydantic import JsonValue, TypeAdapter
 from calibration.choose import PlanChoice
 from calibration.result import CalibrationResult, Trial
 from calibration.verdicts import DISTURBED, confirmed_speed, speedup
+from preflight.numbers import plural
 from worker.cli.formatting.plans import PLAN, format_prediction
 from worker.events.plan_words import plan_line
-from worker.report.numbers import plural
 
 FINDING = TypeAdapter(CalibrationResult)
 

@@ -3,12 +3,12 @@
 from typing import Final
 
 from calibration.verdicts import DISTURBED, speedup
-from worker import wire
+from preflight import wire
+from preflight.numbers import plural
+from worker.admission.quarantine import printable
 from worker.cli.exit_codes import CANCELLED, FAILURE
 from worker.cli.formatting.results import phase_times, together
 from worker.events.plan_words import plan_line
-from worker.queue.quarantine import printable
-from worker.report.numbers import plural
 
 MESSAGE_LABELS: Final = {
     "job_interrupted": "stopped", "job_cancelled": "cancelled", "warning": "warning", "out_of_memory": "memory",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from calibration.choose import PlanChoice
-from calibration.result import ADOPTED, BatchAdvice, BatchTrial, CalibrationResult, MemoryFit, MemoryProbe, Trial
+from calibration.result import BatchAdvice, BatchTrial, CalibrationResult, MemoryFit, MemoryProbe, Trial
 from calibration.verdicts import (
     OUTCOMES,
     PHASES,
@@ -12,18 +12,18 @@ from calibration.verdicts import (
     confirmed_speed,
     explain_trial,
     proof_words,
-    rough_interval,
     verdict_word,
 )
-from training.config.spec import TrainSpec
-from training.system.resources import Resources
+from preflight.container.resources import Resources
+from preflight.contract.spec import TrainSpec
+from preflight.contract.verdicts import ADOPTED
+from preflight.numbers import plural, rough_interval
 from worker.cli.formatting.choices import format_cost
 from worker.cli.formatting.plans import format_prediction
 from worker.cli.formatting.text import MIB, columns
 from worker.events.plan_words import changes, plan_line
 from worker.events.sentences import as_sentence
 from worker.report.facts import facts
-from worker.report.numbers import plural
 
 LABEL_WIDTH: Final = 13
 

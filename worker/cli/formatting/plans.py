@@ -4,8 +4,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from preflight.contract.plan import Plan
+from training.prediction import Prediction
 
 PLAN = TypeAdapter(Plan)
 LEAST_S: Final = 0.005

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from preflight.numbers import plural
 from worker.cli.formatting.results import phase_times
 from worker.cli.formatting.text import columns
 from worker.events.plan_words import plan_line
 from worker.jobs.local.profile import ProfileReport
-from worker.report.numbers import plural
 
 NOT_IN_A_STEP: Final = {"validation", "checkpoint"}
 

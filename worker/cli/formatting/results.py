@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from training.loop.profiling.profiler import PHASES
+from preflight.numbers import plural
+from preflight.wire import StepProfile, TrainResult
+from training.step.profiler import PHASES
 from worker.cli.formatting.text import columns
 from worker.events.plan_words import plan_line
-from worker.report.numbers import plural
-from worker.wire import StepProfile, TrainResult
 
 
 def format_result(result: TrainResult) -> str:

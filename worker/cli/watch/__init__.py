@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.cli.arguments import check_job_id
 from worker.cli.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
-    from worker.client import Client
-    from worker.wire import AnyEvent
+    from preflight import Client
+    from preflight.wire import AnyEvent
 
 
 def watch_job(client: Client, job_id: str, *, plain: bool = False) -> NoReturn:
     """Show a job until it ends, and exit with its code."""
+    from preflight.wire import TERMINAL_EVENTS
     from worker.cli.formatting.events import exit_code
-    from worker.wire import TERMINAL_EVENTS
 
     check_job_id(job_id)
     state = client.status(job_id)
@@ -57,9 +57,9 @@ def live_view() -> Callable[[Client, str], AnyEvent | None] | None:
 
 def _print_events(client: Client, job_id: str) -> AnyEvent | None:
     """Print one line per event; return the last event, those of the extras apart."""
+    from preflight import Silence
+    from preflight.wire import follows_end
     from worker.cli.formatting.events import format_event
-    from worker.client import Silence
-    from worker.wire import follows_end
 
     last: AnyEvent | None = None
     waiting = False

@@ -8,10 +8,10 @@ from redis.exceptions import RedisError
 from rich.console import Console
 from rich.live import Live
 
+from preflight import Client, Silence
+from preflight.wire import AnyEvent
 from worker.cli.watch.layout import render
 from worker.cli.watch.timeline import JobTimeline
-from worker.client import Client, Silence
-from worker.wire import AnyEvent
 
 MIN_REFRESH_SECONDS: Final = 0.25
 """Between two drawings after events: the training needs the CPU more."""

@@ -4,10 +4,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker import wire
+from preflight import Silence, wire
 from worker.cli.formatting.events import format_event
 from worker.cli.watch.braille import Curve
-from worker.client import Silence
 
 MAX_MILESTONES: Final = 100
 PLAN_FIELDS: Final = tuple(name for name in wire.PlanFields.model_fields if name not in wire.Event.model_fields)

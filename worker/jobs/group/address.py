@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.config.settings import Settings
 
 REDIS_PORT: Final = 6379

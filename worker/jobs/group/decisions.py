@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from training.errors import ChildFailed, ChildKilled, PreflightError
+from preflight.errors import ChildFailed, ChildKilled, PreflightError
 from worker.jobs.group.messages import GroupRequest
 from worker.jobs.group.seats import Led
 from worker.jobs.group.tidings import Measurement

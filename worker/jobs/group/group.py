@@ -1,8 +1,8 @@
 """The group that trains a job, as the training stage knows it."""
 
-from training.distributed.seat import Seat
-from training.errors import PreflightError
-from training.process.journal import Record
+from preflight.errors import PreflightError
+from preflight.files.journal import Record
+from training.seat import Seat
 
 
 class Group:

@@ -7,19 +7,19 @@ from typing import Final
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from training.distributed.seat import Seat, Wire
-from training.errors import GroupShort, PreflightError
-from training.process.journal import Record
-from training.system.resources import Resources
-from worker.broker.retry import REDIS
+from preflight.container.resources import Resources
+from preflight.errors import GroupShort, PreflightError
+from preflight.files.journal import Record
+from preflight.redis.retry import REDIS
+from training.seat import Seat, Wire
 from worker.jobs.context import JobContext
-from worker.jobs.control import RestartTraining
 from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
 from worker.jobs.group.group import Group
 from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Post, new_nonce
 from worker.jobs.group.roster import SILENT_SECONDS, Roster, Seated
 from worker.jobs.group.seats import Instruction, LeaderSeats, Led, Verdict
 from worker.jobs.group.tidings import Tidings
+from worker.state.control import RestartTraining
 
 LEAD_INTERVAL: Final = 1.0
 """Seconds between two commands of a leader to Redis."""

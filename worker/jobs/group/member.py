@@ -8,30 +8,30 @@ from typing import Final, NoReturn
 import structlog
 from redis.exceptions import RedisError
 
+from preflight.container.resources import detect
+from preflight.errors import PreflightError
+from preflight.files.journal import Record
+from preflight.redis.retry import PERMANENT_ERRORS, REDIS
+from training import seat as seats
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.dataset_store import checksum
 from training.data.prepare import prepared
 from training.data.prepare_child import PrepareRequest
-from training.distributed import seat as seats
-from training.distributed.seat import Seat
-from training.errors import PreflightError
 from training.loop.child import REQUEST as TRAINING_REQUEST
 from training.loop.child import TrainingRequest
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
-from training.process.journal import Record
 from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS, read_to_end, run_child
+from training.seat import Seat
 from training.system.digests import Digests
-from training.system.resources import detect
+from worker.admission.limits import require_samples_within_limit
 from worker.broker.fencing import LEASE_MS
-from worker.broker.retry import PERMANENT_ERRORS, REDIS
 from worker.config.settings import Settings, job_environment
-from worker.jobs.control import StopSignal
 from worker.jobs.group.messages import ORDER, SAID, BadMessage, Call, GroupRequest, Leave, Post, Replayed, Said
 from worker.jobs.group.seats import MemberSeat
-from worker.queue.admission.limits import require_samples_within_limit
+from worker.state.control import StopSignal
 
 BEAT_INTERVAL: Final = 1.0
 """Seconds between two beats of a member that trains."""

@@ -12,10 +12,10 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.distributed.seat import Port, Ranks, Wire
-from worker.broker.untrusted.values import Refused, as_json, as_whole
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.redis.untrusted.values import Refused, as_json, as_whole
+from training.seat import Port, Ranks, Wire
 from worker.config.settings import Settings
 
 MAX_REQUEST_BYTES: Final = 16_384

@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, TypeAdapter
 from redis import Redis
 
-from worker.broker import keys
+from preflight.redis import keys
+from preflight.redis.lua import TEXT, run_script
+from preflight.redis.replies import text
+from preflight.redis.untrusted.values import Refused, as_text, as_whole
+from preflight.wire import is_job_id
 from worker.broker.fencing import Fence, Superseded
-from worker.broker.lua import TEXT, run_script
-from worker.broker.replies import text
-from worker.broker.untrusted.values import Refused, as_text, as_whole
 from worker.jobs.group.messages import MAX_REQUEST_BYTES
-from worker.wire import is_job_id
 
 IDLE_MS: Final = 6_000
 """Milliseconds after which a worker that has not said so again is not idle any more."""

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from training.distributed.seat import Wire
-from training.system.resources import Resources
+from preflight.container.resources import Resources
+from training.seat import Wire
 from worker.jobs.context import JobContext
 from worker.jobs.group.messages import Said
 

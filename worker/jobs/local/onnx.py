@@ -4,13 +4,13 @@ import os
 import tempfile
 from pathlib import Path
 
+from preflight.container.resources import detect
+from preflight.errors import InvalidConfig
 from training.artifacts import onnx_child
 from training.artifacts.loading import find
 from training.artifacts.onnx_child import ONNX, OnnxRequest
-from training.errors import InvalidConfig
 from training.process.runner import run_child
 from training.system.requirements import require_onnx_packages, require_training_packages
-from training.system.resources import detect
 from worker.config.settings import Settings, child_environment
 from worker.jobs.local.training import dataset_local
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from preflight.errors import InvalidConfig
 from training.artifacts import predict_child
 from training.artifacts.predict_child import PredictRequest
-from training.errors import InvalidConfig
 from training.process.child import Child
 from training.process.runner import iter_records
 from training.system.requirements import require_onnx_packages, require_training_packages

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Final
 
+from preflight.errors import ChildFailed, InvalidConfig, PreflightError
+from preflight.files.journal import Record
 from training.artifacts.predict_listener import MODULE, QUESTION, REQUEST, Listening, Question
-from training.errors import ChildFailed, InvalidConfig, PreflightError
 from training.process.child import Child
-from training.process.journal import Record
 from training.process.runner import TICK_SECONDS, raise_failure
 from training.system.requirements import NEEDED, require_training_packages
 from worker.jobs.local.predict import ImagePrediction

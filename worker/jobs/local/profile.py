@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.wire import StepProfile, TrainJob
 from training.loop.profiling import child as profiling_child
 from training.loop.profiling.child import ProfileRequest
 from training.process.launch import environment_for
@@ -11,7 +12,6 @@ from worker.jobs.local.training import local_context
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.planning import detect_resources, select_plan
-from worker.wire import StepProfile, TrainJob
 
 
 class ProfileReport(BaseModel):

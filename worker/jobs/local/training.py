@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.choose import PlanChoice
+from preflight.container.resources import Resources
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ArtifactError, InvalidConfig
+from preflight.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
 from training.artifacts.model_dir import read_manifest
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import ArtifactError, InvalidConfig
 from training.process.fork_server.client import ForkServer
 from training.system.requirements import require_training_packages
-from training.system.resources import Resources
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.exporters.base import ExportRequest, exports, require_usable
 from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished
-from worker.jobs.paths import next_attempt, open_paths
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.dataset import prepare_dataset
 from worker.jobs.stages.extras import add_extras
 from worker.jobs.stages.planning import detect_resources, select_plan
-from worker.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
+from worker.state.paths import next_attempt, open_paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from training.errors import Cancelled, ChildFailed, ChildStopped
+from preflight.errors import Cancelled, ChildFailed, ChildStopped
+from preflight.files.journal import Record
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
-from training.process.journal import Record
 from training.process.runner import TICK_SECONDS, read_to_end
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted, RestartTraining
+from worker.state.control import Interrupted, RestartTraining
 
 STOP_TIMEOUT: Final = 20.0
 """Seconds that a child gets for its step and its checkpoint when it is asked to stop."""

@@ -3,15 +3,15 @@
 import time
 from pathlib import Path
 
+from preflight.wire import TrainJob
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.datasets import UnreadableFolder
 from training.data.prepare import explain_absence, prepared
 from training.data.prepare_child import PrepareRequest
+from worker.admission.limits import require_samples_within_limit
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
-from worker.queue.admission.limits import require_samples_within_limit
-from worker.wire import TrainJob
 
 
 def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:

@@ -6,18 +6,18 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from preflight.errors import PreflightError
+from preflight.wire import AnyEvent, ArtifactUploaded, OnnxReady, ReportReady, TrainResult
 from training.artifacts import onnx_child
 from training.artifacts.onnx_child import ONNX, OnnxRequest
-from training.errors import PreflightError
 from worker.exporters.base import Destination, ExportRequest, exports
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.pending_extras import Extra, Extras, pending_attempts, read_pending
 from worker.report import child as report_child
 from worker.report import request as report_request
 from worker.report.request import REPORT, ReportRequest
-from worker.wire import AnyEvent, ArtifactUploaded, OnnxReady, ReportReady, TrainResult
+from worker.state.control import Interrupted
 
 ONNX_TIMEOUT: Final = 600.0
 """Seconds for an ONNX export and its comparison with the model."""

@@ -7,12 +7,13 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from calibration.choose import PlanChoice
-from training.config.spec import TrainSpec
+from preflight.container.resources import Resources
+from preflight.contract.lengths import LEAST_SHARE
+from preflight.contract.spec import TrainSpec
+from preflight.errors import GroupShort, InvalidConfig
+from preflight.wire import TrainJob
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import checksum
-from training.distributed.group import LEAST_SHARE
-from training.errors import GroupShort, InvalidConfig
-from training.system.resources import Resources
 from worker.jobs.context import JobContext
 from worker.jobs.group.address import own_address
 from worker.jobs.group.gathering import gather as await_members
@@ -21,7 +22,6 @@ from worker.jobs.group.leader import Leader
 from worker.jobs.group.messages import GroupRequest, Post, own_versions
 from worker.jobs.group.roster import Roster
 from worker.jobs.group.tidings import Tidings
-from worker.wire import TrainJob
 
 MIN_GATHER_SECONDS: Final = 0.5
 """For elastic's rendezvous, which waits no shorter."""

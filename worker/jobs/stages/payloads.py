@@ -5,13 +5,14 @@ from dataclasses import asdict
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
-from calibration.result import ADOPTED, BatchAdvice, CalibrationResult, Confirmation
+from calibration.result import BatchAdvice, CalibrationResult, Confirmation
 from calibration.verdicts import batch_sentence
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.system.resources import Resources
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.contract.verdicts import ADOPTED
+from preflight.wire import CalibrationTrial, TrainJob
 from worker.events.plan_words import reasons
-from worker.wire import CalibrationTrial, TrainJob
 
 PLAN_FIELDS = (
     "threads", "processes", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch",

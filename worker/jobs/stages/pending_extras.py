@@ -8,12 +8,12 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from preflight.contract.spec import STRICT
+from preflight.files.atomic_files import read_text, write_atomically
+from preflight.wire import TrainResult
 from training.artifacts.onnx_child import OnnxRequest
-from training.config.spec import STRICT
-from training.system.atomic_files import read_text, write_atomically
-from worker.jobs.paths import attempts
 from worker.report.request import ReportRequest
-from worker.wire import TrainResult
+from worker.state.paths import attempts
 
 FILE_NAME: Final = "extras.json"
 MAX_TRIES: Final = 3

@@ -8,10 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from training.config.plan import Plan
-from worker.broker import keys
-from worker.broker.retry import retry_until_available
-from worker.broker.untrusted.reads import read_value
+from preflight.contract.plan import Plan
+from preflight.redis import keys
+from preflight.redis.retry import retry_until_available
+from preflight.redis.untrusted.reads import read_value
 
 PLAN = TypeAdapter(Plan)
 MAX_PLAN_BYTES: Final = 16 * 1024

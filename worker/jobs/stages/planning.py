@@ -10,16 +10,17 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
-from calibration.result import Knob
-from calibration.search.search_space import KNOBS, fit_shared_memory, oversubscription
+from calibration.space import KNOBS, fit_shared_memory, oversubscription
 from calibration.task import CalibrationContext, Options, memory_for_training, sample_bytes
+from preflight.container.resources import Resources, detect
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.contract.verdicts import Knob
+from preflight.wire import TrainJob
 from training.checkpoints.resume import ResumePoint, find_resume_points
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.loop.prediction import Prediction
+from training.prediction import Prediction
 from training.system.requirements import explain_no_code, shared_memory_bytes
-from training.system.resources import Resources, detect
 from worker.jobs.context import JobContext
 from worker.jobs.stages.payloads import (
     advice_payload,
@@ -31,7 +32,6 @@ from worker.jobs.stages.payloads import (
     resources_payload,
     trial_payload,
 )
-from worker.wire import TrainJob
 
 SAME_CONTAINER_FIELDS: Final = ("cores", "quota", "memory_bytes")
 """A plan is reused where these resources are those under which it was chosen."""

@@ -5,18 +5,18 @@ from dataclasses import asdict
 
 from pydantic import JsonValue, ValidationError
 
+from preflight.contract.plan import Plan
+from preflight.errors import ArtifactError, InvalidConfig
+from preflight.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 from training.artifacts.model_dir import read_manifest
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.publish import claim_artifact, publish
-from training.config.plan import Plan
-from training.errors import ArtifactError, InvalidConfig
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Finished
 from worker.jobs.stages.extras import inherited_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
 from worker.jobs.stages.plan_store import PLAN
 from worker.report.request import REPORT
-from worker.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 
 
 def publish_model(context: JobContext) -> None:

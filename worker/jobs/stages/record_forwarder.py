@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from training.process.journal import Record
+from preflight.files.journal import Record
 from worker.jobs.context import JobContext
 from worker.report.request import LossHistory
 

@@ -8,24 +8,24 @@ from typing import Final
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildKilled, OutOfMemory, PreflightError
+from preflight.files.journal import Record
+from preflight.wire import TrainJob
+from training import seat as seats
 from training.data.dataset_info import DatasetInfo
-from training.distributed import seat as seats
-from training.errors import ChildKilled, OutOfMemory, PreflightError
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
-from training.process.journal import Record
 from training.process.launch import environment_for
-from training.system.resources import Resources
 from worker.jobs.context import JobContext
-from worker.jobs.control import RestartTraining
 from worker.jobs.group.group import Group
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import resume_points
 from worker.jobs.stages.record_forwarder import RecordForwarder
-from worker.wire import TrainJob
+from worker.state.control import RestartTraining
 
 MAX_HALVINGS: Final = 3
 """Times that an attempt halves the micro-batch after memory ran out."""

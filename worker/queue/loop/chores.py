@@ -8,24 +8,24 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from worker.broker import keys
-from worker.broker.retry import is_wrong_type
+from preflight.redis import keys
+from preflight.redis.retry import is_wrong_type
+from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
 from worker.config.settings import Settings
-from worker.jobs.control import Interrupted, StopSignal
-from worker.ops.janitor import Janitor
-from worker.ops.standby import Standby
-from worker.ops.supervision import Supervisor
 from worker.queue.intake import Intake
 from worker.queue.loop.forks import fork_for_extras, fork_for_idle
 from worker.queue.loop.maintainer import Maintainer
 from worker.queue.loop.shared_watch import SharedKeysWatch
-from worker.queue.maintenance.dependents import Dependents
 from worker.queue.maintenance.extras import PendingExtrasChore
 from worker.queue.maintenance.idle_calibration import IdleCalibration
+from worker.queue.maintenance.janitor import Janitor
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.maintenance.scheduler import Scheduler
+from worker.queue.standby import Standby
+from worker.state.control import Interrupted, StopSignal
+from worker.state.supervision import Supervisor
 
 MAX_FAILURES_LENGTH: Final = 500
 

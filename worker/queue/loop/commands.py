@@ -7,11 +7,11 @@ from typing import Final
 
 from redis import Redis
 
-from worker.broker.untrusted.values import Refused, as_json
+from preflight.events.state import request_cancel
+from preflight.redis.untrusted.values import Refused, as_json
+from preflight.wire import is_job_id
+from worker.admission.admitted_job import AdmittedJob
 from worker.config.settings import Settings
-from worker.events.state import request_cancel
-from worker.queue.admission.admitted_job import AdmittedJob
-from worker.wire import is_job_id
 
 MAX_COMMAND_BYTES: Final = 4096
 MAX_COMMANDS: Final = 100

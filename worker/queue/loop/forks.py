@@ -6,10 +6,10 @@ import structlog
 from redis import Redis
 
 from worker.config.settings import Settings
-from worker.jobs.control import StopSignal
-from worker.ops.standby import Standby
 from worker.queue.maintenance.late_extras import LateExtras
+from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse
+from worker.state.control import StopSignal
 
 
 def fork_for_extras(

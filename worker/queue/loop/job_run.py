@@ -10,18 +10,18 @@ import structlog
 from redis import Redis
 from rq import Queue
 
-from training.errors import TimedOut
+from preflight.errors import TimedOut
+from preflight.wire import build_events
+from worker.admission.admitted_job import AdmittedJob
+from worker.admission.refusal import publish_failure
 from worker.broker.requeue import RqJobRef, read_lease, reclaim
 from worker.broker.rq_records import Execution, RqRecords, failed
 from worker.broker.shared_keys import RedisRetry
 from worker.config.settings import Settings
-from worker.jobs.control import Interrupted, StopSignal
 from worker.jobs.supervisor import Supervisor
-from worker.ops.standby import Standby
-from worker.queue.admission.admitted_job import AdmittedJob
-from worker.queue.refusal import publish_failure
+from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse, describe_exit
-from worker.wire import build_events
+from worker.state.control import Interrupted, StopSignal
 
 
 class JobRunner:

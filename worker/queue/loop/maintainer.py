@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from redis import Redis
 from rq import Queue
 
-from worker.broker import keys
-from worker.broker.lua import run_script
+from preflight.redis import keys
+from preflight.redis.lua import run_script
 
 MAINTAINERS: Final = 3
 """Of a queue; as many again where some of its workers run without a scheduler."""

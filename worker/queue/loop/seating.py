@@ -12,17 +12,17 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
-from training.errors import InvalidConfig
-from training.system.resources import detect
-from worker.broker import keys
+from preflight.container.resources import detect
+from preflight.errors import InvalidConfig
+from preflight.redis import keys
 from worker.config.settings import Settings
-from worker.jobs.control import StopSignal
 from worker.jobs.group.address import own_address
 from worker.jobs.group.member import Member
 from worker.jobs.group.messages import MAX_REQUEST_BYTES, REQUEST, SAID, BadMessage, Post, Said, own_versions
 from worker.jobs.group.seats import MemberSeat, Offer, read_offers
-from worker.ops.standby import Standby
+from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse, describe_exit
+from worker.state.control import StopSignal
 
 IDLE_INTERVAL: Final = 2.5
 """Seconds between two looks where there was no offer: leaders read who is idle."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from redis import Redis
 
-from worker.broker import keys
+from preflight.redis import keys
 from worker.broker.shared_keys import RedisRetry
 from worker.queue.loop.glance import Glance
 

@@ -12,12 +12,12 @@ from typing import Final
 
 import structlog
 
-from training.system.resources import detect
+from preflight.container.resources import detect
 from worker.config.settings import Settings
-from worker.jobs.paths import JOBS
 from worker.jobs.stages.pending_extras import pending_attempts
 from worker.queue.maintenance.extras_room import may_run_beside
 from worker.queue.work_horse import WorkHorse, describe_exit
+from worker.state.paths import JOBS
 
 SCAN_INTERVAL: Final = 60.0
 """Seconds between two searches for extras that other workers left; those that failed are tried again as late."""

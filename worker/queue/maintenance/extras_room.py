@@ -7,7 +7,7 @@ memory is measured several times a second; below half of that they give way and 
 import os
 from typing import Final
 
-from training.system.resources import MemoryUse, Resources
+from preflight.container.resources import MemoryUse, Resources
 
 MIN_FREE_BYTES: Final = 2 << 30
 """The largest extra, an ONNX export, takes about half of it."""

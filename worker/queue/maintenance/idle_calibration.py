@@ -15,10 +15,10 @@ import structlog
 
 from calibration.cache.unfinished import MAX_TRIES, UnfinishedSearch, UnfinishedSearches
 from worker.config.settings import Settings
-from worker.jobs.control import StopSignal
 from worker.jobs.heartbeat import memory_is_low
 from worker.queue.maintenance.idle_search import NOT_NOW, IdleSearch
 from worker.queue.work_horse import WorkHorse, describe_exit
+from worker.state.control import StopSignal
 
 CHECK_INTERVAL: Final = 1.0
 """Seconds between two looks at the process, or for a search to go on with."""

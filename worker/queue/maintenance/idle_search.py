@@ -13,14 +13,14 @@ from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import signature
 from calibration.cache.unfinished import UnfinishedSearch, UnfinishedSearches
 from calibration.choose import PlanChoice, search_further
-from calibration.search.search_space import KNOBS
+from calibration.space import KNOBS
 from calibration.task import CalibrationContext, memory_for_training
+from preflight.container.resources import detect
+from preflight.errors import DatasetError, PreflightError
 from training.data.dataset_info import read_info
-from training.errors import DatasetError, PreflightError
-from training.system.resources import detect
 from worker.config.settings import Settings, job_environment
-from worker.jobs.control import Interrupted, StopSignal
 from worker.queue.maintenance.extras_room import use_idle_priority
+from worker.state.control import Interrupted, StopSignal
 
 NOT_NOW: Final = os.EX_UNAVAILABLE
 """Exit code: this search cannot go on here and now."""

@@ -9,27 +9,27 @@ import structlog
 from pydantic import JsonValue
 from redis import Redis
 
-from training.errors import ArtifactError
+from preflight.container.resources import MemoryUse, detect
+from preflight.errors import ArtifactError
+from preflight.files.locks import exclusive
+from preflight.queue.untrusted_job import MAX_FIELD_BYTES, parse_meta
+from preflight.redis import keys
+from preflight.redis.retry import retry_until_available
+from preflight.redis.untrusted.reads import read_fields
 from training.process.fork_server.client import ForkServer
-from training.system.locks import exclusive
-from training.system.resources import MemoryUse, detect
-from worker.broker import keys
 from worker.broker.fencing import Fence, Superseded
-from worker.broker.retry import retry_until_available
-from worker.broker.untrusted.reads import read_fields
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
-from worker.events.spool import Spool
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted, StopSignal
 from worker.jobs.heartbeat import ExtrasControl
 from worker.jobs.outcome import stored_result
-from worker.jobs.paths import JOBS, open_paths
 from worker.jobs.stages.extras import add_extras, without_told
 from worker.jobs.stages.pending_extras import FILE_NAME, ExtrasFile, PendingExtras, pending_attempts, read_pending
 from worker.queue.maintenance.extras_room import must_give_way, use_idle_priority
-from worker.queue.untrusted_job import MAX_FIELD_BYTES, parse_meta
+from worker.state.control import Interrupted, StopSignal
+from worker.state.paths import JOBS, open_paths
+from worker.state.spool import Spool
 
 LOCK: Final = "extras.lock"
 """Beside the file of the extras: held while a process does them."""

@@ -15,16 +15,16 @@ from redis.exceptions import RedisError
 from rq import Queue
 from rq.exceptions import NoSuchJobError
 
-from training.errors import InvalidConfig
-from worker.broker import keys
-from worker.broker.replies import text
+from preflight.errors import InvalidConfig
+from preflight.queue.ids import resolve_job_id
+from preflight.queue.payload import PoisonMessage
+from preflight.queue.untrusted_job import fetch_job
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.redis.retry import is_wrong_type
+from preflight.redis.untrusted.reads import read_fields
+from worker.admission.quarantine import read_taken
 from worker.broker.requeue import MAX_LEASE_BYTES, RqJobRef, read_lease, reclaim
-from worker.broker.retry import is_wrong_type
-from worker.broker.untrusted.reads import read_fields
-from worker.queue.admission.admitted_job import resolve_job_id
-from worker.queue.payload import PoisonMessage
-from worker.queue.quarantine import read_taken
-from worker.queue.untrusted_job import fetch_job
 
 CHECK_INTERVAL: Final = 2.0
 """Seconds between two checks of an idle worker."""

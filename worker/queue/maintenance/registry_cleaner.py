@@ -19,13 +19,13 @@ from rq import Queue, Worker
 from rq.exceptions import NoSuchJobError
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
-from worker.broker import keys
-from worker.broker.lua import TEXT, run_script
-from worker.broker.retry import describe_error
-from worker.broker.untrusted.reads import read_page
-from worker.queue.payload import PoisonMessage
-from worker.queue.untrusted_job import fetch_job
-from worker.wire import FUNCTION
+from preflight.queue.payload import PoisonMessage
+from preflight.queue.untrusted_job import fetch_job
+from preflight.redis import keys
+from preflight.redis.lua import TEXT, run_script
+from preflight.redis.retry import describe_error
+from preflight.redis.untrusted.reads import read_page
+from preflight.wire import FUNCTION
 
 CLEANING_INTERVAL: Final = 600.0
 """Seconds between two rounds, of all workers of a queue together; as RQ's `maintenance_interval`."""

@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 from redis import Redis
 from rq import Queue
 
-from worker.broker import keys
-from worker.broker.lua import run_script
-from worker.broker.rq_records import as_date
-from worker.queue.maintenance.rate_limits import fill_rate_limit, rate_limits
+from preflight.redis import keys
+from preflight.redis.lua import run_script
+from preflight.redis.replies import as_date
+from worker.admission.rate_limits import fill_rate_limit, rate_limits
 
 SCHEDULE_INTERVAL: Final = 1.0
 """Seconds between two looks at the schedule; as RQ's."""

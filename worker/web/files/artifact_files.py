@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
+from preflight.files.atomic_files import NotRegular, open_regular
 from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.predictions import PREDICTIONS
-from training.loop.profiling.profiler import TRACE
-from training.system.atomic_files import NotRegular, open_regular
+from training.step.profiler import TRACE
 from worker.config.settings import Settings
 from worker.exporters.upload import FileSystem
 from worker.exporters.upload_child import open_store

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import JsonValue
 from redis import Redis
 
-from training.errors import InvalidConfig
-from worker.client import Client
+from preflight import Client
+from preflight.errors import InvalidConfig
+from preflight.wire import CalibrationWinner, JobState, read_job
 from worker.web.listing.curves import read_curves
 from worker.web.listing.models import ComparedJob, Comparison
-from worker.wire import CalibrationWinner, JobState, read_job
 
 
 def compare(client: Client, redis: Redis, states: Sequence[JobState]) -> Comparison:

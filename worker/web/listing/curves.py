@@ -8,7 +8,7 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from worker.broker import keys
+from preflight.redis import keys
 from worker.web.listing.models import Curve
 from worker.web.streams.stream_record import RAW_RECORDS, RawRecords, is_unreadable, parse_id
 

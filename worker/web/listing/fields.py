@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
-from worker.broker.untrusted.values import MAX_NUMBER, Refused, as_json
-from worker.client.job_state import STATE_FIELDS, JobRecord
-from worker.wire import TrainJob
+from preflight.client.job_state import STATE_FIELDS, JobRecord
+from preflight.redis.untrusted.values import MAX_NUMBER, Refused, as_json
+from preflight.wire import TrainJob
 
 Kind = Literal["text", "number", "share", "time", "duration", "flag", "status"]
 

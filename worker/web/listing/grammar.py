@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, get_args
 
-from training.config.registry import nearest
-from training.errors import InvalidConfig
+from preflight.contract.registry import nearest
+from preflight.errors import InvalidConfig
+from preflight.wire import Status
 from worker.web.listing.fields import FIELDS, Kind
-from worker.wire import Status
 
 MAX_LENGTH: Final = 256
 """Characters of a search."""

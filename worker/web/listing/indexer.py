@@ -10,14 +10,14 @@ from typing import Final
 from redis.exceptions import RedisError
 from rq import Queue
 
-from worker.client.job_ids import find_job_ids
-from worker.client.job_state import read_jobs, with_requests
-from worker.client.results import PAGE_SIZE
-from worker.ops.supervision import Supervisor
+from preflight.client.job_ids import find_job_ids
+from preflight.client.job_state import read_jobs, with_requests
+from preflight.client.results import PAGE_SIZE
+from preflight.wire import is_job_id
+from worker.state.supervision import Supervisor
 from worker.web.listing.fields import OWN_FIELDS, index_row
 from worker.web.listing.snapshot import MAX_JOBS, Registry, ended_registries, read_snapshot, read_whole
 from worker.web.listing.table import JobTable
-from worker.wire import is_job_id
 
 FRESH_SECONDS: Final = 0.5
 """Age of an index that answers without being compared again."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from preflight.wire import CalibrationWinner, JobState, TrainResult
 from worker.web.models import ApiModel
-from worker.wire import CalibrationWinner, JobState, TrainResult
 
 
 class Curve(ApiModel):

@@ -10,12 +10,12 @@ from redis import Redis
 from redis.client import Pipeline
 from redis.exceptions import RedisError
 
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.broker.retry import is_wrong_type
-from worker.client.job_ids import find_job_ids
+from preflight.client.job_ids import find_job_ids
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.redis.retry import is_wrong_type
+from preflight.wire import Count, Label, Seconds
 from worker.web.models import ApiModel
-from worker.wire import Count, Label, Seconds
 
 MAX_WORKERS: Final = 1000
 MAX_MEMBERS: Final = 100_000

@@ -10,10 +10,10 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from worker.broker.replies import text
-from worker.broker.retry import is_wrong_type
+from preflight.redis.replies import text
+from preflight.redis.retry import is_wrong_type
+from preflight.wire import STATE_TTL, is_job_id
 from worker.web.listing.table import Entry
-from worker.wire import STATE_TTL, is_job_id
 
 MAX_JOBS: Final = 100_000
 """Jobs of each registry that are indexed: the newest, and of the queue the next to run."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Final
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.web.listing.fields import COLUMNS
 from worker.web.listing.grammar import Condition
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query
 from redis import Redis
 
-from worker.client import Client
+from preflight import Client
 from worker.web.listing.comparison import compare
 from worker.web.listing.models import Comparison
 from worker.web.routes.errors import problems

@@ -9,14 +9,14 @@ from fastapi.responses import JSONResponse
 from pydantic import JsonValue, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from training.errors import InvalidConfig
-from worker.client import Client
-from worker.client.retry import CannotRetry
+from preflight import Client
+from preflight.client.retry import CannotRetry
+from preflight.errors import InvalidConfig
+from preflight.wire import read_job
+from preflight.wire.validation_errors import to_invalid_config
 from worker.web.models import CancelJobs, CancelledJobs, Cancelling, Enqueued, Refused, Retried
 from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
 from worker.web.routes.jobs import require_job
-from worker.wire import read_job
-from worker.wire.validation_errors import to_invalid_config
 
 EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
 

@@ -12,8 +12,8 @@ from redis.exceptions import RedisError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from training.errors import InvalidConfig
-from worker.broker.retry import describe_error
+from preflight.errors import InvalidConfig
+from preflight.redis.retry import describe_error
 from worker.config.settings import Settings
 from worker.web.models import Problem
 

@@ -8,7 +8,7 @@ from fastapi.responses import Response, StreamingResponse
 from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 
-from worker.client import Client
+from preflight import Client
 from worker.web.models import Problem
 from worker.web.routes.errors import ApiError, problems
 from worker.web.routes.jobs import require_job

@@ -6,7 +6,7 @@ from fastapi import FastAPI, Header
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from worker.client import Client
+from preflight import Client
 from worker.jobs.local.predictor import can_predict
 from worker.web.files.artifact_files import FILES, list_files
 from worker.web.files.file_response import Conditions, RangeNotSatisfiable, file_response

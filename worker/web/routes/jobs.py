@@ -6,14 +6,14 @@ from typing import Annotated, Final
 
 from fastapi import FastAPI, Query
 
-from training.errors import InvalidConfig
-from worker.client import Client
-from worker.client.results import DEFAULT_LIMIT
+from preflight import Client
+from preflight.client.results import DEFAULT_LIMIT
+from preflight.errors import InvalidConfig
+from preflight.wire import JobState, Status, is_job_id, read_job
+from preflight.wire.configuration import ConfigField, configuration
 from worker.web.models import JobDetail
 from worker.web.routes.errors import ApiError, problems
 from worker.web.routes.reads import Slots, TtlCache
-from worker.wire import JobState, Status, is_job_id, read_job
-from worker.wire.configuration import ConfigField, configuration
 
 MAX_JOBS: Final = 1000
 """Jobs in one response."""

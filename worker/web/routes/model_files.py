@@ -5,13 +5,13 @@ from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 
-from training.errors import PreflightError
-from worker.config.secrets import redact_urls
+from preflight.config.secrets import redact_urls
+from preflight.errors import PreflightError
+from preflight.wire import JobState
 from worker.config.settings import Settings
 from worker.exporters.retry import describe_error
 from worker.web.files.artifact_files import OpenFile, open_file, sources_of
 from worker.web.routes.errors import ApiError
-from worker.wire import JobState
 
 MAX_THREADS: Final = 16
 """Reading files; apart from the threads of other requests, as a store may be slow."""

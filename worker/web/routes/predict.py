@@ -14,10 +14,11 @@ from pydantic import JsonValue
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from preflight import Client
+from preflight.errors import InvalidConfig, MissingPackage, PreflightError
+from preflight.wire import JobState
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predict_listener import MAX_MODELS
-from training.errors import InvalidConfig, MissingPackage, PreflightError
-from worker.client import Client
 from worker.config.settings import child_environment
 from worker.jobs.local.predictor import Predictor
 from worker.web.files.artifact_files import DiskFiles
@@ -25,7 +26,6 @@ from worker.web.models import Prediction
 from worker.web.routes.errors import ApiError, problems
 from worker.web.routes.jobs import require_job
 from worker.web.routes.model_files import ModelFiles
-from worker.wire import JobState
 
 MAX_WAITING: Final = 8
 """Pictures that wait for an answer, or are answered."""

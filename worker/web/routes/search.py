@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query
 from redis import Redis
 
-from worker.client.job_state import JobRecord, read_jobs, with_requests
+from preflight.client.job_state import JobRecord, read_jobs, with_requests
+from preflight.wire import Count, JobState, Status
 from worker.web.listing.fields import FIELDS
 from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
 from worker.web.listing.indexer import Indexer
@@ -15,7 +16,6 @@ from worker.web.listing.snapshot import MAX_JOBS
 from worker.web.models import ApiModel
 from worker.web.routes.errors import problems
 from worker.web.routes.reads import Slots, TtlCache
-from worker.wire import Count, JobState, Status
 
 MAX_PAGE: Final = 200
 """Jobs in one response."""

@@ -9,18 +9,18 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from redis import Redis
 from redis.exceptions import RedisError
 
-from worker.broker.retry import condition
-from worker.broker.server_faults import find_faults
-from worker.client import Client
-from worker.events.counters import read_totals
-from worker.ops.supervision import Supervisor
+from preflight import Client
+from preflight.events.counters import read_totals
+from preflight.redis.retry import condition
+from preflight.redis.server.faults import find_faults
+from preflight.wire import is_job_id
+from worker.state.supervision import Supervisor
 from worker.web.listing.overview import Overview, read_overview
 from worker.web.models import Health, Part, Ready
 from worker.web.prometheus import Snapshot, exposition
 from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, ApiError, RedisUnavailable, problems
 from worker.web.routes.reads import Slots, TtlCache
 from worker.web.streams.broadcaster import Broadcaster
-from worker.wire import is_job_id
 
 THREADS: Final = 2
 MAX_WAITING: Final = 64

@@ -12,7 +12,7 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from worker.ops.supervision import Supervisor
+from worker.state.supervision import Supervisor
 from worker.web.streams.pages import MAX_CONCURRENT_READS, Pages
 from worker.web.streams.reader import StreamReader
 from worker.web.streams.stream_record import MIN_ID, UnreadableStream, newest_record, parse_id, parse_records

@@ -7,8 +7,8 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from worker.broker import keys
-from worker.client.results import PAGE_SIZE
+from preflight.client.results import PAGE_SIZE
+from preflight.redis import keys
 from worker.web.streams.stream_record import (
     MIN_ID,
     RAW_RECORDS,

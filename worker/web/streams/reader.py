@@ -11,10 +11,10 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from redis.typing import KeyT, StreamIdT
 
-from worker.broker import keys
-from worker.broker.primary import NotPrimary
-from worker.broker.retry import describe_error
-from worker.ops.outage import Outage
+from preflight.redis import keys
+from preflight.redis.outage import Outage
+from preflight.redis.primary import NotPrimary
+from preflight.redis.retry import describe_error
 from worker.web.streams.pages import RETRY_SECONDS, Pages
 from worker.web.streams.stream_record import RawRecords, UnreadableStream, format_id, is_unreadable
 from worker.web.streams.subscription import Subscription

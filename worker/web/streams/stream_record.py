@@ -7,13 +7,13 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from worker.broker import keys
-from worker.broker.replies import texts
-from worker.broker.retry import is_wrong_type
-from worker.broker.untrusted.bounded_replies import OversizedReply
-from worker.client.results import MAX_EVENT_FIELDS
+from preflight.client.results import MAX_EVENT_FIELDS
+from preflight.redis import keys
+from preflight.redis.replies import texts
+from preflight.redis.retry import is_wrong_type
+from preflight.redis.untrusted.bounded_replies import OversizedReply
+from preflight.wire import EXTRA_EVENTS, TERMINAL_EVENTS, Progress, unflatten
 from worker.events.sentences import sentence
-from worker.wire import EXTRA_EVENTS, TERMINAL_EVENTS, Progress, unflatten
 
 RecordId = tuple[int, int]
 """Id of a stream record: milliseconds and sequence number."""

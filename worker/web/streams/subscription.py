@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.client.results import IDLE_SECONDS
+from preflight.client.results import IDLE_SECONDS
 from worker.web.streams.stream_record import RawRecords, RecordId, StreamRecord, parse_id, parse_records
 
 MAX_TAIL_BYTES: Final = 32 * 1024

@@ -19,10 +19,10 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.child import MODULE
 from calibration.measure.process_pool import ProcessPool
 from calibration.measure.protocol import BENCH, Bench, Measure
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import Cancelled
 from training.data.dataset_info import DatasetInfo
-from training.errors import Cancelled
 
 pytestmark = pytest.mark.slow  # processes that hang, die or answer nonsense, one after the other
 
@@ -330,7 +330,7 @@ from pathlib import Path
 import torch
 from calibration.measure.child import measure
 from calibration.measure.protocol import BENCH
-from training.process.journal import JournalWriter
+from preflight.files.journal import JournalWriter
 
 class Mallinfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in

@@ -18,15 +18,15 @@ from pydantic import JsonValue
 from safetensors.numpy import load_file
 from services import StartWorker, digits_job, wait_until
 
+from preflight import Client
+from preflight.errors import PreflightError
 from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST
 from training.artifacts.predictions import PREDICTIONS, read
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
-from training.errors import PreflightError
 from training.process.child import Child
 from training.process.runner import iter_records
-from worker.client import Client
 from worker.config.settings import Settings
 from worker.report import child as report_child
 from worker.report.request import REPORT, REQUEST, ReportRequest

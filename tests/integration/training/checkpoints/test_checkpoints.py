@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ArtifactError, ChildKilled, ChildStopped, InvalidConfig, PreflightError
+from preflight.files.journal import Record
 from training.artifacts.model_dir import read_manifest
 from training.artifacts.publish import publish
 from training.checkpoints.resume import find_resume_points
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import ArtifactError, ChildKilled, ChildStopped, InvalidConfig, PreflightError
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.process.child import Child
-from training.process.journal import Record
 from training.process.runner import iter_records
 from training.system.digests import Digests
 

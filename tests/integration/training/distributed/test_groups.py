@@ -17,21 +17,21 @@ from safetensors.torch import load_file
 from seats import Sitting, Table
 from torch import Tensor
 
+from preflight.contract.plan import Plan
+from preflight.contract.recipes import RECIPES
+from preflight.contract.spec import Optimizer, TrainSpec
+from preflight.errors import ChildFailed, ChildKilled, Diverged, GroupShort, InvalidConfig
 from training.artifacts.model_dir import MODEL
 from training.checkpoints.files import checkpoint_files
-from training.config.plan import Plan
-from training.config.recipes import RECIPES
-from training.config.spec import Optimizer, TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
 from training.data.split import split
-from training.errors import ChildFailed, ChildKilled, Diverged, GroupShort, InvalidConfig
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
-from training.loop.train_step import TrainStep
 from training.process.fork_server.client import ForkServer
 from training.process.runner import run_child
+from training.step.train_step import TrainStep
 
 SPEC = TrainSpec(dataset="digits", model="cnn-valid", epochs=3, batch_size=64, seed=3)
 PLAIN = replace(SPEC, model="plain", deterministic=True, epochs=1)

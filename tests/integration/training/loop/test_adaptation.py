@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from records import number
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildStopped
+from preflight.files.journal import Record
 from training.data.dataset_info import DatasetInfo
-from training.errors import ChildStopped
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
-from training.loop.prediction import Prediction
 from training.loop.tuning.plan_tuner import LEAST_SECONDS
 from training.loop.tuning.threads import SETTLE, TRIAL, WINDOWS
+from training.prediction import Prediction
 from training.process.child import Child
-from training.process.journal import Record
 from training.process.runner import iter_records
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=10_000, batch_size=64)

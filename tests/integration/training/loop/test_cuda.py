@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from preflight.contract.plan import Plan, Precision
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildKilled
+from preflight.files.journal import Record
 from training.checkpoints.resume import find_resume_points
-from training.config.plan import Plan, Precision
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import ChildKilled
 from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
-from training.process.journal import Record
 from training.process.runner import iter_records
 from training.system.digests import Digests
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from training.config.plan import Plan
-from training.config.recipes import RECIPES
+from preflight.contract.plan import Plan
+from preflight.contract.recipes import RECIPES
 from training.data.batches import Batches
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
 from training.loop.evaluate import evaluate
-from training.loop.train_step import TrainStep
+from training.step.train_step import TrainStep
 
 
 @pytest.mark.usefixtures("torch_as_it_was")

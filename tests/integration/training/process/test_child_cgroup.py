@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from groups import new_cgroup
 
-from training.system.cgroups import Files, cgroup_mounts
+from preflight.container.cgroups import Files, cgroup_mounts
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ serve_request(TypeAdapter(dict[str, JsonValue]), body)
 A_SUPERVISOR = """
 import json, os, sys
 from pathlib import Path
-from training.errors import PreflightError
+from preflight.errors import PreflightError
 from training.process.oom import ChildCgroup
 from training.process.child import Child
 from training.process.runner import iter_records

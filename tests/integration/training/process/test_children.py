@@ -20,16 +20,9 @@ from python_path import importing
 from records import number
 from safetensors.torch import load_file
 
-from training.artifacts.model_dir import MANIFEST, MODEL
-from training.artifacts.predictions import PREDICTIONS, read
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.data import prepare_child
-from training.data.batches import normalise
-from training.data.dataset_info import DatasetInfo, read_info
-from training.data.dataset_store import open_dataset
-from training.data.prepare_child import PrepareRequest
-from training.errors import (
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import (
     ERRORS_BY_REASON,
     ChildFailed,
     ChildKilled,
@@ -39,12 +32,19 @@ from training.errors import (
     OutOfMemory,
     PreflightError,
 )
+from preflight.files.journal import JournalReader, Record
+from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.predictions import PREDICTIONS, read
+from training.data import prepare_child
+from training.data.batches import normalise
+from training.data.dataset_info import DatasetInfo, read_info
+from training.data.dataset_store import open_dataset
+from training.data.prepare_child import PrepareRequest
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.models.factory import build
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
-from training.process.journal import JournalReader, Record
 from training.process.request import CHILD_REQUEST, ChildRequest
 from training.process.runner import iter_records, raise_failure
 
@@ -190,7 +190,7 @@ HEAD = """
 import os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from pydantic import JsonValue, TypeAdapter
-from training.errors import DatasetError
+from preflight.errors import DatasetError
 from training.process.child_main import serve_request
 
 def body(request, journal, should_stop):

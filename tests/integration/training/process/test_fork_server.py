@@ -14,7 +14,7 @@ from groups import new_cgroup
 from pydantic import JsonValue
 from python_path import importing
 
-from training.errors import ChildFailed, ChildKilled
+from preflight.errors import ChildFailed, ChildKilled
 from training.process import start as starts
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
@@ -131,7 +131,7 @@ def test_without_a_server_an_interpreter_is_started(tmp_path: Path) -> None:
 LOOK = """
 import gc
 import numpy, torch
-import training.loop.train_step
+import training.step.train_step
 journal.write("done", {
     "environment": dict(os.environ), "directory": os.getcwd(), "arguments": len(sys.argv),
     "descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task")),
@@ -163,7 +163,7 @@ journal.write("done", {})
 @pytest.mark.usefixtures("signals_heard")  # a fresh interpreter would ignore what the tests ignore
 def test_nothing_of_one_child_is_left_for_the_next(tmp_path: Path) -> None:
     """Weights, environment, descriptors, threads, generators, priority, cgroup: as in a fresh interpreter."""
-    bench = Bench(tmp_path, ("torch", "training.loop.train_step"))
+    bench = Bench(tmp_path, ("torch", "training.step.train_step"))
     fresh = bench.run("look", LOOK)
     bench.server.start()
     first = bench.run("look", LOOK)

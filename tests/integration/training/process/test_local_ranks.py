@@ -15,12 +15,12 @@ from python_path import importing
 from safetensors.torch import load_file
 from torch import Tensor
 
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildKilled, ChildStopped, Diverged, InvalidConfig, PreflightError
 from training.artifacts.model_dir import MODEL
 from training.checkpoints.files import checkpoint_files
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
-from training.errors import ChildKilled, ChildStopped, Diverged, InvalidConfig, PreflightError
 from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child

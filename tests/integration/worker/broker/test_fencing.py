@@ -17,12 +17,13 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 from services import out_of_memory
 
-from worker.broker import keys
-from worker.broker.fencing import LEASE_MS, MAX_DEATHS, MAX_ROUNDS, Claim, EventRecord, Fence, Superseded
+from preflight.events.counters import counter_increments
+from preflight.events.record import EventRecord
+from preflight.events.state import state_update
+from preflight.redis import keys
+from preflight.wire import LIFECYCLE_EVENTS, AnyEvent, TrainResult, flatten
+from worker.broker.fencing import LEASE_MS, MAX_DEATHS, MAX_ROUNDS, Claim, Fence, Superseded
 from worker.broker.requeue import MAX_SPARED_DEATHS, RqJobRef, defer, read_lease, reclaim
-from worker.events.counters import counter_increments
-from worker.events.state import state_update
-from worker.wire import LIFECYCLE_EVENTS, AnyEvent, TrainResult, flatten
 
 PAYLOAD = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
 

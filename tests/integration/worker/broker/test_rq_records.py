@@ -12,14 +12,14 @@ from rq.cli.cli import main
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
-from worker.broker import keys
+from preflight.queue.untrusted_job import UntrustedJob, fetch_job
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import FUNCTION, TrainResult
 from worker.broker.fencing import Fence, Superseded
-from worker.broker.replies import text
 from worker.broker.requeue import RqJobRef
 from worker.broker.rq_records import Execution, RqRecords, failed, finished
 from worker.config.settings import Settings
-from worker.queue.untrusted_job import UntrustedJob, fetch_job
-from worker.wire import FUNCTION, TrainResult
 
 JOB: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")

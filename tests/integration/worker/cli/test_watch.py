@@ -10,11 +10,11 @@ from redis import Redis
 from services import digits_job
 from terminals import StartTerminal
 
-from worker.broker import keys
-from worker.client import Client, Silence
+from preflight import Client, Silence
+from preflight.events.state import publish
+from preflight.redis import keys
+from preflight.wire import AnyEvent
 from worker.config.settings import Settings, service_environment
-from worker.events.state import publish
-from worker.wire import AnyEvent
 
 WATCH = [sys.executable, "-P", "-m", "worker.cli", "watch"]
 

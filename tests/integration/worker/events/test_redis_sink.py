@@ -20,18 +20,18 @@ from redis.exceptions import RedisError, ResponseError
 from services import RunWorker, digits_job, out_of_memory, read_only, wait_until, without_retries
 from structlog.testing import capture_logs
 
-from worker.broker import keys
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.outage import Outage
+from preflight.redis.retry import describe_error
+from preflight.wire import TrainResult, flatten
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.requeue import read_lease
-from worker.broker.retry import describe_error
-from worker.client import Client
 from worker.config.settings import Settings
 from worker.events import redis_sink
 from worker.events.redis_sink import RedisSink
 from worker.events.rq_meta import MAX_META_LENGTH
-from worker.events.spool import Spool, SpooledEvent
-from worker.ops.outage import Outage
-from worker.wire import TrainResult, flatten
+from worker.state.spool import Spool, SpooledEvent
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished", test_accuracy=0.75)
 

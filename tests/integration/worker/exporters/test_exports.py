@@ -7,11 +7,11 @@ import pytest
 from objects import BUCKET, CREDENTIALS, objects
 from services import StartWorker, digits_job
 
+from preflight import Client
+from preflight.wire import ArtifactUploaded, JobWarning, TrainingDone
 from training.artifacts.model_dir import MANIFEST, MODEL
-from worker.client import Client
 from worker.config.settings import Settings
 from worker.jobs.local.training import upload_local
-from worker.wire import ArtifactUploaded, JobWarning, TrainingDone
 
 
 def test_a_model_is_exported_by_the_next_worker(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from preflight.errors import TimedOut
+from preflight.files.journal import JournalWriter
 from training.artifacts.model_dir import save
-from training.errors import TimedOut
-from training.process.journal import JournalWriter
 from worker.exporters import base, retry
 from worker.exporters.mlflow_child import connect
 from worker.exporters.mlflow_run import log_run

@@ -12,9 +12,9 @@ import pytest
 from objects import BUCKET, CREDENTIALS, Objects, objects
 from pydantic import JsonValue
 
+from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
+from preflight.files.journal import JournalReader, JournalWriter
 from training.artifacts.model_dir import MANIFEST, MODEL, save
-from training.errors import ArtifactError, InvalidConfig, MissingPackage
-from training.process.journal import JournalReader, JournalWriter
 from worker.config.settings import load
 from worker.exporters import retry
 from worker.exporters.base import ExportRequest, exports

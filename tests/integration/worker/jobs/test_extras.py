@@ -12,15 +12,15 @@ from rq import Queue
 from services import StartWorker, Worker, digits_job, wait_for, wait_until
 from survival import assert_nothing_duplicated
 
-from training.system.resources import detect
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.container.resources import detect
+from preflight.redis import keys
+from preflight.wire import AnyEvent, JobWarning
 from worker.config.settings import Settings
-from worker.jobs.paths import JOBS
 from worker.queue.maintenance.extras_room import may_run_beside
 from worker.queue.worker import BLMOVE_TIMEOUT
 from worker.report.request import REPORT
-from worker.wire import AnyEvent, JobWarning
+from worker.state.paths import JOBS
 
 REPORTING = {"PREFLIGHT_REPORT": "auto"}
 

@@ -12,10 +12,10 @@ from redis import Redis
 from services import StartWorker, Worker, digits_job, wait_for
 from survival import assert_nothing_duplicated
 
+from preflight import Client
+from preflight.redis import keys
+from preflight.wire import AnyEvent, GroupChanged, GroupFormed, GroupMeasured, JobWarning
 from training.data.prepare import prepare
-from worker.broker import keys
-from worker.client import Client
-from worker.wire import AnyEvent, GroupChanged, GroupFormed, GroupMeasured, JobWarning
 
 pytestmark = pytest.mark.slow  # CI has 20 minutes in all
 

@@ -15,28 +15,28 @@ import pytest
 from redis import Redis
 from services import digits_job
 
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.artifacts.model_dir import MODEL, save
 from training.checkpoints.files import tensors_of
 from training.checkpoints.format import CHECKPOINT, Checkpoint
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data import dataset_store
 from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare
-from training.loop.train_state import TrainState
+from training.step.train_state import TrainState
 from training.system.digests import Digests
 from worker.broker import fencing as fences
 from worker.broker.fencing import Fence
 from worker.config.settings import Settings
 from worker.events.redis_sink import RedisSink
-from worker.events.spool import Spool
 from worker.jobs import heartbeat
 from worker.jobs.context import JobContext
-from worker.jobs.control import StopSignal
 from worker.jobs.heartbeat import AttemptHeartbeat
-from worker.jobs.paths import open_paths
 from worker.jobs.stages.planning import resume_points
 from worker.jobs.stages.publishing import recover_published
+from worker.state.control import StopSignal
+from worker.state.paths import open_paths
+from worker.state.spool import Spool
 
 LEASE = 1.0
 SPEC = TrainSpec(dataset="digits", model="cnn-small-valid", epochs=2, batch_size=32)

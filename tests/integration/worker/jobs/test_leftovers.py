@@ -10,11 +10,11 @@ import pytest
 from redis import Redis
 from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
+from preflight import Client
+from preflight.redis import keys
 from training.artifacts.model_dir import attempt_of, read_manifest
-from worker.broker import keys
-from worker.client import Client
 from worker.config.settings import Settings
-from worker.jobs.paths import STAGING, open_paths
+from worker.state.paths import STAGING, open_paths
 
 FREEZE = """
 import os, signal

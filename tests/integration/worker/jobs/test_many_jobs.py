@@ -4,7 +4,7 @@ import pytest
 from process_tree import Held, settled_tree, tree
 from services import StartProgram, StartWorker, digits_job, wait_for
 
-from worker.client import Client
+from preflight import Client
 
 JOBS = 20
 HOLDER = """

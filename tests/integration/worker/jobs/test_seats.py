@@ -3,13 +3,13 @@
 import pytest
 from redis import Redis
 
-from worker.broker import keys
+from preflight.redis import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.config.settings import Settings
-from worker.jobs.control import StopSignal
 from worker.jobs.group.seats import Instruction, LeaderSeats, MemberSeat, Offer, read_offers
-from worker.ops.standby import Standby
 from worker.queue.loop.seating import Seating
+from worker.queue.standby import Standby
+from worker.state.control import StopSignal
 
 QUEUE = "preflight"
 REQUEST = "- {}"

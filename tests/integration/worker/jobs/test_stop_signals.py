@@ -16,9 +16,9 @@ from rq import Queue
 from services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 from survival import assert_nothing_duplicated, long_job, until_checkpoint
 
-from training.system.resources import detect
-from worker.client import Client
-from worker.wire import CheckpointSaved, JobResumed, JobWarning
+from preflight import Client
+from preflight.container.resources import detect
+from preflight.wire import CheckpointSaved, JobResumed, JobWarning
 
 ENVIRONMENTS = {"fork server": {"PREFLIGHT_STANDBY": "auto"}, "fresh interpreters": {"PREFLIGHT_STANDBY": "off"}}
 PLANS: dict[str, dict[str, object]] = {

@@ -16,11 +16,11 @@ from rq import Queue
 from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
+from preflight import Client
+from preflight.redis import keys
+from preflight.wire import CheckpointSaved, JobResumed
 from training.artifacts.model_dir import MANIFEST, MODEL
-from worker.broker import keys
-from worker.client import Client
 from worker.config.settings import Settings
-from worker.wire import CheckpointSaved, JobResumed
 
 
 @pytest.fixture(scope="module")

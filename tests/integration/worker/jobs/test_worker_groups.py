@@ -23,9 +23,9 @@ from redis import Redis
 from services import StartWorker, digits_job, wait_for, wait_until
 from survival import assert_nothing_duplicated
 
-from worker.broker import keys
-from worker.client import Client
-from worker.wire import GroupChanged, GroupFormed, GroupShort, JobStarted, JobWarning
+from preflight import Client
+from preflight.redis import keys
+from preflight.wire import GroupChanged, GroupFormed, GroupShort, JobStarted, JobWarning
 
 EXACT: dict[str, object] = {"deterministic": True}
 """Nothing is measured, and the weights are those of every run with so many workers."""

@@ -16,11 +16,11 @@ from services import StartWorker, Worker, digits_job, wait_for, wait_until
 from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 from web import serving
 
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import EVENT, AnyEvent
 from worker.config.settings import Settings
-from worker.wire import EVENT, AnyEvent
 
 PROMISED = 5.0
 """Seconds within which events of a running job arrive at the new primary."""

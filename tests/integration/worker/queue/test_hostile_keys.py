@@ -10,13 +10,13 @@ from rq import Queue
 from services import RunWorker, StartWorker, digits_job, wait_until
 from structlog.testing import capture_logs
 
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import FUNCTION, TrainResult
+from worker.admission import quarantine
 from worker.config.settings import Settings
-from worker.queue import quarantine
 from worker.queue.worker import PreflightWorker
-from worker.wire import FUNCTION, TrainResult
 
 LARGEST_STREAM_ID = "18446744073709551615-18446744073709551615"
 

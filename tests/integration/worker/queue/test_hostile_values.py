@@ -13,14 +13,14 @@ from redis.typing import EncodableT, FieldT
 from rq import Queue
 from services import StartWorker, Worker, digits_job, wait_for, wait_until
 
-from worker.broker import keys
-from worker.broker.lua import script_source
-from worker.broker.rq_records import as_date
-from worker.client import Client
-from worker.client.retry import CannotRetry
+from preflight import Client
+from preflight.client.retry import CannotRetry
+from preflight.redis import keys
+from preflight.redis.lua import script_source
+from preflight.redis.replies import as_date
+from preflight.wire import FUNCTION
+from worker.admission import quarantine
 from worker.config.settings import Settings
-from worker.queue import quarantine
-from worker.wire import FUNCTION
 
 DEEP = "[" * 100_000
 YEAR = 31_536_000

@@ -7,11 +7,11 @@ from redis import Redis
 from rq import Queue
 from services import digits_job
 
+from preflight.wire import FUNCTION
+from worker.admission import quarantine
 from worker.config.settings import Settings
-from worker.queue import quarantine
 from worker.queue.work_horse import WorkHorse
 from worker.queue.worker import PreflightWorker
-from worker.wire import FUNCTION
 
 
 @pytest.mark.parametrize("step", [

@@ -6,7 +6,7 @@ import time
 from faults.machines import RedisServer
 from services import StartWorker, digits_job, wait_for, wait_until
 
-from worker.client import Client
+from preflight import Client
 from worker.events.sentences import as_sentence
 
 

@@ -19,11 +19,11 @@ from rq.job import Dependency, Job, JobStatus
 from rq.serializers import JSONSerializer
 from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.queue.signing import signed_keywords
+from preflight.redis import keys
+from preflight.wire import FUNCTION, Progress
 from worker.config.settings import Settings
-from worker.queue.admission.signing import signed_keywords
-from worker.wire import FUNCTION, Progress
 
 BROKEN = {"type": "preflight.train.v1", "dataset": "no-such-data"}
 """Refused at once."""

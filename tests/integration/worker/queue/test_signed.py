@@ -15,11 +15,11 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.queue.signing import Terms, sign
+from preflight.redis import keys
+from preflight.wire import FUNCTION, JOB_TIMEOUT
 from worker.config.settings import Settings
-from worker.queue.admission.signing import Terms, sign
-from worker.wire import FUNCTION, JOB_TIMEOUT
 
 KEY = "sixteen letters!"
 SIGNED = {"PREFLIGHT_SIGNING_KEY": KEY}

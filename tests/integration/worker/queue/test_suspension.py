@@ -9,8 +9,8 @@ from rq.command import send_shutdown_command
 from rq.suspension import resume, suspend
 from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
-from worker.broker.keys import RQ_SUSPENDED
-from worker.client import Client
+from preflight import Client
+from preflight.redis.keys import RQ_SUSPENDED
 from worker.config.settings import Settings
 from worker.web.listing.overview import Overview, read_overview
 

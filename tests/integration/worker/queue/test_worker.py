@@ -24,18 +24,11 @@ from rq.serializers import JSONSerializer
 from services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
-from training.artifacts.model_dir import MANIFEST, MODEL
-from worker.broker import keys
-from worker.broker.connection import GLANCE_TIMEOUT, SOCKET_TIMEOUT, ClockSkew, connect, shorten_waits
-from worker.broker.embedded_redis import redis_server
-from worker.client import Client
-from worker.config.settings import Settings
-from worker.events.sentences import as_sentence
-from worker.ops.worker_lock import DIRECTORY
-from worker.queue import quarantine
-from worker.queue.worker import PreflightWorker
-from worker.report.request import REPORT
-from worker.wire import (
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.connection import GLANCE_TIMEOUT, SOCKET_TIMEOUT, shorten_waits
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import (
     CheckpointSaved,
     JobResumed,
     JobStarted,
@@ -45,6 +38,14 @@ from worker.wire import (
     ReportReady,
     TrainingDone,
 )
+from training.artifacts.model_dir import MANIFEST, MODEL
+from worker.admission import quarantine
+from worker.broker.connect import ClockSkew, connect
+from worker.config.settings import Settings
+from worker.events.sentences import as_sentence
+from worker.queue.worker import PreflightWorker
+from worker.report.request import REPORT
+from worker.state.worker_lock import DIRECTORY
 
 
 def rq_job(queue: Queue, job_id: str) -> Job:
@@ -218,7 +219,7 @@ def test_a_deterministic_job_keeps_its_first_plan(connection: Redis, client: Cli
 
 
 def test_a_job_cancelled_in_the_queue_is_not_taken(client: Client, connection: Redis, run_worker: RunWorker) -> None:
-    """tests/unit/worker/client/test_rq_job.py has the cancellation itself."""
+    """tests/unit/preflight/client/test_rq_job.py has the cancellation itself."""
     client.enqueue(digits_job(job_id="unwanted"))
     assert client.cancel("unwanted")
     run_worker()

@@ -10,12 +10,12 @@ import pytest
 from redis import Redis
 from services import StartWorker, Worker, digits_job, wait_for, wait_until
 
-from training.system.resources import detect
-from worker.client import Client
+from preflight import Client
+from preflight.container.resources import detect
+from preflight.wire import JobStarted, ResourceLimits, TrainingConfig
+from worker.cli.diagnosis.health import check_health
 from worker.config.settings import Settings
-from worker.ops.health import check_health
 from worker.web.listing.overview import read_overview
-from worker.wire import JobStarted, ResourceLimits, TrainingConfig
 
 
 @pytest.fixture

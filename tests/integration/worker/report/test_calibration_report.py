@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from odd_findings import MIB, OWN, finding, many_trials, memory_fit, nothing_beaten, own_trial, trials
 from pages import Page, plain
 
-from calibration.result import CalibrationResult, Confidence, Confirmation, Knob, MemoryFit, MemoryProbe, Trial, Verdict
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Confidence, Knob, Verdict
+from training.prediction import Prediction
 from worker.report.calibration import calibration_page, winner
 from worker.report.calibration_plots import MAX_RATIO, clip
 from worker.report.request import CalibrationReportRequest

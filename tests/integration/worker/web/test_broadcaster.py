@@ -4,7 +4,7 @@ import asyncio
 
 from redis.asyncio import Redis
 
-from worker.ops.supervision import Supervisor
+from worker.state.supervision import Supervisor
 from worker.web.streams.broadcaster import Broadcaster
 
 

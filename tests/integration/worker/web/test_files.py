@@ -16,15 +16,15 @@ from redis import Redis
 from services import wait_until
 from web import TOKEN, Answer, Service, serving
 
+from preflight.events.state import publish
+from preflight.wire import STATE_TTL, TrainingDone
 from training.artifacts.model_dir import MANIFEST, MODEL, save
 from training.artifacts.predictions import PREDICTIONS
 from worker.config.settings import Settings
-from worker.events.state import publish
 from worker.report.request import REPORT
 from worker.web.auth import WAYS
 from worker.web.files.file_response import RangeNotSatisfiable, byte_range
 from worker.web.files.tickets import SECONDS, Tickets
-from worker.wire import STATE_TTL, TrainingDone
 
 pytestmark = pytest.mark.covers_children
 

@@ -14,11 +14,11 @@ from services import wait_until
 from web import Service, serving
 from web_crowd import MEMORY_BOUND
 
-from training.system.resources import status_sizes
-from worker.broker import keys
-from worker.broker.embedded_redis import redis_server
+from preflight.container.resources import status_sizes
+from preflight.redis import keys
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import STATE_TTL
 from worker.config.settings import Settings
-from worker.wire import STATE_TTL
 
 GIANT = 64 << 20
 DEEP = "[" * 100_000

@@ -12,10 +12,10 @@ from rq import Queue
 from services import StartWorker, digits_job, wait_for, wait_until
 from web import Answer, Service, serving
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
 from worker.config.settings import Settings
-from worker.ops.supervision import Supervisor
+from worker.state.supervision import Supervisor
 from worker.web.listing.indexer import Indexer
 
 

@@ -15,9 +15,9 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from web import TOKEN, Service, serving
 
-from training.system.resources import status_sizes
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.container.resources import status_sizes
+from preflight.redis import keys
 from worker.config.settings import Settings
 
 SEED = 20

@@ -17,11 +17,11 @@ from selenium.webdriver.common.keys import Keys
 from services import StartWorker, digits_job, wait_for, wait_until
 from web import Service, serving
 
-from worker.broker.keys import alias, events
-from worker.broker.keys import state as state_key
-from worker.client import Client
+from preflight import Client
+from preflight.redis.keys import alias, events
+from preflight.redis.keys import state as state_key
+from preflight.wire import Progress
 from worker.config.settings import Settings
-from worker.wire import Progress
 
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
 WATCH = """

@@ -12,7 +12,7 @@ from services import wait_until
 from structlog.testing import capture_logs
 from web import Service
 
-from worker.client import Client
+from preflight import Client
 from worker.events.log_sink import LogSink
 from worker.jobs.stages.payloads import advice_payload
 

@@ -13,10 +13,10 @@ from redis import Redis
 from services import digits_job
 from web import Service
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.wire import EVENTS_KEPT, EpochDone, Progress, flatten
 from worker.web.listing.models import Comparison
-from worker.wire import EVENTS_KEPT, EpochDone, Progress, flatten
 
 
 def test_runs_are_compared_whatever_their_number_of_events(service: Service, client: Client, raw: Redis) -> None:

@@ -9,8 +9,8 @@ from selenium.webdriver.support.ui import Select
 from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from web import Service, serving
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
 from worker.config.settings import Settings
 
 SCRIPT = "<script>document.title = 'owned'</script>"

@@ -6,8 +6,8 @@ from pydantic import JsonValue
 from redis import Redis
 from web import Service
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
 
 MEMBERS: list[JsonValue] = ["preflight-1.8", "preflight-2.8", "<script>document.title = 'owned'</script>"]
 

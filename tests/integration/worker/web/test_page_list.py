@@ -9,8 +9,8 @@ from selenium.webdriver.common.keys import Keys
 from services import StartWorker, digits_job, wait_until
 from web import Service
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
 
 SCRIPT = "<script>document.title = 'owned'</script>"
 

@@ -17,8 +17,8 @@ from redis import Redis
 from services import RunWorker, digits_job, wait_for, wait_until
 from web import Answer, Service, service_of, serving
 
+from preflight import Client
 from training.artifacts.model_dir import MANIFEST, MODEL
-from worker.client import Client
 from worker.config.settings import Settings
 from worker.jobs.local.predictor import MAX_PIXELS
 from worker.web.auth import MAX_PICTURE_BYTES

@@ -13,8 +13,8 @@ from selenium.webdriver.common.keys import Keys
 from services import RunWorker, digits_job, wait_for, wait_until
 from web import TOKEN, serving
 
+from preflight import Client
 from training.artifacts.model_dir import MODEL
-from worker.client import Client
 from worker.config.settings import Settings
 
 KEPT_CONNECTIONS = 'proxy_http_version 1.1; proxy_set_header Connection "";'

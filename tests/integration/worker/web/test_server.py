@@ -25,13 +25,13 @@ from rq.suspension import suspend
 from services import ROOT, StartWorker, digits_job, wait_until
 from web import JOB, JSON, OBJECTS, TOKEN, Answer, Service, serving
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.events.state import publish
+from preflight.redis import keys
+from preflight.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
 from worker.config.settings import Settings, service_environment
-from worker.events.state import publish
 from worker.web.auth import MAX_BODY_BYTES
 from worker.web.streams.thinning import stride_of
-from worker.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
 
 pytestmark = pytest.mark.covers_children
 

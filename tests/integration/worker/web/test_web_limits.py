@@ -17,13 +17,13 @@ from services import wait_until
 from web import JOB, JSON, TOKEN, Service, serving
 from web_crowd import JOBS, MEMORY_BOUND, crowd, fill
 
-from training.system.resources import status_sizes
+from preflight.container.resources import status_sizes
+from preflight.wire import EVENTS_KEPT
 from worker.config.settings import Settings
 from worker.web.auth import App, Message, Receive, Scope, Send
 from worker.web.protocol import Limits, protocol_with
 from worker.web.server import MAX_HEAD_BYTES
 from worker.web.streams.broadcaster import MAX_SUBSCRIPTIONS
-from worker.wire import EVENTS_KEPT
 
 POST = b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from calibration.cache.lock import LOOK_EVERY, NAME, calibration_lock
-from training.errors import Cancelled
+from preflight.errors import Cancelled
 
 HOLDER = """
 import subprocess, sys, time

@@ -8,12 +8,12 @@ import pytest
 
 from calibration.cache import signature as module
 from calibration.cache.signature import Signature, has_bfloat16, signature
-from calibration.result import Knob
-from calibration.search.search_space import KNOBS
-from training.config.plan import Plan
-from training.config.spec import Augmentation, TrainSpec
+from calibration.space import KNOBS
+from preflight.container.resources import Resources
+from preflight.contract.plan import Plan
+from preflight.contract.spec import Augmentation, TrainSpec
+from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
-from training.system.resources import Resources
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
 OWN = Plan(threads=2, micro_batch=32)

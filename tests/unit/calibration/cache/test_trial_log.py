@@ -18,9 +18,10 @@ from pydantic import JsonValue
 
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
 from calibration.cache.trial_log import DECIDED, MAX_BYTES, TrialLog
-from calibration.result import Trial, Verdict
-from training.config.plan import Plan
-from training.process.journal import encode
+from calibration.result import Trial
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Verdict
+from preflight.files.journal import encode
 
 WON = TRIALS[1]
 """Of tcmalloc against the user's own plan."""
@@ -115,7 +116,7 @@ import json, os, signal, sys
 from pathlib import Path
 from pydantic import TypeAdapter
 from calibration.cache.trial_log import TrialLog
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 
 plan = TypeAdapter(Plan).validate_json(sys.argv[2])
 with TrialLog(Path(sys.argv[1])) as ledger:

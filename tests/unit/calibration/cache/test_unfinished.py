@@ -20,7 +20,7 @@ from calibration.cache.unfinished import (
     is_cut_short,
 )
 from calibration.choose import IDLE_WHY, _is_as_good
-from training.config.spec import TrainSpec
+from preflight.contract.spec import TrainSpec
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32, epochs=2)
 

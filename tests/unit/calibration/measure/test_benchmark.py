@@ -15,15 +15,15 @@ from calibration.measure import benchmark, candidate
 from calibration.measure.benchmark import AT_ONCE, Benchmarker, _peak, _reset_peak
 from calibration.measure.candidate import Candidate, gradient_cosine
 from calibration.measure.protocol import Measure
-from calibration.search.budget import GATE
-from calibration.search.evaluation import COSINE
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
+from calibration.races.budget import GATE
+from calibration.races.evaluation import COSINE
+from preflight.container.resources import Quota
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset, write
 from training.data.datasets import LabeledImages, Samples
-from training.loop.train_step import TrainStep
-from training.system.resources import Quota
+from training.step.train_step import TrainStep
 from training.system.timing import reference_workload
 
 pytestmark = pytest.mark.usefixtures("torch_as_it_was")

@@ -12,8 +12,8 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import SAFE, Memory, MemoryModel, equal_piece
 from calibration.memory.prober import ENOUGH, LINE, PRECISION, MemoryProber
 from calibration.result import MemoryProbe
-from training.config.plan import Plan
-from training.errors import OutOfMemory
+from preflight.contract.plan import Plan
+from preflight.errors import OutOfMemory
 
 LARGE = replace(OWN, micro_batch=4096, eval_batch=1)
 """A plan that asks for more than fits, whatever the batch."""

@@ -9,13 +9,13 @@ from simulated import MIB, OWN, Memoryless, Simulated, usual
 from calibration.cache.plan_cache import ENTRY, SCHEMA, CachedPlan
 from calibration.measure.backend import WorkerLost
 from calibration.measure.protocol import Measure, Measured, Probed
+from calibration.races.outpacing import CROWDED
 from calibration.result import CalibrationResult, Trial
-from calibration.search.outpacing import CROWDED
 from calibration.search.own_plan import OWN_SECONDS
 from calibration.search.search import search
-from calibration.search.search_space import Space
+from calibration.space import Space
 from calibration.task import Task
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=False, compiler=False)
 TASK = Task(

@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 from simulated import MIB, OWN, Memoryless, Simulated, even, usual
 
-from calibration.result import CalibrationResult, Knob, Trial
-from calibration.search.outpacing import HOPELESS
+from calibration.races.outpacing import HOPELESS
+from calibration.result import CalibrationResult, Trial
 from calibration.search.own_plan import OWN_SECONDS
 from calibration.search.search import search
-from calibration.search.search_space import Space
+from calibration.space import Space
 from calibration.task import Task
 from calibration.worth.earlier import plain_plan
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob
 
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=False, compiler=False)
 TASK = Task(

@@ -17,20 +17,21 @@ from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled,
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS, STEADY_SHARE
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Checked, Measure, Measured
-from calibration.result import CalibrationResult, Confidence, Knob, MemoryProbe, Trial
-from calibration.search.baseline import OVERDUE, RESTARTS
-from calibration.search.budget import MIN_SECONDS, PAIRS
-from calibration.search.evaluation import COSINE, GAIN, LEVEL, LIKELY
+from calibration.races.baseline import OVERDUE, RESTARTS
+from calibration.races.budget import MIN_SECONDS, PAIRS
+from calibration.races.evaluation import COSINE, GAIN, LEVEL, LIKELY
+from calibration.races.racing import AGAIN, DROP_BELOW
+from calibration.races.run import NothingMeasured
+from calibration.result import CalibrationResult, MemoryProbe, Trial
 from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH
-from calibration.search.racing import AGAIN, DROP_BELOW
-from calibration.search.run import NothingMeasured
 from calibration.search.search import search
-from calibration.search.search_space import COMPILE_SECONDS, KNOBS, MAIN, PREFETCH, Space
-from calibration.statistics import MIN_PAIRS
+from calibration.space import COMPILE_SECONDS, KNOBS, MAIN, PREFETCH, Space
 from calibration.task import Task
-from calibration.verdicts import rough_interval
-from training.config.plan import Allocator, MemoryFormat, Plan, Precision
-from training.errors import OutOfMemory
+from preflight.contract.plan import Allocator, MemoryFormat, Plan, Precision
+from preflight.contract.verdicts import Confidence, Knob
+from preflight.errors import OutOfMemory
+from preflight.numbers import rough_interval
+from preflight.statistics import MIN_PAIRS
 from training.process.launch import process_config
 from worker.events.plan_words import reasons
 

@@ -11,13 +11,14 @@ from simulated import MIB, OWN, Memoryless, Simulated, usual
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature
 from calibration.choose import LONGER, serves
-from calibration.result import Confirmation, Knob, Trial, Verdict
+from calibration.result import Confirmation, Trial
 from calibration.search.search import search
-from calibration.search.search_space import Space
+from calibration.space import Space
 from calibration.task import Options, Task
 from calibration.worth.earlier import earlier_findings, whole_plan
 from calibration.worth.priors import PRIORS, change_of, informed
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
+from preflight.contract.verdicts import Knob, Verdict
 
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=False)
 WON = replace(OWN, precision="bfloat16", memory_format="channels_last", allocator="tcmalloc")

@@ -17,10 +17,10 @@ from damage import Harm, a_pipe, huge, linked, replaced_by
 from pydantic import JsonValue
 from services import wait_until
 
+from preflight.errors import ArtifactError
+from preflight.files.atomic_files import write_atomically
 from training.artifacts.model_dir import MANIFEST, MODEL, attempt_of, read_manifest, save
 from training.artifacts.publish import PUBLISHING, claim_artifact, publish
-from training.errors import ArtifactError
-from training.system.atomic_files import write_atomically
 
 FACTS: dict[str, JsonValue] = {"metrics": {"test_accuracy": 0.99}}
 
@@ -72,7 +72,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, below: str) ->
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from training.system.atomic_files import write_atomically
+from preflight.files.atomic_files import write_atomically
 for turn in itertools.cycle((b"a", b"b")):
     write_atomically(Path(sys.argv[1]), turn * (1 << 20))
 """

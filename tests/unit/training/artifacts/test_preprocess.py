@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from preflight.errors import InvalidConfig
 from training.artifacts.preprocess import FORMATS, measure_fill, read_picture
-from training.errors import InvalidConfig
 
 Save = Callable[[Image.Image, Path], None]
 

@@ -26,25 +26,25 @@ from records import Records, number
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from preflight.contract.plan import MemoryFormat, Plan
+from preflight.contract.spec import Augmentation, TrainSpec
+from preflight.errors import ChildStopped, Diverged
+from preflight.files import atomic_files
 from training.checkpoints.checkpointer import Checkpointer
 from training.checkpoints.files import prune, stored_bytes, tensors_of
 from training.checkpoints.format import CHECKPOINT, Checkpoint, InvalidCheckpoint, Origin, write
 from training.checkpoints.resume import ResumePoint, find_resume_points
 from training.checkpoints.schedule import SECONDS
 from training.checkpoints.tensors import restore
-from training.config.plan import MemoryFormat, Plan
-from training.config.spec import Augmentation, TrainSpec
 from training.data.batches import Batches, EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, checksum, open_dataset
 from training.data.prepare import prepare
 from training.data.split import split
-from training.errors import ChildStopped, Diverged
-from training.loop.train_state import EpochDone, TrainState
-from training.loop.train_step import TrainStep
 from training.loop.trainer import fit
 from training.models.factory import build
-from training.system import atomic_files
+from training.step.train_state import EpochDone, TrainState
+from training.step.train_step import TrainStep
 from training.system import digests as digests_module
 from training.system.digests import Digests
 from training.system.safetensors_file import TensorView

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.config.spec import Augmentation
+from preflight.contract.spec import Augmentation
 from training.data.augment import AFFINE_STREAM, BLUR_STREAM, DOTS_STREAM, MORPHOLOGY_STREAM, NOISE_STREAM, augment
 from training.data.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.config.plan import MemoryFormat, Plan
-from training.config.spec import Augmentation, TrainSpec
+from preflight.contract.plan import MemoryFormat, Plan
+from preflight.contract.spec import Augmentation, TrainSpec
 from training.data.augment import augment
 from training.data.batches import Batches, EpochOrder, StoreDataset, normalise
 from training.data.dataset_info import DatasetInfo

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from mnist_files import link_mnist
 
+from preflight.errors import DatasetError, InvalidConfig
 from training.data import dataset_store
 from training.data.dataset_info import Fingerprint, read_info
 from training.data.dataset_store import open_dataset, write
 from training.data.datasets import LabeledImages, Samples
 from training.data.prepare import prepare, prepared
-from training.errors import DatasetError, InvalidConfig
 
 
 @pytest.fixture

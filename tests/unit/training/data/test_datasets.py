@@ -22,13 +22,13 @@ from mnist_files import FILES, link_mnist, unpack
 from sklearn.datasets import load_digits
 from torchvision import datasets
 
+from preflight.errors import DatasetError
 from training.data.builtin.catalog import EMNIST_DIGITS, FASHION_MNIST, IDX_DATASETS, KMNIST, MNIST, QMNIST
 from training.data.builtin.digits import DIGITS
 from training.data.builtin.download import NETWORK_TIMEOUT
 from training.data.builtin.idx_dataset import IdxDataset
 from training.data.builtin.idx_file import IdxFile
 from training.data.datasets import Dataset, LabeledImages, Samples
-from training.errors import DatasetError
 
 LABELS = "t10k-labels-idx1-ubyte"
 

@@ -3,7 +3,7 @@
 import pytest
 from torch.utils.data import SequentialSampler, TensorDataset
 
-from training.config.plan import Device, Plan
+from preflight.contract.plan import Device, Plan
 from training.data.loader import build_loader
 
 

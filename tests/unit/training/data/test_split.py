@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.config.spec import TrainSpec
+from preflight.contract.spec import TrainSpec
+from preflight.errors import InvalidConfig
 from training.data.dataset_info import DatasetInfo
 from training.data.split import DEFAULT_VALIDATION, Split, split
-from training.errors import InvalidConfig
-from training.loop.train_state import EpochDone, TrainState
+from training.step.train_state import EpochDone, TrainState
 
 
 def a_spec(batch_size: int, validation: int | None = None) -> TrainSpec:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._C._distributed_c10d import HashStore
 
-from training.config.spec import TrainSpec
+from preflight.contract.spec import TrainSpec
 from training.data.batches import EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.distributed.averaging import AveragingRanks
 from training.distributed.measuring import MeasuredRanks, quicker, slow_members
 from training.distributed.ranks import divide
-from training.distributed.seat import Seat
+from training.seat import Seat
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=2, batch_size=50)
 

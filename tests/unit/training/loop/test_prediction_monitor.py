@@ -7,12 +7,12 @@ import pytest
 from pydantic import JsonValue
 from records import Records
 
-from training.config.plan import Plan
-from training.loop.prediction import Prediction
+from preflight.container.counters import SystemCounters
+from preflight.container.interference import CounterSample
+from preflight.contract.plan import Plan
 from training.loop.prediction_monitor import PredictionMonitor
-from training.loop.train_state import EpochDone
-from training.system.interference import CounterSample
-from training.system.system_counters import SystemCounters
+from training.prediction import Prediction
+from training.step.train_state import EpochDone
 
 PREDICTION = Prediction(epoch_s=12.0, low_s=11.0, high_s=14.0, step_s=0.01, validation_s=2.0, warm_s=1.0)
 """Of epochs of 1,000 steps."""

@@ -13,18 +13,18 @@ from pydantic import JsonValue
 from records import number
 from torch import Tensor
 
+from preflight.container.resources import MemoryUse
+from preflight.contract.plan import Plan, Precision
+from preflight.contract.spec import TrainSpec
+from preflight.errors import ChildStopped, Diverged, InvalidConfig
+from preflight.files.journal import JournalReader, JournalWriter, Record
 from training.checkpoints.checkpointer import Checkpointer
-from training.config.plan import Plan, Precision
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.split import split
-from training.errors import ChildStopped, Diverged, InvalidConfig
 from training.loop.evaluate import evaluate
-from training.loop.train_step import TrainStep
 from training.loop.trainer import FitResult, fit
-from training.process.journal import JournalReader, JournalWriter, Record
-from training.system.resources import MemoryUse
+from training.step.train_step import TrainStep
 
 PRECISIONS = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]
 """Without instructions for bfloat16 a training in it takes a minute."""

@@ -6,13 +6,13 @@ import time
 import pytest
 import torch
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.distributed.group import Alone
-from training.errors import Diverged
-from training.loop.train_state import TrainState
-from training.loop.train_step import TrainStep
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.errors import Diverged
+from training.group import Alone
 from training.loop.window import Window
+from training.step.train_state import TrainState
+from training.step.train_step import TrainStep
 
 
 @pytest.mark.usefixtures("torch_as_it_was")

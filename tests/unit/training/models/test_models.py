@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from training.models.cnn import cnn
 from training.models.ensemble import Ensemble, ShiftAverage, ensemble_size
 from training.models.factory import build

@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.config.plan import Plan, Precision
-from training.config.spec import TrainSpec
-from training.loop.train_step import TrainStep
+from preflight.contract.plan import Plan, Precision
+from preflight.contract.spec import TrainSpec
 from training.models.factory import build
 from training.models.resnet import resnet18
 from training.models.weight_gradients import (
@@ -22,6 +21,7 @@ from training.models.weight_gradients import (
     use_matrix_products,
     weight_gradient,
 )
+from training.step.train_step import TrainStep
 
 SHAPE, CLASSES = (1, 12, 12), 10
 SPEC = TrainSpec(dataset="digits", model="resnet18", batch_size=8)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.config.spec import Optimizer, TrainSpec
+from preflight.contract.spec import Optimizer, TrainSpec
 from training.models.cnn import cnn, cnn_committee, cnn_small_cosine, cnn_small_valid, cnn_valid
 from training.models.ensemble import Ensemble, ensemble_size
 from training.optim.factory import optimizer, state_bytes
@@ -26,9 +26,9 @@ PROGRAM = """
 import sys
 import torch
 from dataclasses import replace
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.loop.train_step import TrainStep
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from training.step.train_step import TrainStep
 
 spec = TrainSpec(dataset="digits", model="cnn", gradient_clip=1.0)
 for change in ({}, {"optimizer": "sgd"}, {"optimizer": "muon"}, {"deterministic": True}):

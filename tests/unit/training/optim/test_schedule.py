@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.config.spec import Schedule, TrainSpec
+from preflight.contract.spec import Schedule, TrainSpec
 from training.optim.schedule import learning_rate
 
 PEAK = 0.5

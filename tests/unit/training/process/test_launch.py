@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 from training.process import launch
 from training.process.launch import NO_REPORT_BYTES, TCMALLOC, environment_for, find_tcmalloc, pin, process_config
 
@@ -100,7 +100,7 @@ def test_only_some_fields_need_a_process() -> None:
 
 PINNED = """
 import os, sys
-from training.config.plan import Plan
+from preflight.contract.plan import Plan
 from training.process.launch import pin
 os.sched_setaffinity(0, {int(number) for number in sys.argv[3:]})
 pin(Plan(threads=int(sys.argv[1]), micro_batch=1, affinity="pinned"), rank=int(sys.argv[2]))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from preflight.files.atomic_files import BLOCK
 from training.system import digests as module
-from training.system.atomic_files import BLOCK
 from training.system.digests import Digests
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.errors import OutOfMemory
+from preflight.errors import OutOfMemory
 from training.process.exit_status import ExitStatus
 from training.system.requirements import (
     SHARED_MEMORY,

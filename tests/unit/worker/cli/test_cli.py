@@ -13,10 +13,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from worker.broker.embedded_redis import redis_server
+from preflight.redis.server.embedded import redis_server
+from preflight.wire import OwnPlan, TrainJob, is_job_id
 from worker.cli import main
 from worker.cli.job_fields import parse_job_options, require_one_worker
-from worker.wire import OwnPlan, TrainJob, is_job_id
 
 pytestmark = pytest.mark.usefixtures("command_environment")
 HUGE = "9" * 5_000

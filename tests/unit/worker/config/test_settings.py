@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from training.errors import InvalidConfig
-from worker.config.secrets import redact_urls
+from preflight.config.secrets import redact_urls
+from preflight.errors import InvalidConfig
+from worker.cli.diagnosis.doctor import run_checks
 from worker.config.settings import (
     Settings,
     child_environment,
@@ -22,7 +23,6 @@ from worker.config.settings import (
     service_environment,
     variables,
 )
-from worker.ops.doctor import run_checks
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from fences import progress
 from job_events import START, done, started
 from structlog.testing import capture_logs
 
+from preflight.wire import EVENT, JOB_TYPE, AnyEvent, JobFailed, JobWarning
 from worker.events.log_sink import LogSink
 from worker.events.sentences import as_sentence, sentence
-from worker.wire import EVENT, JOB_TYPE, AnyEvent, JobFailed, JobWarning
 
 
 def test_the_log_names_an_event_by_its_type() -> None:

@@ -15,8 +15,8 @@ import pytest
 import trustme
 from pydantic import JsonValue
 
+from preflight.errors import ArtifactError, PreflightError, TimedOut
 from training.artifacts.model_dir import save
-from training.errors import ArtifactError, PreflightError, TimedOut
 from worker.config.settings import load
 from worker.exporters import retry
 from worker.exporters.base import exports, probe

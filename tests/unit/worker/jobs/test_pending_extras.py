@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from preflight.wire import ArtifactUploaded, ReportReady, TrainResult
 from worker.jobs.stages.extras import without_told
 from worker.jobs.stages.pending_extras import FILE_NAME, Extras, ExtrasFile, pending_attempts, read_pending
-from worker.wire import ArtifactUploaded, ReportReady, TrainResult
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")
 REPORTED = RESULT.model_copy(update={"report": "/a/report.html"})

@@ -10,21 +10,13 @@ from findings import ADVICE, FINDING
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS
-from training.data.dataset_info import DatasetInfo
-from training.errors import ChildKilled, OutOfMemory, PreflightError
-from training.process.journal import Record
-from training.system.resources import detect
-from worker.cli.formatting.events import format_event
-from worker.events.log_sink import LogSink
-from worker.events.sentences import sentence
-from worker.events.state import state_update
-from worker.jobs.stages import training as training_stage
-from worker.jobs.stages.payloads import advice_payload, calibration_payload, probe_payload, trial_payload
-from worker.jobs.stages.record_forwarder import RecordForwarder
-from worker.jobs.stages.training import MAX_KILLS, TrainingRun
-from worker.wire import (
+from preflight.container.resources import detect
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS
+from preflight.errors import ChildKilled, OutOfMemory, PreflightError
+from preflight.events.state import state_update
+from preflight.files.journal import Record
+from preflight.wire import (
     JOB_TYPE,
     AnyEvent,
     BatchAdvice,
@@ -35,6 +27,14 @@ from worker.wire import (
     parse_job,
     unflatten,
 )
+from training.data.dataset_info import DatasetInfo
+from worker.cli.formatting.events import format_event
+from worker.events.log_sink import LogSink
+from worker.events.sentences import sentence
+from worker.jobs.stages import training as training_stage
+from worker.jobs.stages.payloads import advice_payload, calibration_payload, probe_payload, trial_payload
+from worker.jobs.stages.record_forwarder import RecordForwarder
+from worker.jobs.stages.training import MAX_KILLS, TrainingRun
 
 COMPARED: dict[str, JsonValue] = {
     "epoch": 2, "steps": 1000, "whole": True, "predicted_s": 4.0, "low_s": 3.9, "high_s": 4.2, "measured_s": 5.0,

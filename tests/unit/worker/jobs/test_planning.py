@@ -7,21 +7,21 @@ from contexts import ListSink, context_of
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
-from calibration.search.search_space import KNOBS
+from calibration.space import KNOBS
 from calibration.task import Options
+from preflight.container.resources import detect
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.wire import JOB_TYPE, parse_job
 from training.checkpoints.format import Origin, write
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import checksum
-from training.loop.train_state import TrainState
+from training.step.train_state import TrainState
 from training.system.digests import Digests
-from training.system.resources import detect
 from training.system.safetensors_file import TensorView
 from worker.jobs.stages import planning
 from worker.jobs.stages.payloads import asked_options, container_facts
 from worker.jobs.stages.planning import select_plan
-from worker.wire import JOB_TYPE, parse_job
 
 JOB: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "digits"}
 PLAN = Plan(threads=1, micro_batch=32)

@@ -11,13 +11,14 @@ from pages import Page
 from pydantic import JsonValue
 from services import digits_job
 
+from preflight.errors import MissingPackage
+from preflight.wire import GroupEvent, TrainJob, TrainResult
+from preflight.wire.configuration import configuration
 from training.artifacts.onnx_child import ONNX, OnnxRequest
 from training.data.dataset_info import DatasetInfo
-from training.errors import MissingPackage
 from training.system import requirements
 from worker.broker.fencing import Superseded
 from worker.jobs.context import JobContext
-from worker.jobs.control import Interrupted
 from worker.jobs.outcome import Failed
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.extras import add_extras, select_extras
@@ -26,8 +27,7 @@ from worker.report import request as report_request
 from worker.report.facts import group_facts
 from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
 from worker.report.templates import render_template
-from worker.wire import GroupEvent, TrainJob, TrainResult
-from worker.wire.configuration import configuration
+from worker.state.control import Interrupted
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")
 

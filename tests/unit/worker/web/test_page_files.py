@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 from fastapi import Request
 
+from preflight.wire import STATUS_BY_EVENT, Status
 from worker.web.files.bundle import COMMENT, EXPORT, IMPORT, bundle
 from worker.web.files.static import StaticFile, page_files
-from worker.wire import STATUS_BY_EVENT, Status
 
 PAGE = Path(__file__).parents[4] / "worker" / "web" / "page"
 MAX_BYTES = 80_000

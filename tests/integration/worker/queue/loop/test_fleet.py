@@ -8,9 +8,9 @@ from redis import Redis
 from rq import Queue
 from services import StartWorker, digits_job, wait_until
 
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.wire import FUNCTION
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import FUNCTION
 
 SETTLE_SECONDS = 14.0
 """After the start: the first chores are done, and the second look at shared keys."""

@@ -5,8 +5,8 @@ from redis import Redis
 from rq import Queue
 from services import StartWorker, digits_job, wait_for, wait_until
 
-from worker.broker import keys
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
 from worker.queue.loop import maintainer
 from worker.queue.loop.maintainer import CLAIM_INTERVAL, MAINTAINERS, RENEWAL_INTERVAL, Maintainer
 

@@ -22,17 +22,17 @@ from calibration.cache.trial_log import PLAN, TrialLog
 from calibration.cache.unfinished import MAX_TRIES, SCHEMA, UnfinishedSearch, UnfinishedSearches
 from calibration.choose import IDLE_WHY
 from calibration.result import CalibrationResult
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.process.journal import read_runs
-from worker.client import Client
+from preflight import Client
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from preflight.files.journal import read_runs
+from preflight.wire import CalibrationWinner
 from worker.config.settings import Settings
-from worker.jobs.control import StopSignal
 from worker.queue.maintenance import idle_calibration
 from worker.queue.maintenance.idle_calibration import IdleCalibration
 from worker.queue.work_horse import WorkHorse
+from worker.state.control import StopSignal
 from worker.web.listing.overview import read_overview
-from worker.wire import CalibrationWinner
 
 ON = {"PREFLIGHT_IDLE_CALIBRATION": "on"}
 SEARCH = UnfinishedSearch(

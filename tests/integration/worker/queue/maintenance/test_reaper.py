@@ -18,18 +18,18 @@ from rq.serializers import JSONSerializer
 from services import digits_job, out_of_memory, read_only
 from structlog.testing import capture_logs
 
-from worker.broker import keys
-from worker.broker.connection import connect
+from preflight import Client
+from preflight.queue.untrusted_job import UntrustedJob, fetch_job
+from preflight.redis import keys
+from worker.admission import quarantine
+from worker.admission.refusal import quarantine_job
+from worker.broker.connect import connect
 from worker.broker.fencing import Fence
 from worker.broker.requeue import read_lease
 from worker.broker.rq_records import Execution, RqRecords
-from worker.client import Client
 from worker.config.settings import Settings
-from worker.queue import quarantine
 from worker.queue.maintenance import reaper
 from worker.queue.maintenance.reaper import CHECK_INTERVAL, CLAIM_TIMEOUT, LEASE_TIMEOUT, MAX_CHECK_GAP, Reaper
-from worker.queue.refusal import quarantine_job
-from worker.queue.untrusted_job import UntrustedJob, fetch_job
 from worker.queue.worker import PreflightWorker
 
 STEP = 1.0

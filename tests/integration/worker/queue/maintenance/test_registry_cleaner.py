@@ -14,9 +14,9 @@ from rq.serializers import JSONSerializer
 from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
 
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.client import Client
+from preflight import Client
+from preflight.redis import keys
+from preflight.redis.replies import text
 from worker.config.settings import Settings
 from worker.queue.maintenance import registry_cleaner
 from worker.queue.maintenance.registry_cleaner import CLEANING_INTERVAL, PAGE, RegistryCleaner

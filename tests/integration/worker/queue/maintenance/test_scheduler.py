@@ -12,12 +12,12 @@ from rq.scheduler import RQScheduler
 from rq.serializers import JSONSerializer
 from services import without_retries
 
-from worker.broker import keys
-from worker.broker.replies import text
-from worker.client import Client
+from preflight import Client
+from preflight.queue.untrusted_job import fetch_job
+from preflight.redis import keys
+from preflight.redis.replies import text
+from preflight.wire import FUNCTION
 from worker.queue.maintenance.scheduler import LOCK_SECONDS, PAGE, Scheduler
-from worker.queue.untrusted_job import fetch_job
-from worker.wire import FUNCTION
 
 JOB = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn"}
 PAST = timedelta(seconds=-5)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from preflight.errors import DatasetError
 from training.data.builtin import idx
-from training.errors import DatasetError
 
 
 def arrays_of(dtype: str) -> st.SearchStrategy[npt.NDArray[np.generic]]:

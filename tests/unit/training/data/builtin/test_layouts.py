@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pytest
 from mnist_files import FILES
 
+from preflight.errors import DatasetError
 from training.data.builtin import search
 from training.data.builtin.catalog import EMNIST_DIGITS, FASHION_MNIST, IDX_DATASETS, KMNIST, MNIST, QMNIST
 from training.data.builtin.idx_dataset import IdxDataset
 from training.data.builtin.names import Role, role_of
 from training.data.prepare import explain_absence, prepare, prepared
-from training.errors import DatasetError
 
 Array = npt.NDArray[np.generic]
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from records import Records
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.loop.prediction import Prediction
-from training.loop.train_step import TrainStep
+from preflight.container.counters import SystemCounters
+from preflight.container.resources import MemoryUse, Share
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.loop.tuning.limit_watch import LimitWatch, ProcessorChange
 from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.tuning.threads import FASTER, WINDOWS, ThreadTuner, Throughput
-from training.system.resources import MemoryUse, Share
-from training.system.system_counters import SystemCounters
+from training.prediction import Prediction
+from training.step.train_step import TrainStep
 
 MIB = 1 << 20
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=64)

@@ -12,14 +12,14 @@ import torch
 from memory_files import container_memory
 from records import Records
 
-from training.config.plan import Plan
-from training.config.spec import TrainSpec
-from training.loop.prediction import Prediction
-from training.loop.train_step import TrainStep
+from preflight.container.counters import SystemCounters
+from preflight.container.interference import CounterSample
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
 from training.loop.tuning.limit_watch import ProcessorChange
 from training.loop.tuning.plan_tuner import PlanTuner
-from training.system.interference import CounterSample
-from training.system.system_counters import SystemCounters
+from training.prediction import Prediction
+from training.step.train_step import TrainStep
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=64)
 PLAN = Plan(threads=2, micro_batch=64)

@@ -15,15 +15,15 @@ from pydantic import JsonValue, TypeAdapter
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
 from calibration.result import Trial
-from training.config.spec import DEFAULTS
+from preflight.container.resources import detect
+from preflight.contract.spec import DEFAULTS
+from preflight.numbers import format_age, plural
+from preflight.wire import EVENT, JOB_TYPE, CalibrationTrial, parse_job
 from training.data.prepare import prepare
 from training.data.split import split
-from training.system.resources import detect
 from worker.cli.formatting.events import format_event
 from worker.config.settings import load
 from worker.jobs.stages.payloads import trial_payload
-from worker.report.numbers import format_age, plural
-from worker.wire import EVENT, JOB_TYPE, CalibrationTrial, parse_job
 
 JOB: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "digits", "model": "cnn"}
 TRIAL = TypeAdapter(Trial)

@@ -9,12 +9,12 @@ from findings import FINDING
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import signature
-from training.config.plan import Plan
+from preflight.container.resources import detect
+from preflight.contract.plan import Plan
+from preflight.wire import JOB_TYPE, StepProfile, parse_job
 from training.data.prepare import prepare
-from training.loop.profiling.profiler import PHASES
-from training.system.resources import detect
+from training.step.profiler import PHASES
 from worker.config.settings import load
-from worker.wire import JOB_TYPE, StepProfile, parse_job
 
 PROFILE = ("profile", "--dataset", "digits", "--warm-up", "3", "--steps", "25")
 pytestmark = [pytest.mark.usefixtures("command_environment"), pytest.mark.process]

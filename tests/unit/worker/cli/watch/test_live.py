@@ -8,12 +8,12 @@ from job_events import START, done, event, progress, started
 from pydantic import JsonValue
 from rich.console import Console
 
+from preflight import Silence
+from preflight.wire import AnyEvent
 from worker.cli.watch import live_view
 from worker.cli.watch.braille import MAX_POINTS, Curve, draw
 from worker.cli.watch.layout import render
 from worker.cli.watch.timeline import JobTimeline
-from worker.client import Silence
-from worker.wire import AnyEvent
 
 PLAN: dict[str, JsonValue] = {
     "threads": 2, "interop": 1, "micro_batch": 64, "precision": "bfloat16", "memory_format": "channels_last",

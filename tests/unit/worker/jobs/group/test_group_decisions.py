@@ -2,9 +2,9 @@
 
 import pytest
 
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS
-from training.errors import ChildFailed, ChildKilled, Diverged, PreflightError
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS
+from preflight.errors import ChildFailed, ChildKilled, Diverged, PreflightError
 from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, has_gathered, leaving, offer, weigh
 from worker.jobs.group.messages import GroupRequest
 from worker.jobs.group.seats import Led

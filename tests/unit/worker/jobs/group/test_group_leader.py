@@ -11,14 +11,15 @@ from contexts import ListSink, context_of
 from pydantic import JsonValue
 from redis import Redis
 
-from training.config.plan import Plan
-from training.config.spec import DEFAULTS
-from training.errors import ChildFailed, GroupShort
-from training.process.journal import Record
-from training.system.resources import detect
+from preflight.container.resources import detect
+from preflight.contract.plan import Plan
+from preflight.contract.spec import DEFAULTS
+from preflight.errors import ChildFailed, GroupShort
+from preflight.files.journal import Record
+from preflight.wire import GroupMeasured
+from preflight.wire import GroupShort as ShortEvent
 from worker.broker.fencing import Fence
 from worker.config.settings import Settings
-from worker.jobs.control import RestartTraining
 from worker.jobs.group import roster
 from worker.jobs.group.gathering import gather
 from worker.jobs.group.leader import Leader
@@ -26,8 +27,7 @@ from worker.jobs.group.messages import ORDER, SAID, Call, GroupRequest, Leave, P
 from worker.jobs.group.roster import Roster
 from worker.jobs.group.seats import Instruction, LeaderSeats, Led, SeatTaken
 from worker.jobs.group.tidings import Tidings
-from worker.wire import GroupMeasured
-from worker.wire import GroupShort as ShortEvent
+from worker.state.control import RestartTraining
 
 OWN = Versions(preflight="1.0", torch="2.15")
 DATA = "0" * 64

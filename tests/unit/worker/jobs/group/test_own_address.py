@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.config.settings import Settings
 from worker.jobs.group import address
 from worker.jobs.group.address import is_own, own_address

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.system.resources import MemoryUse, Resources
+from preflight.container.resources import MemoryUse, Resources
 from worker.queue.maintenance.extras_room import may_run_beside, must_give_way
 
 GIB = 1 << 30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.errors import InvalidConfig
+from preflight.errors import InvalidConfig
 from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
 
 

@@ -1,0 +1,1 @@
+"""Plans timed against each other: blocks of steps, pairs, budgets; the state of one search."""

@@ -1,0 +1,85 @@
+"""Measurements of one plan: steps, validation, reference workload."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from calibration.measure.protocol import Measure
+from calibration.races.budget import warm_up_steps
+from calibration.races.run import PlanStats, SearchRun
+from preflight.contract.plan import Plan
+
+PATIENCE: Final = 3.0
+"""How many times as long as expected a measurement may take."""
+EVAL_SAMPLES: Final = 2000
+"""Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
+LEAST_EVAL_SAMPLES: Final = 32
+"""Of them, however long a model takes."""
+LEAST_SCALING: Final = 0.5
+"""Share of the additional cores below which threads scale badly: two processes that lose nothing have twice as much."""
+EVAL_SECONDS: Final = 0.4
+"""What that may take, by the seconds of a training step."""
+
+
+def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
+    """Time `steps` steps of a plan, one of which takes about `like_s`; return the seconds of whole ones.
+
+    Fewer are timed, one at least, once they have taken `PATIENCE` times as long as expected: a plan that a neighbour
+    slows down is known to be slow by then. The user's own number of steps is kept, and ranks stay together.
+    """
+    bounded = math.isfinite(like_s) and not run.task.exact and plan.processes == 1
+    order = Measure(
+        plan=plan, steps=steps, settle=settle, warm_up=warm_up_steps(run, like_s), samples=run.cut,
+        most_s=PATIENCE * max(1, steps) * like_s * run.part if bounded else None,
+    )  # fmt: skip
+    measured = run.backend.measure(order).whole(run.part)
+    run.evidence.setdefault(plan, PlanStats(1.0, [])).add(measured)
+    if measured.seconds:
+        run.paces.setdefault((plan, run.cut), []).append(statistics.fmean(measured.seconds))
+    return measured.seconds
+
+
+def validate(run: SearchRun, plan: Plan, seconds: float = EVAL_SECONDS, like: Plan | None = None) -> None:
+    """Measure the cost of a validation, for some `seconds`; `like` is the plan whose steps this one shares."""
+    if like is not None:
+        run.evidence[plan] = replace(run.evidence[like], blocks=list(run.evidence[like].blocks), sample_s=None)
+    if not run.task.validation:
+        run.evidence[plan].sample_s = 0.0
+        return
+    sample_s = run.evidence[plan].step_s / run.task.batch_size  # an upper bound: forward alone is less
+    samples = min(run.task.validation, EVAL_SAMPLES, max(LEAST_EVAL_SAMPLES, int(seconds / 3 / sample_s)))
+    run.evidence[plan].sample_s = run.backend.validate(plan, samples).sample_s
+
+
+def time_reference(run: SearchRun, plan: Plan) -> None:
+    """Time the reference workload beside the plan."""
+    run.evidence[plan].gauges.append(run.backend.gauge(plan).seconds)
+
+
+def epoch_seconds(run: SearchRun, plan: Plan) -> float:
+    """Return the predicted seconds of an epoch; a validation that was not timed is scaled from the user's plan."""
+    known, own = run.evidence[plan], run.evidence[run.own]
+    sample_s = known.sample_s
+    if sample_s is None:
+        sample_s = (own.sample_s or 0.0) * known.step_s / own.step_s
+    return run.task.steps_per_epoch * known.step_s + run.task.validation * sample_s
+
+
+def threads_wait(run: SearchRun, plan: Plan) -> bool:
+    """Whether a neighbour makes the threads of `plan` wait for each other, by what was measured on fewer or more.
+
+    All threads of a layer wait for the one that has no processor, so that N of them may be no faster than one.
+    """
+    known = {one.threads: found for one, found in run.evidence.items() if replace(one, threads=plan.threads) == plan}
+    fewest, most = min(known), max(known)
+    gained = known[fewest].step_s / known[most].step_s - 1
+    disturbed = known[fewest].disturbed or known[most].disturbed
+    return bool(disturbed) and gained < LEAST_SCALING * (most / fewest - 1)
+
+
+def split_steps(steps: int, blocks: int) -> list[int]:
+    """Return the number of steps of each block that has any."""
+    counts = [steps * (turn + 1) // blocks - steps * turn // blocks for turn in range(blocks)]
+    return [count for count in counts if count]

@@ -1,0 +1,1 @@
+"""The client: enqueue, status, events, cancel, list; `from preflight import Client`."""

@@ -1,0 +1,1 @@
+"""Values of settings: cleaned, secrets redacted, directories of this machine."""

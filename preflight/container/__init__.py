@@ -1,0 +1,1 @@
+"""What the container grants and what others use of it: cgroups, quotas, counters, clocks."""

@@ -1,0 +1,54 @@
+"""Data sets and models by name, from entry points: a user's package adds its own without touching this one.
+
+A job names an entry, never an import path: what is not installed under one of the two groups cannot be loaded.
+"""
+
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from preflight.errors import InvalidConfig
+
+DATASETS: Final = "preflight.datasets"
+MODELS: Final = "preflight.models"
+
+
+def names(group: str) -> list[str]:
+    """Return the registered names of `group`, sorted, without importing any of them."""
+    return sorted({entry.name for entry in entry_points(group=group)})
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the known word that is nearest to `word`, or nothing."""
+    found = get_close_matches(word, known, n=1, cutoff=0.6)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def require(group: str, field: str, name: str) -> None:
+    """Raise `InvalidConfig` for `field` when `name` is not registered in `group`."""
+    _entry(group, field, name)
+
+
+def _entry(group: str, field: str, name: str) -> EntryPoint:
+    for entry in entry_points(group=group, name=name):  # takes some 5 ms: it reads the metadata of all packages
+        return entry
+    known = names(group)
+    raise InvalidConfig(
+        f"{field} {name!r} is not known{nearest(name, known)}; use one of {', '.join(known)}", field=field
+    )
+
+
+def load(group: str, field: str, name: str) -> object:
+    """Import and return what is registered as `name` in `group`.
+
+    Raises:
+        InvalidConfig: the name is unknown, or its package cannot be imported.
+    """
+    entry = _entry(group, field, name)
+    try:
+        loaded: object = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise InvalidConfig(
+            f"{field} {name!r} is registered as {entry.value} but cannot be imported: {error}", field=field
+        ) from error
+    return loaded

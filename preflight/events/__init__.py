@@ -1,0 +1,1 @@
+"""Events in Redis: the record of one, and the job's state that it updates."""

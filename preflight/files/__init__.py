@@ -1,0 +1,1 @@
+"""Files that survive kills: atomic writes, locks, journals."""

@@ -1,0 +1,1 @@
+"""Redis: connections that find the primary, keys, scripts, retries."""

@@ -1,0 +1,252 @@
+"""The training request: `TrainJob`, the `GroupSize` that it asks for and the user's `OwnPlan`."""
+
+import hashlib
+import json
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from preflight.contract import plan, spec
+from preflight.contract.lengths import check_lengths, require_shares
+from preflight.contract.recipes import FREE, RECIPES, RecipeName, check_recipe
+from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
+from preflight.errors import InvalidConfig
+from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
+from preflight.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
+
+Knob = Literal[
+    "allocator",
+    "precision",
+    "threads",
+    "micro_batch",
+    "eval_batch",
+    "loader",
+    "prefetch",
+    "processes",
+    "affinity",
+    "interop",
+    "weight_gradients",
+    "compile",
+]
+"""Parts of a plan that calibration can change."""
+
+WorkerCount = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+
+SPEC = TypeAdapter(TrainSpec)
+SPEC_FIELDS: Final = frozenset(TrainSpec.__dataclass_fields__)
+
+
+class GroupSize(Wire):
+    """How many workers may train the job together, and how few."""
+
+    model_config = ConfigDict(strict=True)
+
+    min: WorkerCount
+    """Without so many the job goes back to its queue."""
+    max: WorkerCount
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min may be at most max, {self.max}; lower min or raise max")
+        return self
+
+
+def _form(value: object) -> str:
+    return OBJECT_TAG if isinstance(value, dict | GroupSize) else NUMBER_TAG
+
+
+Workers = Annotated[
+    Annotated[WorkerCount, Tag(NUMBER_TAG)] | Annotated[GroupSize, Tag(OBJECT_TAG)], Discriminator(_form)
+]
+
+
+class OwnPlan(Wire):
+    """Parts of the plan that the user sets; calibration measures them first."""
+
+    model_config = ConfigDict(strict=True)
+
+    threads: plan.Threads | None = None
+    processes: plan.Processes | None = None
+    interop: plan.Threads | None = None
+    micro_batch: plan.MicroBatch | None = None
+    eval_batch: plan.EvalBatch | None = None
+    loader_workers: plan.LoaderWorkers | None = None
+    prefetch_factor: plan.PrefetchFactor | None = None
+    precision: plan.Precision | None = None
+    memory_format: plan.MemoryFormat | None = None
+    allocator: plan.Allocator | None = None
+    affinity: plan.Affinity | None = None
+    weight_gradients: plan.WeightGradients | None = None
+    compile: bool | None = None
+    device: plan.Device | None = None
+
+    def complete(self, train_spec: TrainSpec, cores: int) -> plan.Plan:
+        """Return the plan with PyTorch's defaults on all cores for every unset field."""
+        own = self.model_dump(exclude_none=True)
+        cores = max(1, cores // (self.processes or 1))
+        require_shares(self.processes or 1, train_spec.batch_size, "processes", "plan.processes")
+        try:
+            return plan.Plan(**{"threads": cores, "micro_batch": train_spec.batch_size, **own})
+        except ValidationError as error:
+            raise to_invalid_config(error, OwnPlan.model_json_schema()) from error
+
+
+ONE_WORKER: Final[JsonValue] = {
+    "anyOf": [
+        {"const": 1},
+        {"type": "object", "required": ["min", "max"], "properties": {"min": {"const": 1}, "max": {"const": 1}}},
+    ]
+}
+"""Schema of `workers` where one trains the job."""
+
+
+def _add_rules(schema: dict[str, JsonValue]) -> None:
+    """Add to the JSON schema of a job what its fields ask of each other: recipe, workers, processes."""
+    fixed = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
+    rules: list[JsonValue] = [
+        {
+            "if": {"required": ["recipe"], "properties": {"recipe": {"const": name}}},
+            "then": {"properties": {field: {"const": value} for field, value in fields.items()}},
+        }
+        for name, fields in fixed.items()
+    ]
+    averages: JsonValue = {
+        "if": {"required": ["average_every"], "properties": {"average_every": {"minimum": 2}}},
+        "then": {"required": ["workers"], "properties": {"workers": {"not": ONE_WORKER}}},
+    }
+    several: JsonValue = {
+        "required": ["processes"],
+        "properties": {"processes": {"type": "integer", "minimum": 2, "maximum": plan.MAX_PROCESSES}},
+    }
+    processes: JsonValue = {
+        "if": {"required": ["plan"], "properties": {"plan": several}},
+        "then": {"properties": {"workers": ONE_WORKER}},
+    }
+    schema["allOf"] = [*rules, averages, processes]
+
+
+class TrainJob(Wire):
+    """A request to train. `type` and `dataset` are required; every other field has a default."""
+
+    model_config = ConfigDict(strict=True, title="TrainJob", json_schema_extra=_add_rules)
+
+    type: Literal["preflight.train.v1"]
+    job_id: Annotated[JobId | None, Field(json_schema_extra={"not": {"enum": list(DIRECTORIES)}})] = None
+    """Idempotency key; null: RQ's job id."""
+    dataset: spec.Name
+    """mnist, fashion-mnist, kmnist, emnist, qmnist, digits, or one that a package of yours registers."""
+    recipe: RecipeName | None = None
+    """Named set of values; the fields that it fixes are left out, or equal to it."""
+    model: spec.Name = DEFAULTS.model
+    """cnn, resnet18, or one that a package of yours registers."""
+    epochs: spec.Epochs = DEFAULTS.epochs
+    epoch_samples: spec.EpochSamples | None = DEFAULTS.epoch_samples
+    train_samples: spec.TrainSamples | None = DEFAULTS.train_samples
+    max_steps: spec.MaxSteps | None = DEFAULTS.max_steps
+    batch_size: spec.BatchSize = DEFAULTS.batch_size
+    optimizer: spec.Optimizer = DEFAULTS.optimizer
+    learning_rate: spec.LearningRate = DEFAULTS.learning_rate
+    momentum: spec.Momentum = DEFAULTS.momentum
+    weight_decay: spec.WeightDecay = DEFAULTS.weight_decay
+    schedule: spec.Schedule = DEFAULTS.schedule
+    warmup: spec.Warmup = DEFAULTS.warmup
+    step_epochs: spec.StepEpochs = DEFAULTS.step_epochs
+    step_factor: spec.StepFactor = DEFAULTS.step_factor
+    label_smoothing: spec.LabelSmoothing = DEFAULTS.label_smoothing
+    gradient_clip: spec.GradientClip = DEFAULTS.gradient_clip
+    patience: spec.Patience | None = DEFAULTS.patience
+    validation_samples: spec.ValidationSamples | None = DEFAULTS.validation_samples
+    seed: spec.Seed = DEFAULTS.seed
+    augmentation: Augmentation = DEFAULTS.augmentation
+    deterministic: bool = DEFAULTS.deterministic
+    """Fix the plan for the whole job: runs with the same plan give bit-identical weights."""
+    workers: Workers = 1
+    """Workers that train the job together: exactly so many, or from `min` to `max` of them."""
+    average_every: spec.AverageEvery = DEFAULTS.average_every
+    calibrate: bool = True
+    """Search for a faster plan than the user's own."""
+    force_calibration: bool = False
+    """Measure even where a plan is cached."""
+    calibration_samples: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Steps measured of each plan; null: chosen by memory."""
+    calibration_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """Time budget of the calibration, seconds; null: the worker's setting."""
+    calibration_knobs: tuple[Knob, ...] | None = None
+    """Knobs that calibration may change; null: all."""
+    profile: bool = False
+    """Measure the phases of a step."""
+    trace: bool = False
+    """Save a trace of a few steps beside the model, for Perfetto or Chrome."""
+    onnx: bool = False
+    """Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set."""
+    plan: OwnPlan = OwnPlan()
+
+    @field_validator("job_id")
+    @classmethod
+    def _check_job_id(cls, value: str | None) -> str | None:
+        if value is not None and not is_job_id(value):
+            raise ValueError("a job id names a directory of its own; use a name")
+        return value
+
+    @field_validator("workers")
+    @classmethod
+    def _shorten_workers(cls, value: int | GroupSize) -> int | GroupSize:
+        """Write equal bounds as one number: they ask for the same, and a job's digest says so."""
+        return value.min if isinstance(value, GroupSize) and value.min == value.max else value
+
+    @model_validator(mode="after")
+    def _check_fields_together(self) -> Self:
+        if self.recipe is not None:
+            check_recipe(self.recipe, {name: getattr(self, name) for name in self._given})
+        spec = self.spec()
+        check_lengths(spec)
+        if spec.deterministic and isinstance(self.workers, GroupSize):
+            raise InvalidConfig(
+                f"workers is {self.workers.min} to {self.workers.max}, but must be one number for a deterministic job, "
+                "whose weights depend on it; set a number, or leave deterministic out",
+                field="workers",
+            )
+        if spec.average_every > 1 and self.group.max == 1:
+            raise InvalidConfig(
+                f"average_every is {spec.average_every}, but one worker trains the job and has nothing to average; "
+                "set workers to 2 or more, or leave average_every out",
+                field="average_every",
+            )
+        if (self.plan.processes or 1) > 1 and self.group.max > 1:
+            raise InvalidConfig(
+                f"plan.processes is {self.plan.processes}, but each of several workers trains in one process; "
+                "set workers to 1, or leave plan.processes out",
+                field="plan.processes",
+            )
+        return self
+
+    @property
+    def group(self) -> GroupSize:
+        """How many workers may train the job: one number stands for exactly so many."""
+        return self.workers if isinstance(self.workers, GroupSize) else GroupSize(min=self.workers, max=self.workers)
+
+    @property
+    def _given(self) -> set[str]:
+        return {*SPEC_FIELDS} & self.model_fields_set
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the request without its id: 64 hexadecimal digits."""
+        request = self.model_dump(mode="json", exclude={"job_id"}, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+
+    def spec(self) -> TrainSpec:
+        """Return the training spec: given fields, the rest from the recipe or by default."""
+        rest = DEFAULTS if self.recipe is None else RECIPES[self.recipe]
+        given = self.model_dump(mode="json", include=self._given)
+        return SPEC.validate_json(json.dumps({**SPEC.dump_python(rest, mode="json"), **given}))

@@ -1,0 +1,163 @@
+"""Events of a job's lifecycle: start, checkpoint, resume, out of memory, warning, end, and extras after it."""
+
+from typing import Literal
+
+from preflight.contract import plan, spec
+from preflight.contract.recipes import RecipeName
+from preflight.wire.base import Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
+from preflight.wire.configuration import Request
+
+
+class JobStarted(Event):
+    """A worker has started an attempt of the job."""
+
+    type: Literal["job_started"] = "job_started"
+    worker: Label
+    dataset: spec.Name
+    recipe: RecipeName | None = None
+    model: spec.Name
+    epochs: spec.Epochs
+    batch_size: spec.BatchSize
+    waited_s: Seconds | None = None
+    """Time in the queue."""
+    request: Request | None = None
+    """The job as it was asked for, without its id; null where it has more than 4096 characters."""
+
+
+class ResourceLimits(Event):
+    """CPU and memory limits of the container, and their source."""
+
+    type: Literal["resource_limits"] = "resource_limits"
+    cpu_cores: Count
+    quota: Rate | None = None
+    """CPU quota in cores; null: none."""
+    memory_mb: Count
+    """Memory budget, MiB."""
+    source: Text
+
+
+class DatasetReady(Event):
+    """The prepared data set is on disk."""
+
+    type: Literal["dataset_ready"] = "dataset_ready"
+    dataset: spec.Name
+    train_samples: Count
+    test_samples: Count
+    seconds: Seconds
+
+
+class CheckpointSaved(Event):
+    """A checkpoint is on disk; training up to this step survives a kill."""
+
+    type: Literal["checkpoint_saved"] = "checkpoint_saved"
+    epochs_done: Count
+    steps_done: Count
+    """Of the epoch after `epochs_done`."""
+    seconds: Seconds
+    """Time that the training was blocked."""
+    bytes: Count
+
+
+class JobResumed(Event):
+    """The training resumed from a checkpoint."""
+
+    type: Literal["job_resumed"] = "job_resumed"
+    epochs_done: Count
+    steps_done: Count
+    """Of the epoch after `epochs_done`."""
+
+
+class MemoryRanOut(Event):
+    """The training was killed for memory and is retried with smaller batches."""
+
+    type: Literal["out_of_memory"] = "out_of_memory"
+    message: Text
+    micro_batch: plan.MicroBatch
+    """New micro-batch."""
+    eval_batch: plan.EvalBatch
+    """New evaluation batch."""
+
+
+class JobInterrupted(Event):
+    """The worker is shutting down; the job is at the front of its queue, with its checkpoint on disk."""
+
+    type: Literal["job_interrupted"] = "job_interrupted"
+    message: Text
+
+
+class JobWarning(Event):
+    """A problem that does not end the job."""
+
+    type: Literal["warning"] = "warning"
+    message: Text
+    rank: Count | None = None
+    """Of the member of the group that says it; null: the worker that has the job."""
+
+
+class TrainingDone(Event):
+    """The job is finished, its model is published; the fields are those of its result."""
+
+    type: Literal["training_done"] = "training_done"
+    test_accuracy: Share
+    test_loss: Loss
+    epochs: spec.Epochs
+    train_steps: Count | None = None
+    """Optimizer steps taken."""
+    best_epoch: spec.Epochs
+    stopped_early: bool
+    train_seconds: Seconds
+    samples_per_s: Rate
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds
+    artifact: Text
+    artifact_url: Text | None = None
+    """URL that the model was uploaded to."""
+    model_sha256: Sha256
+    report: Text | None = None
+    """The run's HTML report."""
+    onnx: Text | None = None
+    """The model as ONNX."""
+    extras: Text | None = None
+    """What follows with events of its own: some of `onnx report upload mlflow`, separated by spaces."""
+    workers: Count | None = None
+    """Workers that finished the training together."""
+
+
+class OnnxReady(Event):
+    """The ONNX export of a finished job is beside its model."""
+
+    type: Literal["onnx_ready"] = "onnx_ready"
+    onnx: Text
+
+
+class ReportReady(Event):
+    """The HTML report of a finished job is beside its model."""
+
+    type: Literal["report_ready"] = "report_ready"
+    report: Text
+
+
+class ArtifactUploaded(Event):
+    """The files of a finished job were sent to a destination, whose field is set."""
+
+    type: Literal["artifact_uploaded"] = "artifact_uploaded"
+    artifact_url: Text | None = None
+    """URL of the model."""
+    mlflow_uri: Text | None = None
+    """MLflow's server, without a password."""
+
+
+class JobFailed(Event):
+    """The job failed; no model was saved."""
+
+    type: Literal["job_failed"] = "job_failed"
+    reason: Label
+    field: Text | None = None
+    message: Text
+
+
+class JobCancelled(Event):
+    """The job was cancelled on request."""
+
+    type: Literal["job_cancelled"] = "job_cancelled"
+    message: Text

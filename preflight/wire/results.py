@@ -1,0 +1,113 @@
+"""The result and the state of a job."""
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from preflight.contract.plan import Plan
+from preflight.wire.base import (
+    Count,
+    JobId,
+    Label,
+    Loss,
+    Members,
+    Rate,
+    Seconds,
+    Sha256,
+    Share,
+    Status,
+    Text,
+    Timestamp,
+    Wire,
+    require_tags,
+)
+from preflight.wire.configuration import Request
+from preflight.wire.training_events import StepProfile
+
+
+class TrainResult(Wire):
+    """The return value of the job's function; `preflight train --json` prints it."""
+
+    model_config = ConfigDict(json_schema_extra=require_tags)
+
+    type: Literal["preflight.result.v1"] = "preflight.result.v1"
+    job_id: JobId
+    attempt: Count
+    status: Literal["finished", "cancelled"]
+    test_accuracy: Share | None = None
+    test_loss: Loss | None = None
+    epochs: Count | None = None
+    train_steps: Count | None = None
+    """Optimizer steps taken."""
+    best_epoch: Count | None = None
+    stopped_early: bool | None = None
+    train_seconds: Seconds | None = None
+    samples_per_s: Rate | None = None
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds | None = None
+    profile: StepProfile | None = None
+    """For a job with `profile`."""
+    plan: Plan | None = None
+    artifact: Text | None = None
+    artifact_url: Text | None = None
+    """URL that the model was uploaded to."""
+    model_sha256: Sha256 | None = None
+    report: Text | None = None
+    """The run's HTML report."""
+    onnx: Text | None = None
+    """The model as ONNX; null: not requested, or the export failed."""
+    workers: Count | None = None
+    """Workers that finished the training together."""
+
+
+def read_result(text: str | bytes) -> TrainResult:
+    """Return the result in a JSON text, ignoring fields of newer versions; raises `ValidationError`."""
+    return TrainResult.model_validate_json(text, extra="ignore")
+
+
+class JobState(Wire):
+    """The latest value of every field of a job."""
+
+    job_id: JobId
+    rq_id: JobId | None = None
+    """RQ's id of the job, where it is another."""
+    status: Status
+    rq_status: Label | None = None
+    """RQ's own word for it, such as `scheduled` or `deferred` for a queued job, `stopped` for a cancelled one."""
+    attempt: Count | None = None
+    started_at: Timestamp | None = None
+    """Start of the newest attempt, seconds since the epoch."""
+    updated_at: Timestamp | None = None
+    """Time of the last event; of a queued job, when it was enqueued, else made."""
+    worker: Label | None = None
+    dataset: Label | None = None
+    model: Label | None = None
+    epoch: Count | None = None
+    epochs: Count | None = None
+    step: Count | None = None
+    """Of the epoch `epoch`, of `steps`."""
+    steps: Count | None = None
+    loss: Loss | None = None
+    val_acc: Share | None = None
+    samples_per_s: Rate | None = None
+    eta_s: Seconds | None = None
+    memory_mb: Count | None = None
+    """Memory budget of the container, MiB."""
+    used_memory_mb: Count | None = None
+    predicted_epoch_s: Seconds | None = None
+    measured_epoch_s: Seconds | None = None
+    test_accuracy: Share | None = None
+    artifact: Text | None = None
+    artifact_url: Text | None = None
+    model_sha256: Sha256 | None = None
+    report: Text | None = None
+    onnx: Text | None = None
+    workers: Count | None = None
+    """Workers that train the job now, or that finished its training."""
+    members: Members | None = None
+    """Their names by rank, the leader first."""
+    reason: Label | None = None
+    field: Text | None = None
+    message: Text | None = None
+    request: Request | None = None
+    """The job as it was asked for, without its id."""

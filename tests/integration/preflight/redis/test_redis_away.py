@@ -1,0 +1,81 @@
+"""Redis dies, is cut off, or comes back empty, while real workers train."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults.machines import Proxy, RedisServer
+from redis import Redis
+from services import StartWorker, digits_job, wait_for, wait_until
+from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
+
+from preflight import Client
+from worker.config.settings import Settings
+
+
+@pytest.fixture
+def proxy(server: RedisServer, tmp_path: Path) -> Iterator[Proxy]:
+    """A proxy to Redis that can be cut."""
+    proxy = Proxy(tmp_path / "proxy.sock", server.path)
+    proxy.open()
+    yield proxy
+    proxy.cut()
+
+
+@pytest.fixture
+def client(server: RedisServer, settings: Settings, tmp_path: Path) -> Client:
+    """A client of that server, with an outbox."""
+    return Client(server.url, queue=settings.queue, outbox=tmp_path / "outbox")
+
+
+def test_a_job_that_ends_without_redis_is_finished(
+    proxy: Proxy, client: Client, settings: Settings, start_worker: StartWorker
+) -> None:
+    client.enqueue(digits_job(job_id="job", epochs=10))
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": proxy.url})
+    until_checkpoint(client, "job", 1)
+    proxy.cut()
+    wait_until(lambda: any((settings.artifact_dir / "~staging").glob("job/1/manifest.json")), seconds=60)
+    time.sleep(2)
+    assert not (settings.artifact_dir / "job").exists()
+    assert worker.process.poll() is None
+    proxy.open()
+    state = wait_for(client, "job")
+    assert (state.status, state.attempt) == ("finished", 1)
+    assert_nothing_duplicated(client, "job")
+    assert (settings.artifact_dir / "job" / "manifest.json").exists()
+
+
+@pytest.mark.slow  # tests/acceptance/test_faults.py empties Redis, too
+def test_an_emptied_redis_gets_events_and_jobs(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
+    client.enqueue(long_job("running"), ensure=True)
+    client.enqueue(digits_job(job_id="waiting"), ensure=True)
+    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url, **FREQUENT})
+    until_checkpoint(client, "running", 1)
+    server.kill()
+    server.empty()
+    server.start()
+    assert client.status("waiting").status == "unknown"
+    assert "waiting" in client.resubmit()
+    assert wait_for(client, "running").status == "finished"
+    assert wait_for(client, "waiting").status == "finished"
+    events = assert_nothing_duplicated(client, "running")
+    assert events[0].type == "job_started"
+    assert "redis_data_loss_detected" in worker.output()
+    assert Redis.from_url(server.url).scard("rq:workers") == 1
+    assert client.resubmit() == []
+    assert list(client._outbox.ids()) == []
+    assert worker.process.poll() is None
+
+
+def test_without_redis_ensure_keeps_the_job(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
+    server.kill()
+    enqueued = client.enqueue(digits_job(job_id="job"), ensure=True)
+    assert (enqueued.created, enqueued.waiting) == (False, True)
+    server.start()
+    assert client.status("job").status == "unknown"
+    assert client.resubmit() == ["job"]
+    assert client.status("job").status == "queued"
+    start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})
+    assert wait_for(client, "job").status == "finished"

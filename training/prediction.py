@@ -1,0 +1,122 @@
+"""Predicted duration of a training, and its comparison with the measured one."""
+
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from preflight.contract.spec import STRICT
+
+DEVIATION: Final = 0.10
+"""Share of the prediction beyond which a cause is looked for and said."""
+NOTICED: Final = 0.05
+"""Seconds that a training must be late to be warned of: a tenth of a tiny epoch is a single hiccup."""
+
+Seconds = Annotated[float, Field(ge=0)]
+Cause = Literal["noisy", "calibration", "adapted"]
+"""The machine was disturbed, then or now; the calibration was wrong; the plan was changed on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Prediction:
+    """Wall seconds of an epoch under a plan."""
+
+    epoch_s: Seconds
+    """Of an epoch, its validation included, once warm."""
+    low_s: Seconds
+    high_s: Seconds
+    """95 % interval of `epoch_s`, from the spread of the measured steps and the machine's unsteadiness over days."""
+    step_s: Seconds
+    """Of one step of the effective batch, its fetching included, once warm."""
+    validation_s: Seconds = 0.0
+    """Share of `epoch_s` that validation takes."""
+    warm_s: Seconds = 0.0
+    """What the first steps of a process take beyond that, once."""
+    gauge_s: Seconds | None = None
+    """Seconds of training/system/timing/reference_workload.py on the plan's threads meanwhile; None: not timed."""
+    threads_alone: Annotated[int, Field(ge=1)] | None = None
+    """Threads that are worth a trial once the neighbour has left that the calibration met; None: it met none."""
+    raced_step_s: Seconds | None = None
+    """Seconds of a step under the fastest plan of fewer threads that was raced; None: none was faster."""
+
+    def scaled(self, factor: float, doubt: float = 0.0) -> "Prediction":
+        """Return the prediction where everything takes `factor` times as long, its interval wider by `doubt`."""
+        return replace(
+            self, epoch_s=factor * self.epoch_s, step_s=factor * self.step_s, validation_s=factor * self.validation_s,
+            low_s=factor * self.low_s * (1 - doubt), high_s=factor * self.high_s * (1 + doubt),
+            warm_s=factor * self.warm_s,
+            raced_step_s=None if self.raced_step_s is None else factor * self.raced_step_s,
+        )  # fmt: skip
+
+    def over(self, epochs: int, last: float = 1.0) -> float:
+        """Return the mean seconds of an epoch in a training of `epochs`, warming up included.
+
+        The last one has the share `last` of the steps.
+        """
+        return ((epochs - 1 + self.share(last)) * self.epoch_s + self.warm_s) / epochs
+
+    def share(self, steps: float) -> float:
+        """Return the share of `epoch_s` that an epoch with a share of the steps takes, its validation included."""
+        return 1 - (1 - steps) * (1 - self.validation_s / self.epoch_s) if self.epoch_s else 1.0
+
+    def of_steps(self, steps: int) -> "Prediction":
+        """Return the prediction for epochs of `steps` steps."""
+        epoch_s = steps * self.step_s + self.validation_s
+        factor = epoch_s / self.epoch_s if self.epoch_s else 1.0
+        return replace(self, epoch_s=epoch_s, low_s=factor * self.low_s, high_s=factor * self.high_s)
+
+
+@plain_dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionCheck:
+    """One comparison."""
+
+    epoch: int
+    """From 1."""
+    steps: int
+    """That were measured."""
+    whole: bool
+    """Whether they are a whole epoch, its validation included; else they are the first steps of a process."""
+    predicted_s: float
+    low_s: float
+    high_s: float
+    """Of all of them, with the interval; what a process takes longer to warm up is part of its first ones."""
+    measured_s: float
+    """Wall time of all of them, loading and warming up included."""
+    predicted_batch_s: float
+    measured_batch_s: float
+    """The same divided by the number of steps."""
+    deviation: float
+    """measured / predicted - 1."""
+    cause: Cause | None
+    """None: it is within `DEVIATION`."""
+    seen: str
+    """What was seen, as a clause; empty without a cause."""
+
+    @property
+    def alarming(self) -> bool:
+        """Whether to warn: of a training that is slower than predicted, by more than a hiccup."""
+        return self.cause in ("noisy", "calibration") and self.measured_s - self.predicted_s >= NOTICED
+
+    def describe(self) -> str:
+        """Return the comparison as one sentence."""
+        what = f"epoch {self.epoch}" if self.whole else f"{self.steps} steps"
+        return (
+            f"{what} took {self.measured_s:.2f} s, but {self.predicted_s:.2f} s ({self.low_s:.2f} to "
+            f"{self.high_s:.2f}) were predicted, a deviation of {self.deviation:+.0%}: {self.seen}"
+        )
+
+
+def compare(
+    prediction: Prediction, *, epoch: int, steps: int, whole: bool, share: float, cold: bool, measured_s: float
+) -> PredictionCheck:
+    """Compare `measured_s` with `share` of a predicted epoch, of a process that is `cold` or warm."""
+    warm_s = prediction.warm_s if cold else 0.0
+    predicted_s = prediction.epoch_s * share + warm_s
+    return PredictionCheck(
+        epoch=epoch, steps=steps, whole=whole,
+        predicted_s=predicted_s, low_s=prediction.low_s * share + warm_s, high_s=prediction.high_s * share + warm_s,
+        measured_s=measured_s, predicted_batch_s=predicted_s / steps, measured_batch_s=measured_s / steps,
+        deviation=measured_s / predicted_s - 1, cause=None, seen="",
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Fork server of jobs: what its children import, and whether a container has room for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from preflight.container.resources import detect
+from training.process.fork_server.client import ForkServer
+from worker.config.settings import Settings, job_environment
+
+PRELOADED: Final = (
+    "torch", "training.loop.child", "training.loop.trainer", "training.step.train_step", "training.data.dataset_store",
+    "training.checkpoints.checkpointer", "safetensors.torch", "calibration.measure.child",
+    "calibration.measure.benchmark", "training.artifacts.onnx_child",
+)  # fmt: skip
+"""Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
+REPORTING: Final = ("worker.report.child", "worker.report.page")
+"""Modules that the report imports; torch is none of them."""
+MIN_BYTES: Final = 480 << 20
+"""Memory of a container, or of a share of it, below which none is started: half a GB has room for it and its children,
+which share what it has imported."""
+MIN_REPORTING_BYTES: Final = 1 << 30
+"""The same for a server of reports: what it imports, the children of the training do not share."""
+
+
+def new_server(settings: Settings) -> ForkServer | None:
+    """Return a server that is not started yet; None where the settings or the memory forbid it."""
+    if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
+        return None
+    return ForkServer(job_environment(settings), PRELOADED)
+
+
+def new_report_server(settings: Settings) -> ForkServer | None:
+    """Return a server of reports that is not started yet; None where settings, memory or cores forbid it."""
+    if "off" in (settings.standby, settings.report):
+        return None
+    resources = detect(shares=settings.processes)
+    if resources.cores == 1 or resources.memory_bytes < MIN_REPORTING_BYTES:
+        return None
+    return ForkServer(job_environment(settings), REPORTING)
+
+
+@contextmanager
+def started_server(settings: Settings) -> Iterator[ForkServer | None]:
+    """Start a server for one job of this process, and end it afterwards; None where there is to be none."""
+    with _started(new_server(settings)) as server:
+        yield server
+
+
+@contextmanager
+def started_report_server(settings: Settings) -> Iterator[ForkServer | None]:
+    """Start a server that imports what a report needs beside torch's import elsewhere; None where no core is left."""
+    with _started(new_report_server(settings)) as server:
+        yield server
+
+
+@contextmanager
+def _started(server: ForkServer | None) -> Iterator[ForkServer | None]:
+    if server is None:
+        yield None
+        return
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

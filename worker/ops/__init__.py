@@ -1,1 +1,0 @@
-"""Operations: logging, signals, health, doctor, janitor."""

@@ -1,1 +1,0 @@
-"""Admission: function, arguments, signature and limits of a job from the queue."""

@@ -1,0 +1,83 @@
+"""Standby: a fork server that a worker keeps while jobs come, so that their children need not import torch.
+
+It is started for the first job, beside the preparation of that, and let go after idle minutes or where memory gets
+short.
+"""
+
+import time
+from typing import Final
+
+import structlog
+
+from worker.config.settings import Settings
+from worker.jobs.fork_server import new_server
+from worker.jobs.heartbeat import memory_is_low
+
+IDLE_SECONDS: Final = 600.0
+"""Seconds without a job after which the server is let go."""
+CHECK_INTERVAL: Final = 5.0
+"""Seconds between two checks of an idle server."""
+
+
+class Standby:
+    """The fork server of one worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep a server where `settings` and memory allow one."""
+        self._settings = settings
+        self._next_check = 0.0
+        self._idle_since = time.monotonic()
+        self._told: int | None = None
+        """Process id of the server that the log has told of."""
+        self._log = structlog.get_logger("preflight")
+        self.server = new_server(settings)
+        """None: jobs do without."""
+
+    def prepare(self) -> None:
+        """Start the server for a job unless it runs. Without one, the job's children are fresh interpreters."""
+        if self.server is None or self.server.running():
+            return
+        try:
+            self.server.start()
+        except OSError as error:
+            self._log.warning("standby_failed", message=f"no process could be started ({error.strerror}); jobs go on")
+
+    def prepare_idle(self) -> None:
+        """Start the server for a job that may come, unless `step` would let it go again."""
+        if self.server is not None and not self.server.running() and not self._is_spare():
+            self.prepare()
+
+    def _is_spare(self) -> bool:
+        return time.monotonic() - self._idle_since >= IDLE_SECONDS or memory_is_low(self._settings.processes)
+
+    def job_ended(self) -> None:
+        """Note that the worker is idle from now on."""
+        self._idle_since = time.monotonic()
+        self._next_check = 0.0
+        if self.server is not None and self.server.running() and self.server.pid != self._told:
+            self._told = self.server.pid
+            self._log.info(
+                "standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20,
+                message=f"later jobs share this process; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
+            )  # fmt: skip
+
+    def due(self) -> bool:
+        """Whether an idle server is to be checked."""
+        return self.server is not None and time.monotonic() >= self._next_check
+
+    def step(self) -> None:
+        """Let an idle server go after `IDLE_SECONDS`, or where memory is short."""
+        self._next_check = time.monotonic() + CHECK_INTERVAL
+        if self.server is None or not self.server.running():
+            return
+        idle = time.monotonic() - self._idle_since
+        if self._is_spare():
+            freed = self.server.shared_bytes() >> 20
+            self.stop()
+            why = f"torch is let go: {'no job came' if idle >= IDLE_SECONDS else 'memory is short'}"
+            self._log.info("standby_released", message=why, idle_s=round(idle), memory_mib=freed)
+
+    def stop(self) -> None:
+        """End the server."""
+        if self.server is not None:
+            self.server.stop()

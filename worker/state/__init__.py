@@ -1,0 +1,1 @@
+"""What a worker keeps on its disk and in its process: paths, spool, control files, its lock."""

@@ -1,0 +1,1 @@
+"""Documents of the contract: OpenAPI, AsyncAPI, JSON Schemas."""
