@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from process_tree import Held, settled_tree
 from redis import Redis
+from support.worker.process_tree import Held, settled_tree
 
 from bench.job.many import SMALL
 from bench.job.service import running_worker
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--image-python", type=Path, help="an interpreter with the packages of the image")
     image_python: Path | None = parser.parse_args(arguments).image_python
     workers = [idle_worker(Path(sys.executable)) for _ in range(REPETITIONS)]
-    importing = "import time; t = time.perf_counter(); import preflight.client; print(time.perf_counter() - t)"
+    importing = "import time; t = time.perf_counter(); from preflight import Client; print(time.perf_counter() - t)"
     imports = [float(subprocess.check_output([sys.executable, "-P", "-c", importing])) for _ in range(REPETITIONS)]
     preflight = str(Path(sys.executable).parent / "preflight")
     preflight_help, refused = seconds_of(preflight, "--help"), seconds_of(preflight, "train", "--epochs", "0", code=2)
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record.head("figure", "median (range)", "bound", "")
     for name, values, bound in (
         ("worker listens after", [seconds for seconds, _, _ in workers], 0.7),
-        ("import preflight.client", imports, 0.3),
+        ("from preflight import Client", imports, 0.3),
         ("preflight --help", helps, 0.15),
         ("a job that is refused (epochs 0)", refusals, 0.3),
     ):

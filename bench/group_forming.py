@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from redis import Redis
-from services import digits_job
+from support.worker.services import digits_job
 
 from bench.record import Record, judged, samples, start
 from preflight import Client

@@ -31,7 +31,7 @@ ENTRIES: Final = (
           "from contextlib import suppress\nfrom worker.cli import main\n"
           "with suppress(SystemExit): main(['train', '--epochs', '0'], standalone_mode=False)",
           (*HEAVY, *REDIS)),
-    Entry("import preflight.client", "import preflight.client", (*HEAVY, *REDIS)),
+    Entry("from preflight import Client", "from preflight import Client", (*HEAVY, *REDIS)),
     Entry("preflight worker, up to its start", "import worker.queue.service", HEAVY),
     Entry("preflight train, up to its children", "import worker.jobs.local.training", HEAVY),
     Entry("training child, up to torch", "import training.loop.child", (*HEAVY, *REDIS)),

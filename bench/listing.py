@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from typing import Final
 
-from listed_jobs import fill
 from redis import Redis
-from web_crowd import ask
+from support.redis.listed_jobs import fill
+from support.web.crowd import ask
 
 from bench.record import judged, samples, start
 from bench.web import service

@@ -27,7 +27,7 @@ from typing import Final
 import psutil
 from PIL import Image
 from redis import Redis
-from web_crowd import ask
+from support.web.crowd import ask
 
 from bench.record import Record, judged, samples, start
 from preflight import Client

@@ -15,7 +15,10 @@ import pytest
 from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepare
 
-pytest_plugins = ("child_coverage", "command_line", "markers", "services", "terminals", "page_browser")
+pytest_plugins = (
+    "support.worker.child_coverage", "support.worker.command_line", "markers", "support.worker.services",
+    "support.worker.terminals", "support.web.page_browser",
+)  # fmt: skip
 
 hypothesis.settings.register_profile("no deadlines", deadline=None)  # a busy machine is no bug
 hypothesis.settings.register_profile(

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from process_tree import Held, settled_tree
+from support.worker.process_tree import Held, settled_tree
 
 from bench.job.service import running_worker
 from bench.record import judged, start

@@ -3,8 +3,8 @@
 import statistics
 from typing import Final
 
-from browser import Browser, open_browser
-from long_runs import add_run
+from support.redis.long_runs import add_run
+from support.web.browser import Browser, open_browser
 
 from bench.page.site import running_site
 from bench.record import judged, samples, start

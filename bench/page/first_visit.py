@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from browser import Browser, open_browser
 from selenium.webdriver.common.action_chains import ActionChains
-from services import wait_until
+from support.web.browser import Browser, open_browser
+from support.worker.services import wait_until
 
 from bench.page.site import Site, running_site
 from bench.record import Record, judged, start

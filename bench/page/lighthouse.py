@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from long_runs import add_run
 from pydantic import BaseModel
+from support.redis.long_runs import add_run
 
 from bench.page.site import LOWEST_PRIORITY, Site, running_site
 from bench.record import judged, samples, start

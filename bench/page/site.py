@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from redis import Redis
-from services import digits_job, wait_for, wait_until
-from web import Service, service_of
+from support.web.service import Service, service_of
+from support.worker.services import digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
-from services import ROOT, digits_job, wait_until
-from web import TOKEN, serving
+from support.web.service import TOKEN, serving
+from support.worker.services import ROOT, digits_job, wait_until
 
 from preflight import Client
 from worker.admission import quarantine

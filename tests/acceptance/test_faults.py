@@ -29,7 +29,7 @@ from faults.stock import StockScene
 from faults.strikes.runs import Run
 from faults.trials.messages import hostile_hashes
 from faults.trials.runs import alone
-from services import wait_until
+from support.worker.services import wait_until
 
 from preflight.wire import AnyEvent, CheckpointSaved, JobResumed, JobWarning, LoaderConfig, Progress
 

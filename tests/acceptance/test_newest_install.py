@@ -6,8 +6,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from services import new_environment, wait_for
-from web import serving
+from support.web.service import serving
+from support.worker.services import new_environment, wait_for
 
 from preflight import Client
 from worker.config.settings import Settings, service_environment

@@ -13,8 +13,8 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import TypeAdapter
 from redis import Redis
-from services import ROOT, StartWorker
-from web import TOKEN, free_port, serving
+from support.web.service import TOKEN, free_port, serving
+from support.worker.services import ROOT, StartWorker
 
 from preflight import Client
 from preflight.redis import keys

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from services import ROOT, install_into
+from support.worker.services import ROOT, install_into
 
 PREFLIGHT = str(Path(sys.executable).parent / "preflight")
 TIMEOUT = 120

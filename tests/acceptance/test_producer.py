@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from services import ROOT, StartWorker, new_environment, wait_for
+from support.worker.services import ROOT, StartWorker, new_environment, wait_for
 
 from preflight import Client
 from worker.config.settings import Settings

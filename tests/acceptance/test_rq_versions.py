@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from services import ROOT, RunWorker, install_into, wait_for
+from support.worker.services import ROOT, RunWorker, install_into, wait_for
 
 from preflight import Client
 from worker.config.settings import Settings

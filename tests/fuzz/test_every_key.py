@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from faulty_redis import Fault
-from garbage import VALUES, corrupt
 from redis import Redis
-from services import wait_until
+from support.redis.garbage import VALUES, corrupt
+from support.worker.services import wait_until
 from world import FUZZED, World
 
 from preflight.redis import keys

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from faulty_redis import Fault
 from redis import Redis
-from services import wait_until
 from stages import Behaviour
+from support.worker.services import wait_until
 from world import Options, World
 
 from preflight.redis.server.embedded import redis_server

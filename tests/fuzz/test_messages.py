@@ -14,10 +14,10 @@ from budget import MESSAGES_S, SEED, TIMEOUT_S
 from faults.hostile import Grower, Hostile
 from faulty_redis import Shared, Traps
 from forked_worker import ForkedWorker
-from garbage import RAW, all_keys
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
+from support.redis.garbage import RAW, all_keys
 
 from preflight import Client
 from preflight.redis import keys

@@ -38,7 +38,6 @@ import psutil
 import stages
 from faulty_redis import Fault, Role, Shared, Traps
 from forked_worker import ForkedWorker
-from garbage import RAW, VALUES, all_keys, corrupt
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from rq import Queue, Repeat, Retry
@@ -47,6 +46,7 @@ from rq.job import Dependency
 from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 from stages import BEHAVIOURS, Behaviour
+from support.redis.garbage import RAW, VALUES, all_keys, corrupt
 
 from preflight import Client
 from preflight.redis import keys

@@ -10,12 +10,29 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("preflight", "training", "calibration", "worker")
-KNOWS = {
-    "preflight": {"preflight", "worker"}, "training": {"preflight", "training"},
-    "calibration": {"preflight", "calibration", "training"}, "worker": set(ROOMS),
+"""From the lowest up: each imports only itself and those before it."""
+LAYERS = {
+    "preflight": (
+        "errors numbers packages statistics", "container contract files", "config", "redis", "wire", "events queue",
+        "client", "command",
+    ),
+    "training": (
+        "prediction seat system", "process", "group models", "data", "artifacts optim", "step", "checkpoints", "loop",
+        "distributed",
+    ),
+    "calibration": (
+        "measure result space", "cache memory verdicts", "task", "races", "batch_advice worth", "acceptance", "search",
+        "choose",
+    ),
+    "worker": (
+        "client config report wire", "broker state", "events exporters", "admission", "jobs", "queue", "web", "cli",
+    ),
 }  # fmt: skip
+"""Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
 OUTSIDE = {"redis", "rq", "structlog", "click", "http", "socketserver", "urllib"}
 """What training and calibration know nothing of."""
+BARE = {"container", "statistics"}
+"""Parts of `preflight` that run where nothing is installed: they need the standard library alone."""
 HEAVY = {
     "torch", "torchvision", "numpy", "sklearn", "scipy", "safetensors", "fsspec", "s3fs", "mlflow", "tensorboard",
     "matplotlib", "jinja2", "markupsafe", "PIL", "onnx", "onnxruntime",
@@ -68,14 +85,63 @@ def module_scope(body: list[ast.stmt]) -> Iterator[str]:
             yield from module_scope(node.body)
 
 
+def part(module: str) -> tuple[str, str]:
+    """Return the room of a module, and its package or module right below it; "" for the room itself."""
+    room, _, rest = module.partition(".")
+    return room, rest.partition(".")[0]
+
+
+def targets(path: str) -> Iterator[str]:
+    """Yield what a module imports when it runs; a name that is no module counts as a part of its module."""
+    tree = parsed(path)
+    guards = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    for_types = {id(node) for guard in guards for node in ast.walk(guard)}
+    for node in (node for node in ast.walk(tree) if id(node) not in for_types):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if is_module(name) else node.module for name in names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def is_in_order(importer: tuple[str, str], imported: tuple[str, str]) -> bool:
+    """Whether an arrow from one part to another points down, or stays inside."""
+    if importer[0] != imported[0]:
+        return ROOMS.index(importer[0]) > ROOMS.index(imported[0])
+    room, own = importer
+    if imported[1] in ("", own):
+        return True
+    layers = [layer.split() for layer in LAYERS[room]]
+    height = {name: number for number, layer in enumerate(layers) for name in layer}
+    return own == "" or height[own] > height[imported[1]]
+
+
 @pytest.mark.parametrize("path", modules())
-def test_imports_run_one_way(path: str) -> None:
-    """worker -> calibration -> training, and never back; training and calibration do not know the outside."""
-    room = path.partition("/")[0]
+def test_imports_point_down(path: str) -> None:
+    """No arrow up and none sideways, so no two packages import each other and no circle exists."""
+    importer = part(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    ours = [name for name in targets(path) if name.partition(".")[0] in ROOMS]
+    assert [name for name in ours if not is_in_order(importer, part(name))] == []
+
+
+@pytest.mark.parametrize("path", modules())
+def test_training_and_calibration_do_not_know_the_outside(path: str) -> None:
     roots = {name.partition(".")[0] for name in imports(parsed(path))}
-    assert roots & set(ROOMS) <= KNOWS[room]
-    if room != "worker":
+    if path.partition("/")[0] in ("training", "calibration"):
         assert not roots & OUTSIDE - ({"http", "urllib"} if path == "training/data/builtin/download.py" else set())
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if part(path.replace("/", "."))[1] in BARE])
+def test_what_measures_a_container_needs_nothing_installed(path: str) -> None:
+    """`preflight run` reads cgroups and compares step times inside other people's environments."""
+    roots = {name.partition(".")[0] for name in imports(parsed(path))}
+    assert not roots - sys.stdlib_module_names - {"preflight"}
+    assert all(part(name)[1] in BARE for name in targets(path) if name.startswith("preflight"))
 
 
 @pytest.mark.parametrize("path", modules())
@@ -125,8 +191,8 @@ def test_help_needs_neither_torch_nor_rq() -> None:
 
 
 def test_the_client_needs_neither_torch_nor_a_worker() -> None:
-    """`import preflight.client` loads no torch, and rq and redis only when a client is made."""
-    assert loaded({"torch", "numpy", "rq", "redis"}, "import preflight.client") == []
+    """`from preflight import Client` loads no torch, and rq and redis only when a client is made."""
+    assert loaded({"torch", "numpy", "rq", "redis"}, "from preflight import Client") == []
 
 
 CONNECTING = {"Redis", "StrictRedis", "AsyncRedis", "from_url", "from_pool", "ConnectionPool", "BlockingConnectionPool"}

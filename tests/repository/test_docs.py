@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from markdown_pages import anchors
+from support.web.markdown_pages import anchors
 
 from preflight.errors import PreflightError
 from worker.config import docs

@@ -15,11 +15,11 @@ import kubernetes_validate
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from markdown_pages import anchors
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import JsonValue, TypeAdapter
 from redis import Redis
 from redis.exceptions import NoPermissionError
+from support.web.markdown_pages import anchors
 
 from preflight.redis.server.embedded import redis_server
 from worker.cli import main

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import psutil
 import pytest
-from findings import FINDING
 from pydantic import JsonValue, TypeAdapter
-from python_path import with_module
+from support.calibration.findings import FINDING
+from support.worker.python_path import with_module
 
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS
 from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges

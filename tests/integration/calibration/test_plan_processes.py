@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plain_model import PLAIN_MODEL
-from python_path import importing
+from support.worker.plain_model import PLAIN_MODEL
+from support.worker.python_path import importing
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import choose_plan

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from findings import ADVICE
-from simulated import MIB, OWN, Memoryless, Simulated, usual
+from support.calibration.findings import ADVICE
+from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, usual
 
 from calibration.batch_advice import CEILING_SHARE, FACTORS, MIN_SECONDS, PAIRS, TRAINING_SHARE
 from calibration.measure.backend import PlanFailed

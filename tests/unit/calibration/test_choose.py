@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from findings import ADVICE, FASTEST, FINDING
+from support.calibration.findings import ADVICE, FASTEST, FINDING
 
 from calibration.cache.plan_cache import SCHEMA, CachedPlan
 from calibration.choose import choice_of

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from odd_findings import MIB
-from pages import plain
+from support.calibration.odd_findings import MIB
+from support.web.pages import plain
 
 from preflight import numbers
 

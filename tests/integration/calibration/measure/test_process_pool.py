@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from python_path import with_module
+from support.worker.python_path import with_module
 
 from calibration.measure import process_pool as module
 from calibration.measure.backend import PlanFailed, WorkerLost

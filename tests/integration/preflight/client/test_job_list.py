@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from command_line import run
-from listed_jobs import fill
 from pydantic import JsonValue, TypeAdapter
 from redis import Redis
 from redis.client import Pipeline
 from rq import Queue
-from services import digits_job
-from terminals import StartTerminal
-from web import serving
+from support.redis.listed_jobs import fill
+from support.web.service import serving
+from support.worker.command_line import run
+from support.worker.services import digits_job
+from support.worker.terminals import StartTerminal
 
 from preflight import Client
 from preflight.client.job_list import MIN_PAGE_SIZE

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, SecretStr
 from redis import Redis
 from rq import Queue
-from services import digits_job
+from support.worker.services import digits_job
 
 from preflight import Client
 from preflight.client import subscribe

@@ -5,12 +5,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from command_line import run
 from pydantic import SecretStr
 from redis import Redis
 from rq import Queue
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
-from web import serving
+from support.web.service import serving
+from support.worker.command_line import run
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.client.retry import CannotRetry

@@ -4,13 +4,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from command_line import run
 from redis import Redis
 from rq import Queue
 from rq.command import send_stop_job_command
 from rq.job import Job
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
-from web import serving
+from support.web.service import serving
+from support.worker.command_line import run
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -12,8 +12,8 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
-from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
-from web import serving
+from support.web.service import serving
+from support.worker.services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

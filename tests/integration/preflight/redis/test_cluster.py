@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from redis import Redis
 from redis.exceptions import ClusterError
-from services import StartWorker, digits_job, wait_until
-from web import serving
+from support.web.service import serving
+from support.worker.services import StartWorker, digits_job, wait_until
 
 from preflight import Client
 from preflight.redis.server.embedded import redis_server

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from redis import Redis
 from rq import Queue
-from services import ROOT, StartWorker, digits_job, wait_for, wait_until
-from web import serving
+from support.web.service import serving
+from support.worker.services import ROOT, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -11,7 +11,7 @@ from faults.machines import Pair, RedisServer, command, new_pair
 from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import BusyLoadingError, RedisError, ResponseError
-from services import wait_until
+from support.worker.services import wait_until
 
 from preflight.redis.connection import PATIENCE, open_async_redis, open_redis
 from preflight.redis.primary import ROLE_INTERVAL, NotPrimary, is_refusal_of_replica, may_be_over_elsewhere

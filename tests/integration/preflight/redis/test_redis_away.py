@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from faults.machines import Proxy, RedisServer
 from redis import Redis
-from services import StartWorker, digits_job, wait_for, wait_until
-from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
+from support.worker.services import StartWorker, digits_job, wait_for, wait_until
+from support.worker.survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
 from preflight import Client
 from worker.config.settings import Settings

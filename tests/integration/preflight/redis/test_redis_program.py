@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from pydantic import TypeAdapter
-from services import ROOT
+from support.worker.services import ROOT
 
 from preflight.redis.server import embedded as embedded_redis
 from preflight.redis.server import program as redis_program

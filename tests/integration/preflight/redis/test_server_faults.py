@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from redis import Redis
-from services import StartWorker
+from support.worker.services import StartWorker
 
 from preflight.redis.server.embedded import redis_server
 from preflight.redis.server.faults import ServerFaults, find_faults

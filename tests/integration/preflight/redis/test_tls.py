@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trustme
 from redis import Redis
-from services import RunWorker, StartWorker, digits_job
+from support.worker.services import RunWorker, StartWorker, digits_job
 
 from preflight import Client
 from preflight.redis.server.embedded import redis_server

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from odd_findings import finding
-from pages import Page
 from PIL import Image
 from pydantic import JsonValue
 from safetensors.numpy import load_file
-from services import StartWorker, digits_job, wait_until
+from support.calibration.odd_findings import finding
+from support.web.pages import Page
+from support.worker.services import StartWorker, digits_job, wait_until
 
 from preflight import Client
 from preflight.errors import PreflightError

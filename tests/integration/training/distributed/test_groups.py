@@ -11,10 +11,10 @@ from statistics import fmean
 import psutil
 import pytest
 import torch
-from plain_model import PLAIN_MODEL
-from python_path import importing
 from safetensors.torch import load_file
-from seats import Sitting, Table
+from support.groups.seats import Sitting, Table
+from support.worker.plain_model import PLAIN_MODEL
+from support.worker.python_path import importing
 from torch import Tensor
 
 from preflight.contract.plan import Plan

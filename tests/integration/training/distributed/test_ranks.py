@@ -15,7 +15,11 @@ TESTS = Path(__file__).parents[3]
 def exchanged(*words: str) -> dict[str, dict[str, JsonValue]]:
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     run = subprocess.run(
-        [sys.executable, "-m", "exchanging", *words], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "support.groups.exchanging", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     told: dict[str, dict[str, JsonValue]] = json.loads(run.stdout)
     return told

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from records import number
+from support.worker.records import number
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec

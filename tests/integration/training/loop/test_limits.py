@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from groups import new_cgroup
 from pydantic import JsonValue
+from support.files.cgroups import new_cgroup
 
 PREFLIGHT = str(Path(sys.executable).parent / "preflight")
 MIB = 1 << 20

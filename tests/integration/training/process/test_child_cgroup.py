@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from groups import new_cgroup
+from support.files.cgroups import new_cgroup
 
 from preflight.container.cgroups import Files, cgroup_mounts
 

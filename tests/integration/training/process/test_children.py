@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from groups import new_cgroup
 from pydantic import JsonValue
-from python_path import importing
-from records import number
 from safetensors.torch import load_file
+from support.files.cgroups import new_cgroup
+from support.worker.python_path import importing
+from support.worker.records import number
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec

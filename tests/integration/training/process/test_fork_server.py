@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from groups import new_cgroup
 from pydantic import JsonValue
-from python_path import importing
+from support.files.cgroups import new_cgroup
+from support.worker.python_path import importing
 
 from preflight.errors import ChildFailed, ChildKilled
 from training.process import start as starts

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from python_path import importing
+from support.worker.python_path import importing
 
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer

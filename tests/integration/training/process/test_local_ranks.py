@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from plain_model import PLAIN_MODEL
-from python_path import importing
 from safetensors.torch import load_file
+from support.worker.plain_model import PLAIN_MODEL
+from support.worker.python_path import importing
 from torch import Tensor
 
 from preflight.contract.plan import Plan

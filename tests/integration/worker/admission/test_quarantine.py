@@ -6,7 +6,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from command_line import run
 from hypothesis import event, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -18,7 +17,8 @@ from rq import Callback, Queue, Retry
 from rq.exceptions import NoSuchJobError
 from rq.job import Dependency
 from rq.serializers import JSONSerializer
-from services import RunWorker, digits_job, without_retries
+from support.worker.command_line import run
+from support.worker.services import RunWorker, digits_job, without_retries
 
 from preflight import Client
 from preflight.errors import InvalidConfig

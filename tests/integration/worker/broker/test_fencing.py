@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import pytest
-from fences import TTL, claimed, die, done, event_ids, everything, fence_of, progress, started, stream
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
-from services import out_of_memory
+from support.redis.fences import TTL, claimed, die, done, event_ids, everything, fence_of, progress, started, stream
+from support.worker.services import out_of_memory
 
 from preflight.events.counters import counter_increments
 from preflight.events.record import EventRecord

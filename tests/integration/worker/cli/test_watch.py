@@ -5,10 +5,10 @@ import sys
 
 import pytest
 from faults.machines import RedisServer
-from job_events import done, event, progress, started
 from redis import Redis
-from services import digits_job
-from terminals import StartTerminal
+from support.worker.job_events import done, event, progress, started
+from support.worker.services import digits_job
+from support.worker.terminals import StartTerminal
 
 from preflight import Client, Silence
 from preflight.events.state import publish

@@ -10,15 +10,15 @@ from typing import Literal, get_args
 
 import pytest
 from faults.machines import RedisServer
-from fences import claimed, die, done, event_ids, everything, progress, started, stream
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
-from services import RunWorker, digits_job, out_of_memory, read_only, wait_until, without_retries
 from structlog.testing import capture_logs
+from support.redis.fences import claimed, die, done, event_ids, everything, progress, started, stream
+from support.worker.services import RunWorker, digits_job, out_of_memory, read_only, wait_until, without_retries
 
 from preflight import Client
 from preflight.redis import keys

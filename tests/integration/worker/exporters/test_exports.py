@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from objects import BUCKET, CREDENTIALS, objects
-from services import StartWorker, digits_job
+from support.files.objects import BUCKET, CREDENTIALS, objects
+from support.worker.services import StartWorker, digits_job
 
 from preflight import Client
 from preflight.wire import ArtifactUploaded, JobWarning, TrainingDone

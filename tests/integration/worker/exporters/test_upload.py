@@ -9,8 +9,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from objects import BUCKET, CREDENTIALS, Objects, objects
 from pydantic import JsonValue
+from support.files.objects import BUCKET, CREDENTIALS, Objects, objects
 
 from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalReader, JournalWriter

@@ -9,8 +9,8 @@ import psutil
 import pytest
 from redis import Redis
 from rq import Queue
-from services import StartWorker, Worker, digits_job, wait_for, wait_until
-from survival import assert_nothing_duplicated
+from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
+from support.worker.survival import assert_nothing_duplicated
 
 from preflight import Client
 from preflight.container.resources import detect

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from group_jobs import GROUP, assert_gone, await_children, group_job, named, tree, until, until_formed
-from groups import new_cgroup
-from networks import Host, Network, new_network
 from redis import Redis
-from services import StartWorker, Worker, digits_job, wait_for
-from survival import assert_nothing_duplicated
+from support.files.cgroups import new_cgroup
+from support.groups.jobs import GROUP, assert_gone, await_children, group_job, named, tree, until, until_formed
+from support.groups.networks import Host, Network, new_network
+from support.worker.services import StartWorker, Worker, digits_job, wait_for
+from support.worker.survival import assert_nothing_duplicated
 
 from preflight import Client
 from preflight.redis import keys

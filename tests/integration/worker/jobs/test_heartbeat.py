@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from services import digits_job
+from support.worker.services import digits_job
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from redis import Redis
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

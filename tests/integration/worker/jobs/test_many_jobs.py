@@ -1,8 +1,8 @@
 """A worker holds as much after many jobs as after one."""
 
 import pytest
-from process_tree import Held, settled_tree, tree
-from services import StartProgram, StartWorker, digits_job, wait_for
+from support.worker.process_tree import Held, settled_tree, tree
+from support.worker.services import StartProgram, StartWorker, digits_job, wait_for
 
 from preflight import Client
 

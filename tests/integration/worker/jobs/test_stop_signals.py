@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from group_jobs import GROUP, group_job, named, start_group
 from redis import Redis
 from rq import Queue
-from services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
-from survival import assert_nothing_duplicated, long_job, until_checkpoint
+from support.groups.jobs import GROUP, group_job, named, start_group
+from support.worker.services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
+from support.worker.survival import assert_nothing_duplicated, long_job, until_checkpoint
 
 from preflight import Client
 from preflight.container.resources import detect

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from groups import new_cgroup
 from redis import Redis
 from rq import Queue
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
-from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
+from support.files.cgroups import new_cgroup
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
+from support.worker.survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
 from preflight import Client
 from preflight.redis import keys

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from group_jobs import (
+from redis import Redis
+from support.groups.jobs import (
     assert_gone,
     await_children,
     group_job,
@@ -19,9 +20,8 @@ from group_jobs import (
     until_formed,
     work_horse,
 )
-from redis import Redis
-from services import StartWorker, digits_job, wait_for, wait_until
-from survival import assert_nothing_duplicated
+from support.worker.services import StartWorker, digits_job, wait_for, wait_until
+from support.worker.survival import assert_nothing_duplicated
 
 from preflight import Client
 from preflight.redis import keys

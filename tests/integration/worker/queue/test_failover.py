@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from faults.event_checks import sequence_problems
 from faults.machines import Pair, free_port, new_pair
-from group_jobs import group_job, start_group, until_formed
 from redis import Redis
 from rq.command import send_shutdown_command
-from services import StartWorker, Worker, digits_job, wait_for, wait_until
-from survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
-from web import serving
+from support.groups.jobs import group_job, start_group, until_formed
+from support.web.service import serving
+from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
+from support.worker.survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
 from preflight import Client
 from preflight.redis import keys

@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 from redis import Redis
 from rq import Queue
-from services import RunWorker, StartWorker, digits_job, wait_until
 from structlog.testing import capture_logs
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_until
 
 from preflight import Client
 from preflight.redis import keys

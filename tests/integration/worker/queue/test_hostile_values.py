@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from redis import Redis
 from redis.typing import EncodableT, FieldT
 from rq import Queue
-from services import StartWorker, Worker, digits_job, wait_for, wait_until
+from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.client.retry import CannotRetry

@@ -5,7 +5,7 @@ import os
 import pytest
 from redis import Redis
 from rq import Queue
-from services import digits_job
+from support.worker.services import digits_job
 
 from preflight.wire import FUNCTION
 from worker.admission import quarantine

@@ -4,7 +4,7 @@ import json
 import time
 
 from faults.machines import RedisServer
-from services import StartWorker, digits_job, wait_for, wait_until
+from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from worker.events.sentences import as_sentence

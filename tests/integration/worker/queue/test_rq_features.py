@@ -17,7 +17,7 @@ from rq.command import send_stop_job_command
 from rq.group import Group
 from rq.job import Dependency, Job, JobStatus
 from rq.serializers import JSONSerializer
-from services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
+from support.worker.services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.queue.signing import signed_keywords

@@ -13,7 +13,7 @@ from redis import Redis
 from rq import Queue, Retry
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.queue.signing import Terms, sign

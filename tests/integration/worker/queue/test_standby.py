@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.container import is_standby
-from services import StartWorker, Worker, digits_job, wait_for, wait_until
+from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.container.resources import detect

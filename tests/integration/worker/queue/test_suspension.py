@@ -3,11 +3,11 @@
 import signal
 
 import pytest
-from command_line import run
 from redis import Redis
 from rq.command import send_shutdown_command
 from rq.suspension import resume, suspend
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
+from support.worker.command_line import run
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis.keys import RQ_SUSPENDED

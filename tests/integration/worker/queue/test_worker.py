@@ -21,8 +21,8 @@ from rq import Callback, Queue, Retry
 from rq.command import send_stop_job_command
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
+from support.worker.services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from redis import Redis
-from services import StartWorker, Worker, digits_job, wait_for, wait_until
+from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.container.resources import detect

@@ -9,8 +9,17 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odd_findings import MIB, OWN, finding, many_trials, memory_fit, nothing_beaten, own_trial, trials
-from pages import Page, plain
+from support.calibration.odd_findings import (
+    MIB,
+    OWN,
+    finding,
+    many_trials,
+    memory_fit,
+    nothing_beaten,
+    own_trial,
+    trials,
+)
+from support.web.pages import Page, plain
 
 from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
 from preflight.contract.plan import Plan

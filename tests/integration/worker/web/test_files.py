@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from damage import a_directory, a_pipe, linked
-from objects import BUCKET, CREDENTIALS, objects
 from pydantic import TypeAdapter
 from redis import Redis
-from services import wait_until
-from web import TOKEN, Answer, Service, serving
+from support.files.damage import a_directory, a_pipe, linked
+from support.files.objects import BUCKET, CREDENTIALS, objects
+from support.web.service import TOKEN, Answer, Service, serving
+from support.worker.services import wait_until
 
 from preflight.events.state import publish
 from preflight.wire import STATE_TTL, TrainingDone

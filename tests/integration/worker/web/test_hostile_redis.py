@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import pytest
 from redis import Redis
 from redis.typing import EncodableT, FieldT
-from services import wait_until
-from web import Service, serving
-from web_crowd import MEMORY_BOUND
+from support.web.crowd import MEMORY_BOUND
+from support.web.service import Service, serving
+from support.worker.services import wait_until
 
 from preflight.container.resources import status_sizes
 from preflight.redis import keys

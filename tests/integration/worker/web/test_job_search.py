@@ -6,11 +6,11 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from listed_jobs import fill
 from redis import Redis
 from rq import Queue
-from services import StartWorker, digits_job, wait_for, wait_until
-from web import Answer, Service, serving
+from support.redis.listed_jobs import fill
+from support.web.service import Answer, Service, serving
+from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from garbage import all_keys, corrupt
 from redis import Redis
 from redis.exceptions import ResponseError
-from web import TOKEN, Service, serving
+from support.redis.garbage import all_keys, corrupt
+from support.web.service import TOKEN, Service, serving
 
 from preflight import Client
 from preflight.container.resources import status_sizes

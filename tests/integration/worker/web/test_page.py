@@ -7,15 +7,15 @@ import statistics
 from pathlib import Path
 
 import pytest
-from browser import Browser
-from event_publisher import EventPublisher
 from faults.machines import RedisServer
 from redis import Redis
 from rq.suspension import resume, suspend
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
-from services import StartWorker, digits_job, wait_for, wait_until
-from web import Service, serving
+from support.web.browser import Browser
+from support.web.service import Service, serving
+from support.worker.event_publisher import EventPublisher
+from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis.keys import alias, events

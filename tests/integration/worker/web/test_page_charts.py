@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from browser import Browser
-from event_publisher import PLAN, EventPublisher
-from findings import ADVICE
 from redis import Redis
 from selenium.webdriver.common.action_chains import ActionChains
-from services import wait_until
 from structlog.testing import capture_logs
-from web import Service
+from support.calibration.findings import ADVICE
+from support.web.browser import Browser
+from support.web.service import Service
+from support.worker.event_publisher import PLAN, EventPublisher
+from support.worker.services import wait_until
 
 from preflight import Client
 from worker.events.log_sink import LogSink

@@ -6,12 +6,12 @@ import json
 import time
 from pathlib import Path
 
-from browser import Browser
-from event_publisher import PLAN, EventPublisher
-from long_runs import EPOCHS, add_run
 from redis import Redis
-from services import digits_job
-from web import Service
+from support.redis.long_runs import EPOCHS, add_run
+from support.web.browser import Browser
+from support.web.service import Service
+from support.worker.event_publisher import PLAN, EventPublisher
+from support.worker.services import digits_job
 
 from preflight import Client
 from preflight.redis import keys

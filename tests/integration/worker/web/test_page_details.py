@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from browser import Browser
-from fences import everything
-from pages import Page
 from redis import Redis
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from services import RunWorker, digits_job, wait_for, wait_until
-from web import TOKEN, Service, serving
+from support.redis.fences import everything
+from support.web.browser import Browser
+from support.web.pages import Page
+from support.web.service import TOKEN, Service, serving
+from support.worker.services import RunWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from training.artifacts.evaluation import EVALUATION, MAX_ERRORS

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from browser import Browser
 from redis import Redis
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
-from web import Service, serving
+from support.web.browser import Browser
+from support.web.service import Service, serving
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -1,10 +1,10 @@
 """A job that several workers train, on the page in a real browser, and the form that asks for them."""
 
-from browser import Browser
-from event_publisher import EventPublisher
 from pydantic import JsonValue
 from redis import Redis
-from web import Service
+from support.web.browser import Browser
+from support.web.service import Service
+from support.worker.event_publisher import EventPublisher
 
 from preflight import Client
 from preflight.redis import keys

@@ -2,12 +2,12 @@
 
 import time
 
-from browser import Browser
-from listed_jobs import fill
 from redis import Redis
 from selenium.webdriver.common.keys import Keys
-from services import StartWorker, digits_job, wait_until
-from web import Service
+from support.redis.listed_jobs import fill
+from support.web.browser import Browser
+from support.web.service import Service
+from support.worker.services import StartWorker, digits_job, wait_until
 
 from preflight import Client
 from preflight.redis import keys

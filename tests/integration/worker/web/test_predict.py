@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from command_line import run
-from objects import BUCKET, CREDENTIALS, objects
 from PIL import Image, ImageDraw
 from pydantic import TypeAdapter
 from redis import Redis
-from services import RunWorker, digits_job, wait_for, wait_until
-from web import Answer, Service, service_of, serving
+from support.files.objects import BUCKET, CREDENTIALS, objects
+from support.web.service import Answer, Service, service_of, serving
+from support.worker.command_line import run
+from support.worker.services import RunWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from training.artifacts.model_dir import MANIFEST, MODEL

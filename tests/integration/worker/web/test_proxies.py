@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser
-from event_publisher import EventPublisher
-from proxies import PASSWORD, USER, basic_auth, location, nginx
 from redis import Redis
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
-from services import RunWorker, digits_job, wait_for, wait_until
-from web import TOKEN, serving
+from support.web.browser import Browser
+from support.web.proxies import PASSWORD, USER, basic_auth, location, nginx
+from support.web.service import TOKEN, serving
+from support.worker.event_publisher import EventPublisher
+from support.worker.services import RunWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from training.artifacts.model_dir import MODEL

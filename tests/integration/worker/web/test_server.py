@@ -22,8 +22,8 @@ import pytest
 from faults.machines import RedisServer
 from redis import Redis
 from rq.suspension import suspend
-from services import ROOT, StartWorker, digits_job, wait_until
-from web import JOB, JSON, OBJECTS, TOKEN, Answer, Service, serving
+from support.web.service import JOB, JSON, OBJECTS, TOKEN, Answer, Service, serving
+from support.worker.services import ROOT, StartWorker, digits_job, wait_until
 
 from preflight import Client
 from preflight.events.state import publish

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import uvicorn
 from redis import Redis
-from services import wait_until
-from web import JOB, JSON, TOKEN, Service, serving
-from web_crowd import JOBS, MEMORY_BOUND, crowd, fill
+from support.web.crowd import JOBS, MEMORY_BOUND, crowd, fill
+from support.web.service import JOB, JSON, TOKEN, Service, serving
+from support.worker.services import wait_until
 
 from preflight.container.resources import status_sizes
 from preflight.wire import EVENTS_KEPT

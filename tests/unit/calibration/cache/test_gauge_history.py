@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from findings import FINDING
+from support.calibration.findings import FINDING
 
 from calibration.cache.gauge_history import (
     MAX_AGE,

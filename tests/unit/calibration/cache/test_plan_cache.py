@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from damage import Harm, a_pipe, huge, replaced_by
-from findings import FINDING, doubtful
 from pydantic import JsonValue
+from support.calibration.findings import FINDING, doubtful
+from support.files.damage import Harm, a_pipe, huge, replaced_by
 
 from calibration.cache.plan_cache import (
     CLOCK_TOLERANCE,

@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from damage import Harm, a_directory, a_pipe
-from findings import FASTEST, OWN, TCMALLOC, TRIALS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from support.calibration.findings import FASTEST, OWN, TCMALLOC, TRIALS
+from support.files.damage import Harm, a_directory, a_pipe
 
 from calibration.cache.plan_cache import CLOCK_TOLERANCE, TTL_SECONDS
 from calibration.cache.trial_log import DECIDED, MAX_BYTES, TrialLog

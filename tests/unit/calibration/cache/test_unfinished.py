@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from findings import FINDING, OWN, TCMALLOC, doubtful
+from support.calibration.findings import FINDING, OWN, TCMALLOC, doubtful
 
 from calibration.cache.lock import calibration_lock, idle_lock, job_calibrates
 from calibration.cache.plan_cache import PlanCache

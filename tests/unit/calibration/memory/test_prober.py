@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from simulated import MIB, OWN, Memoryless, Simulated
+from support.calibration.simulated import MIB, OWN, Memoryless, Simulated
 
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import SAFE, Memory, MemoryModel, equal_piece

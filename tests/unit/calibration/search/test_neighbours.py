@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
-from simulated import MIB, OWN, Memoryless, Simulated, usual
+from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, usual
 
 from calibration.cache.plan_cache import ENTRY, SCHEMA, CachedPlan
 from calibration.measure.backend import WorkerLost

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulated import MIB, OWN, Memoryless, Simulated, even, usual
+from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, even, usual
 
 from calibration.races.outpacing import HOPELESS
 from calibration.result import CalibrationResult, Trial

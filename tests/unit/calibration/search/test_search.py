@@ -9,10 +9,10 @@ from random import Random
 from typing import get_args
 
 import pytest
-from bandwidth import Bandwidth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled, even, usual
+from support.calibration.bandwidth import Bandwidth
+from support.calibration.simulated import GAUGE, MIB, OWN, Memoryless, Simulated, Speeds, Throttled, even, usual
 
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS, STEADY_BLOCKS, STEADY_PERIODS, STEADY_SHARE
 from calibration.measure.backend import PlanFailed, WorkerLost

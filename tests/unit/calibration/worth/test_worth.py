@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from findings import FINDING
-from simulated import MIB, OWN, Memoryless, Simulated, usual
+from support.calibration.findings import FINDING
+from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, usual
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature

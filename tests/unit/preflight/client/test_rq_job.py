@@ -5,7 +5,7 @@ from redis import Redis
 from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import digits_job
+from support.worker.services import digits_job
 
 from preflight import Client
 from preflight.client.rq_job import AnyIdJob

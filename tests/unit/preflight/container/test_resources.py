@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from groups import remove_cgroup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.files.cgroups import remove_cgroup
 
 from preflight.container.resources import MemoryUse, Resources, Share, binding_quota, detect, process_tree_bytes
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from bandwidth import Bandwidth
-from groups import new_cgroup
 from hypothesis import given
 from hypothesis import strategies as st
+from support.calibration.bandwidth import Bandwidth
+from support.files.cgroups import new_cgroup
 
 from preflight.container import work_clock
 from preflight.container.resources import Quota

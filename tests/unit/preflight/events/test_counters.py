@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
-from job_events import event
 from pydantic import JsonValue
+from support.worker.job_events import event
 
 from preflight.events.counters import counter_increments
 

@@ -1,7 +1,7 @@
 """Fields of a job's state that an event sets."""
 
 import pytest
-from job_events import done, event
+from support.worker.job_events import done, event
 
 from preflight.events.state import state_update
 from preflight.wire import AnyEvent, JobState, flatten

@@ -8,8 +8,8 @@ import pytest
 from faults.machines import RedisServer
 from redis import Redis
 from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionError, RedisError, ResponseError
-from services import out_of_memory, read_only, without_retries
 from structlog.testing import capture_logs
+from support.worker.services import out_of_memory, read_only, without_retries
 
 from preflight.redis import outage, retry
 from preflight.redis.outage import Outage

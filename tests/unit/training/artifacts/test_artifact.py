@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from damage import Harm, a_pipe, huge, linked, replaced_by
 from pydantic import JsonValue
-from services import wait_until
+from support.files.damage import Harm, a_pipe, huge, linked, replaced_by
+from support.worker.services import wait_until
 
 from preflight.errors import ArtifactError
 from preflight.files.atomic_files import write_atomically

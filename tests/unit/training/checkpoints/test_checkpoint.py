@@ -17,13 +17,13 @@ from typing import BinaryIO
 
 import pytest
 import torch
-from damage import Harm, a_directory, a_pipe, flipped, huge, linked, truncated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memory_files import container_memory
 from pydantic import JsonValue
-from records import Records, number
 from safetensors.torch import load_file, save_file
+from support.files.damage import Harm, a_directory, a_pipe, flipped, huge, linked, truncated
+from support.files.memory_files import container_memory
+from support.worker.records import Records, number
 from torch import Tensor, nn
 
 from preflight.contract.plan import MemoryFormat, Plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mnist_files import link_mnist
+from support.files.mnist_files import link_mnist
 
 from preflight.errors import DatasetError, InvalidConfig
 from training.data import dataset_store

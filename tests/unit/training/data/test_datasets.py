@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from mnist_files import FILES, link_mnist, unpack
 from sklearn.datasets import load_digits
+from support.files.mnist_files import FILES, link_mnist, unpack
 from torchvision import datasets
 
 from preflight.errors import DatasetError

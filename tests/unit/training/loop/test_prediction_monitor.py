@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
-from records import Records
+from support.worker.records import Records
 
 from preflight.container.counters import SystemCounters
 from preflight.container.interference import CounterSample

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import JsonValue
-from records import number
+from support.worker.records import number
 from torch import Tensor
 
 from preflight.container.resources import MemoryUse

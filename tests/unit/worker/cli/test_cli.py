@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import assert_one_sentence, run
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis import Redis
+from support.worker.command_line import assert_one_sentence, run
 
 from preflight.redis.server.embedded import redis_server
 from preflight.wire import OwnPlan, TrainJob, is_job_id

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from fences import progress
-from job_events import START, done, started
 from structlog.testing import capture_logs
+from support.redis.fences import progress
+from support.worker.job_events import START, done, started
 
 from preflight.wire import EVENT, JOB_TYPE, AnyEvent, JobFailed, JobWarning
 from worker.events.log_sink import LogSink

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import structlog
-from contexts import ListSink, context_of
-from findings import ADVICE, FINDING
 from pydantic import JsonValue
+from support.calibration.findings import ADVICE, FINDING
+from support.worker.contexts import ListSink, context_of
 
 from calibration.choose import PlanChoice
 from preflight.container.resources import detect

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from contexts import ListSink, context_of
 from pydantic import JsonValue
+from support.worker.contexts import ListSink, context_of
 
 from calibration.choose import PlanChoice
 from calibration.space import KNOBS

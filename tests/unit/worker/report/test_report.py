@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from contexts import Ending, ListSink, context_of
-from job_events import event
-from pages import Page
 from pydantic import JsonValue
-from services import digits_job
+from support.web.pages import Page
+from support.worker.contexts import Ending, ListSink, context_of
+from support.worker.job_events import event
+from support.worker.services import digits_job
 
 from preflight.errors import MissingPackage
 from preflight.wire import GroupEvent, TrainJob, TrainResult

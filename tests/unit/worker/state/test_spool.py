@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import fences
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.redis import fences
 
 from preflight.contract.plan import Plan
 from preflight.files.journal import JournalWriter

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from services import wait_until
+from support.worker.services import wait_until
 
 from worker.state import supervision
 from worker.state.supervision import Supervisor

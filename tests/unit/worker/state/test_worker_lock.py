@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from services import StartProgram, wait_until
+from support.worker.services import StartProgram, wait_until
 
 from worker.state.worker_lock import DIRECTORY, WorkerLock
 

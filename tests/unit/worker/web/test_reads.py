@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from services import wait_until
+from support.worker.services import wait_until
 
 from worker.web.routes import reads
 from worker.web.routes.errors import ApiError

@@ -6,7 +6,7 @@ from collections import Counter
 from pydantic import TypeAdapter
 from redis import Redis
 from rq import Queue
-from services import StartWorker, digits_job, wait_until
+from support.worker.services import StartWorker, digits_job, wait_until
 
 from preflight.redis import keys
 from preflight.redis.replies import text

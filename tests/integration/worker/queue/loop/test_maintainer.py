@@ -3,7 +3,7 @@
 import pytest
 from redis import Redis
 from rq import Queue
-from services import StartWorker, digits_job, wait_for, wait_until
+from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 from redis import Redis
-from services import RunWorker, StartWorker, Worker, digits_job, wait_for
-from services import wait_until as wait_seconds
+from support.worker.services import RunWorker, StartWorker, Worker, digits_job, wait_for
+from support.worker.services import wait_until as wait_seconds
 
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PLANS, TRIALS, PlanCache

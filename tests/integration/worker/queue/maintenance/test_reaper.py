@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from faults.machines import RedisServer
-from fences import die, everything
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,8 +14,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
-from services import digits_job, out_of_memory, read_only
 from structlog.testing import capture_logs
+from support.redis.fences import die, everything
+from support.worker.services import digits_job, out_of_memory, read_only
 
 from preflight import Client
 from preflight.queue.untrusted_job import UntrustedJob, fetch_job

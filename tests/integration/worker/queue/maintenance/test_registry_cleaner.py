@@ -11,8 +11,8 @@ from redis.exceptions import ConnectionError
 from rq import Callback, Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 from structlog.testing import capture_logs
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys

@@ -10,7 +10,7 @@ from rq import Queue, Retry
 from rq.job import Job, JobStatus
 from rq.scheduler import RQScheduler
 from rq.serializers import JSONSerializer
-from services import without_retries
+from support.worker.services import without_retries
 
 from preflight import Client
 from preflight.queue.untrusted_job import fetch_job

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from mnist_files import FILES
+from support.files.mnist_files import FILES
 
 from preflight.errors import DatasetError
 from training.data.builtin import search

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from records import Records
+from support.worker.records import Records
 
 from preflight.container.counters import SystemCounters
 from preflight.container.resources import MemoryUse, Share

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from memory_files import container_memory
-from records import Records
+from support.files.memory_files import container_memory
+from support.worker.records import Records
 
 from preflight.container.counters import SystemCounters
 from preflight.container.interference import CounterSample

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import assert_one_sentence, run
-from findings import FINDING, doubtful
 from pydantic import JsonValue, TypeAdapter
+from support.calibration.findings import FINDING, doubtful
+from support.worker.command_line import assert_one_sentence, run
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from command_line import assert_one_sentence, run
-from findings import FINDING
+from support.calibration.findings import FINDING
+from support.worker.command_line import assert_one_sentence, run
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import signature

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import run
 from redis import Redis
+from support.worker.command_line import run
 
 from preflight.redis import keys
 from preflight.redis.server.embedded import redis_server

@@ -4,9 +4,9 @@ import io
 import sys
 
 import pytest
-from job_events import START, done, event, progress, started
 from pydantic import JsonValue
 from rich.console import Console
+from support.worker.job_events import START, done, event, progress, started
 
 from preflight import Silence
 from preflight.wire import AnyEvent

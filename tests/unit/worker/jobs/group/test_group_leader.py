@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from contexts import ListSink, context_of
 from pydantic import JsonValue
 from redis import Redis
+from support.worker.contexts import ListSink, context_of
 
 from preflight.container.resources import detect
 from preflight.contract.plan import Plan

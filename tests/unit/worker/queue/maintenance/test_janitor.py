@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from services import StartProgram, wait_until
+from support.worker.services import StartProgram, wait_until
 
 from preflight.files.locks import REMOVED
 from worker.config.settings import Settings

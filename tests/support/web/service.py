@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
-from services import wait_until
 
+from support.worker.services import wait_until
 from worker.config.settings import Settings, service_environment
 
 JSON = {"content-type": "application/json"}

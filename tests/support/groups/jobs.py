@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 import psutil
-from services import StartWorker, Worker, digits_job
 
 from preflight import Client
 from preflight.wire import AnyEvent, TrainJob
+from support.worker.services import StartWorker, Worker, digits_job
 
 GROUP = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_CHECKPOINT_SECONDS": "1"}
 """Environment of a worker that takes part; its checkpoints are frequent."""

@@ -1,9 +1,8 @@
 """Long jobs that tests interrupt."""
 
-from services import digits_job
-
 from preflight import Client
 from preflight.wire import AnyEvent, CheckpointSaved, TrainJob
+from support.worker.services import digits_job
 
 FREQUENT = {"PREFLIGHT_CHECKPOINT_SECONDS": "0.2"}
 

@@ -4,11 +4,11 @@ import json
 import time
 
 from redis import Redis
-from services import digits_job
 
 from preflight import Client
 from preflight.redis import keys
 from preflight.wire import EVENTS_KEPT, TrainJob
+from support.worker.services import digits_job
 
 EPOCHS = 40
 STEPS = EVENTS_KEPT // EPOCHS - 1

@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from services import ROOT, wait_until
-from web import Service, free_port
+
+from support.web.service import Service, free_port
+from support.worker.services import ROOT, wait_until
 
 PLACE = """
 location {path} {{

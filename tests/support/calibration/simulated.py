@@ -7,14 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from random import Random
 
-from bandwidth import Bandwidth
-
 from calibration.measure.backend import WorkerLost
 from calibration.measure.protocol import Checked, Gauged, Measure, Measured, Probed, Validated
 from calibration.result import Trial
 from preflight.container.resources import Quota
 from preflight.container.work_clock import Timed, sustained
 from preflight.contract.plan import Plan
+from support.calibration.bandwidth import Bandwidth
 from training.process.launch import ProcessConfig, process_config
 
 MIB = 1 << 20

@@ -24,7 +24,7 @@ from preflight.redis.server.embedded import redis_server
 from preflight.wire import JobState, TrainJob
 from worker.config.settings import Settings, load, service_environment
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 ENDED = ("finished", "failed", "cancelled")
 
 

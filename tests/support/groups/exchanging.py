@@ -1,4 +1,4 @@
-"""What ranks exchange in a step, told as JSON by the first of them: `python -m exchanging RANKS WIRE polls|sleeps`."""
+"""What ranks exchange in a step, as JSON of the first: `python -m support.groups.exchanging RANKS WIRE polls`."""
 
 import json
 import sys

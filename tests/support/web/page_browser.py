@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, open_browser
-from web import Service, service_of
 
+from support.web.browser import Browser, open_browser
+from support.web.service import Service, service_of
 from worker.config.settings import Settings
 
 

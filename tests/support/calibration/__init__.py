@@ -1,0 +1,1 @@
+"""Calibrations without processes, and their findings."""

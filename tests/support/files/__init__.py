@@ -1,0 +1,1 @@
+"""Files, file systems and cgroups."""

@@ -1,0 +1,1 @@
+"""Groups of workers, and networks between them."""

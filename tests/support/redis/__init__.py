@@ -1,0 +1,1 @@
+"""Redis with jobs, fences and garbage in it."""

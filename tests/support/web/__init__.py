@@ -1,0 +1,1 @@
+"""The page, its service, and what stands before it."""

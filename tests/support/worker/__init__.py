@@ -1,0 +1,1 @@
+"""Workers, commands and trainings that tests run."""
