@@ -238,6 +238,7 @@ class Checkpointer:
             return
         self._failing = False
         self._schedule.cost = written.cost
+        self._schedule.write_seconds = written.write_seconds
         self._report.write("checkpoint", {
             "epoch": written.epoch, "step": written.step, "seconds": written.seconds,
             "write_seconds": written.write_seconds, "bytes": written.bytes,

@@ -19,6 +19,8 @@ class CheckpointSchedule:
         self.last = time.perf_counter()
         self.cost = 0.0
         """Training seconds lost by the last checkpoint."""
+        self.write_seconds = 0.0
+        """From the last checkpoint's snapshot until it was on disk: a kill meanwhile goes back to the one before."""
 
     def restart(self) -> float:
         """Count from now, and return this moment."""
@@ -26,9 +28,10 @@ class CheckpointSchedule:
         return self.last
 
     def due(self) -> bool:
-        """Whether the time for a checkpoint has come."""
+        """Whether the time for a checkpoint has come: early enough to be on disk when the interval ends."""
         elapsed = time.perf_counter() - self.last
-        return elapsed >= self._least and (self.cost <= COST * elapsed or elapsed >= self._most)
+        ahead = min(self.write_seconds, self._least / 2)
+        return elapsed + ahead >= self._least and (self.cost <= COST * elapsed or elapsed + ahead >= self._most)
 
     def affordable(self) -> bool:
         """Whether a checkpoint at the end of an epoch would cost no more than its share."""
