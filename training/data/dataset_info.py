@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, BinaryIO, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -111,15 +113,29 @@ def read_info(path: Path) -> DatasetInfo:
     Raises:
         DatasetError: there is no such file, it is of another format, or it is not whole.
     """
+    with opened(path) as file:
+        return info_of(file, path)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open the store at `path`; raises `DatasetError`."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            encoded = file.read(min(length, MAX_HEADER_BYTES))
-            size = os.fstat(file.fileno()).st_size
+        file = path.open("rb")
     except OSError as error:
-        raise DatasetError(
-            f"the prepared data set {path} cannot be read ({error.strerror}); prepare it again", field=str(path)
-        ) from error
+        raise _unreadable(path, error) from error
+    with file:
+        yield file
+
+
+def info_of(file: BinaryIO, path: Path) -> DatasetInfo:
+    """Return what an opened store holds; raises as `read_info`, and names `path`."""
+    try:
+        length = int.from_bytes(file.read(8), "little")
+        encoded = file.read(min(length, MAX_HEADER_BYTES))
+        size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise _unreadable(path, error) from error
     try:
         header = TypeAdapter(_Header).validate_json(encoded)
         info = TypeAdapter(_Description).validate_json(header.metadata.preflight).info
@@ -130,6 +146,12 @@ def read_info(path: Path) -> DatasetInfo:
     if [tensor.shape for tensor in header.tensors] != _shapes(info):
         raise damaged(path, "its tensors are not shaped as its description says")
     return dataclasses.replace(info, path=path)
+
+
+def _unreadable(path: Path, error: OSError) -> DatasetError:
+    return DatasetError(
+        f"the prepared data set {path} cannot be read ({error.strerror}); prepare it again", field=str(path)
+    )
 
 
 def damaged(path: Path, what: str) -> DatasetError:

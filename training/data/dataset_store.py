@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from preflight.errors import DatasetError
 from preflight.files.atomic_files import staged
-from training.data.dataset_info import DatasetInfo, Fingerprint, damaged, read_info, to_metadata
+from training.data.dataset_info import DatasetInfo, Fingerprint, damaged, info_of, opened, to_metadata
 from training.system.digests import Digests
 from training.system.safetensors_file import TensorView, safetensors_chunks
 
@@ -78,18 +78,21 @@ def open_dataset(path: Path) -> PreparedDataset:
     """
     from safetensors import SafetensorError, safe_open
 
-    info = read_info(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return PreparedDataset(
-                info=info,
-                train_images=file.get_tensor("train_images"),
-                train_labels=file.get_tensor("train_labels"),
-                test_images=file.get_tensor("test_images"),
-                test_labels=file.get_tensor("test_labels"),
-            )
-    except (OSError, SafetensorError) as error:
-        raise damaged(path, f"safetensors says {error}") from error
+    with opened(path) as file:
+        info = info_of(file, path)
+        try:
+            # safetensors and torch open a path twice: by the descriptor both find this file, also when another process
+            # puts a new one in its place meanwhile.
+            with safe_open(f"/proc/self/fd/{file.fileno()}", framework="pt") as store:
+                return PreparedDataset(
+                    info=info,
+                    train_images=store.get_tensor("train_images"),
+                    train_labels=store.get_tensor("train_labels"),
+                    test_images=store.get_tensor("test_images"),
+                    test_labels=store.get_tensor("test_labels"),
+                )
+        except (OSError, SafetensorError) as error:
+            raise damaged(path, f"safetensors says {error}") from error
 
 
 def read_test_images(path: Path, samples: Sequence[int]) -> npt.NDArray[np.uint8]:
