@@ -479,3 +479,14 @@ def test_the_documentation_names_what_lies_in_deploy() -> None:
     page = (DEPLOY / "README.md").read_text()
     for path in DEPLOY.iterdir():
         assert path.name == "README.md" or path.name in page, path.name
+
+
+def test_the_image_gets_all_packages_and_nothing_that_is_held_back() -> None:
+    """The wheel's packages are copied, and `.dockerignore`, which lets nothing else through, lets them through."""
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    copied = {source.rstrip("*") for sources in copies for source in sources}
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = set(pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    assert packages <= copied <= let_through
