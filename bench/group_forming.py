@@ -93,7 +93,7 @@ def workers(count: int) -> Iterator[Workers]:
         place, started = Path(directory), list[subprocess.Popen[bytes]]()
         settings = Settings(
             redis_url=url, data_dir=place / "data", artifact_dir=place / "artifacts", cache_dir=place / "cache",
-            state_dir=place / "state", idle_calibration="off",
+            state_dir=place / "state",
         )  # fmt: skip
         environment = {**service_environment(settings), **ENVIRONMENT, "PREFLIGHT_REPORT": "off"}
         logs = [place / f"{number}.log" for number in range(count)]

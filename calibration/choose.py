@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import CachedPlan
 from calibration.cache.signature import Signature, signature
-from calibration.cache.unfinished import UnfinishedSearch, is_cut_short, unfinished
 from calibration.result import CalibrationResult, MemoryProbe, Trial
 from calibration.space import oversubscription
 from calibration.task import CalibrationContext, Options, task_of
@@ -23,7 +22,6 @@ LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
 LONGER: Final = 2
 """How many times as long a training may be as the one that a search was made for, to be served by its finding."""
-IDLE_WHY: Final = "reused from a calibration made while the queue was empty"
 Emit = Callable[[str, dict[str, JsonValue]], None]
 """Publishes an event (kind, fields): `probe`, `trial`, `warning`."""
 
@@ -95,17 +93,6 @@ def choose_plan(
         return replace(choice, calibration_seconds=choice.calibration_seconds + waited_s)
 
 
-def search_further(
-    search: UnfinishedSearch, key: Signature, context: CalibrationContext, emit: Emit, tick: Callable[[], None]
-) -> PlanChoice:
-    """Go on with a search while no job waits, for later jobs of its workload; earlier trials are not repeated.
-
-    `key` is its signature here and now. Emits and raises as `choose_plan`. The caller holds the lock of idle time.
-    """
-    options = Options(thorough=True, idle=True, samples=search.samples, seconds=search.seconds, knobs=search.knobs)
-    return _search(search.spec, search.own, context, options, key, emit, tick)
-
-
 def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> list[Signature]:
     """Return the key of a finding for `spec`; where that is short, also the key of one for whole epochs."""
     whole = replace(spec, train_samples=None, max_steps=None)
@@ -149,7 +136,7 @@ def choice_of(entry: CachedPlan, parts: Split) -> PlanChoice:
     if plan.compile and gain and training_s * (gain - 1) < prediction.warm_s:
         plan, prediction = replace(plan, compile=False), _slower(prediction, gain)
     return PlanChoice(
-        plan=plan, source="cache", why=IDLE_WHY if finding.idle else "reused from an earlier calibration", cache="hit",
+        plan=plan, source="cache", why="reused from an earlier calibration", cache="hit",
         predicted_epoch_s=prediction.over(parts.epochs, parts.last_epoch), cache_age_s=max(0.0, entry.age_s),
         finding=finding, prediction=prediction,
     )  # fmt: skip
@@ -205,8 +192,8 @@ def _search(
                 calibration_seconds=time.monotonic() - began, import_seconds=pool.import_seconds,
             )  # fmt: skip
     finding = replace(finding, calibration_seconds=time.monotonic() - began)  # its processes have ended, too
-    finding = replace(finding, idle=options.idle)
-    _warn(emit, _keep(finding, spec, own, context, options, key))
+    if finding.decided:  # one that did not decide is not kept: what it measured undisturbed is in the trial log
+        _warn(emit, context.cache.put(key, finding))
     parts = split(spec, context.store)
     return PlanChoice(
         plan=finding.plan, source="measured", why=finding.why,
@@ -218,40 +205,6 @@ def _search(
 
 def _ran(trials: Sequence[Trial]) -> int:
     return sum(trial.ran for trial in trials)
-
-
-def _keep(
-    finding: CalibrationResult, spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options,
-    key: Signature,
-) -> str | None:  # fmt: skip
-    """Keep a finding for later jobs, and note a search that may go on in idle time; returns a warning.
-
-    One that did not decide is not kept: what it measured without disturbance is in the trial log.
-    """
-    if not finding.decided:
-        return None
-    if options.idle:
-        known, _ = context.cache.get(key)
-        if known is not None and not _is_as_good(finding, known.finding):
-            return None
-    warning = context.cache.put(key, finding)
-    if context.unfinished is not None and not options.idle and warning is None and is_cut_short(finding):
-        context.unfinished.add(
-            unfinished(
-                key, spec, own, context.store.path, finding, samples=options.samples, seconds=options.seconds,
-                knobs=options.knobs,
-            )
-        )  # fmt: skip
-    return warning
-
-
-def _is_as_good(finding: CalibrationResult, known: CalibrationResult) -> bool:
-    """Whether a finding of idle time may replace one: as sure, and made in memory enough for the plan of that one."""
-    if finding.confidence == "low" and known.confidence == "high":
-        return False
-    if finding.memory is None or known.memory is None:
-        return finding.memory is not None or known.memory is None
-    return finding.memory.max_feasible >= known.plan.micro_batch
 
 
 def _warn(emit: Emit, warning: str | None) -> None:

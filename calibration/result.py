@@ -3,6 +3,7 @@
 Kept in the plan cache as it is, so that a choice can still be explained and drawn when nothing was measured for it.
 """
 
+from dataclasses import InitVar
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -186,8 +187,8 @@ class CalibrationResult:
     """Effective."""
     steps_per_epoch: Annotated[int, Field(ge=1)]
     budget_s: Seconds
-    idle: bool = False
-    """Whether it was measured while no job waited."""
+    idle: InitVar[bool] = False
+    """In what versions up to 0.25.1 kept: whether it was measured while no job waited. Read, and not stored."""
     calibration_seconds: Seconds
     """Wall time, the start of processes and the import of torch included; `budget_s` does not count those."""
     import_seconds: Seconds

@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
-from calibration.cache.unfinished import UnfinishedSearches
 from calibration.result import CalibrationResult
 from calibration.space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
 from preflight.container.resources import Resources
@@ -85,8 +84,6 @@ class Options:
     """Knobs that may change; None: all."""
     thorough: bool = False
     """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
-    idle: bool = False
-    """Whether it is made while no job waits, and so replaces no finding that is surer."""
     advise: bool = False
     """Measure larger batches however short the training is."""
 
@@ -119,8 +116,6 @@ class CalibrationContext:
     """The child's environment variables."""
     server: ForkServer | None = None
     """That forks the children; None: they are fresh interpreters."""
-    unfinished: UnfinishedSearches | None = None
-    """Where searches are noted that may go on in idle time; None: nowhere."""
 
 
 def task_of(

@@ -30,7 +30,7 @@ def real_workers(redis: Redis, url: str, count: int, directory: Path) -> Iterato
     """Run `count` workers; yields their parent once all are registered."""
     settings = load(
         redis_url=url, state_dir=directory / "state", artifact_dir=directory / "artifacts",
-        cache_dir=directory / "cache", data_dir=directory / "data", idle_calibration="off", standby="off",
+        cache_dir=directory / "cache", data_dir=directory / "data", standby="off",
         report="off",
     )  # fmt: skip
     with (directory / "workers.log").open("ab") as log:

@@ -1,7 +1,4 @@
-"""Keeps two calibrations on one machine apart, as each would measure the other: locks that die with their holder.
-
-One for calibrations of jobs, one for those of idle time, which give way to any of the former.
-"""
+"""Keeps two calibrations on one machine apart, as each would measure the other: a lock that dies with its holder."""
 
 import fcntl
 import os
@@ -11,12 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from preflight.files.locks import is_locked
-
 NAME: Final = "calibration.lock"
-IDLE_NAME: Final = "idle-calibration.lock"
-IDLE_PATIENCE: Final = 2.0
-"""Seconds for which a job waits for a calibration of idle time, which checks five times a second whether to end."""
 LOOK_EVERY: Final = 0.05
 """Seconds between two tries."""
 
@@ -33,39 +25,9 @@ def calibration_lock(directory: Path, tick: Callable[[], None], patience_s: floa
         yield False
         return
     try:
-        alone = _had(file, tick, time.monotonic() + patience_s)
-        if alone:
-            _await_idle(directory / IDLE_NAME, tick)
-        yield alone
+        yield _had(file, tick, time.monotonic() + patience_s)
     finally:
         os.close(file)  # frees it; the file stays, since another may be waiting for this very one
-
-
-@contextmanager
-def idle_lock(directory: Path) -> Iterator[bool]:
-    """Hold the lock of calibrations of idle time; yields whether it was had, and no job calibrates on this machine."""
-    file = _opened(directory / IDLE_NAME)
-    try:
-        yield file is not None and _had(file, _nothing, 0.0) and not job_calibrates(directory)
-    finally:
-        if file is not None:
-            os.close(file)
-
-
-def job_calibrates(directory: Path) -> bool:
-    """Whether a calibration of a job holds the lock of `directory`, or waits for those of idle time to end."""
-    return is_locked(directory / NAME)
-
-
-def _await_idle(path: Path, tick: Callable[[], None]) -> None:
-    deadline = time.monotonic() + IDLE_PATIENCE
-    while is_locked(path) and time.monotonic() < deadline:
-        tick()
-        time.sleep(LOOK_EVERY)
-
-
-def _nothing() -> None:
-    """Do nothing between two tries."""
 
 
 def _opened(path: Path) -> int | None:

@@ -28,7 +28,7 @@ PLANS: Final = ("plans", ".json")
 TRIALS: Final = ("trials", ".jsonl")
 """Likewise for single measurements, which a search keeps whether or not it comes to its end."""
 UNFINISHED: Final = ("unfinished", ".json")
-"""Likewise for searches that go on while no job waits (calibration/cache/unfinished.py)."""
+"""Likewise for what versions up to 0.25.1 noted for idle time; it is deleted with the rest, and not read."""
 KINDS: Final = (PLANS, TRIALS, UNFINISHED)
 
 

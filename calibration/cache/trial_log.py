@@ -135,12 +135,5 @@ class TrialLog:
             self._writer.close()
 
 
-def end_attempts(path: Path) -> None:
-    """End the attempts in the log at `path`: their process was killed, but not for what it measured."""
-    if path.exists():
-        with suppress(OSError), JournalWriter(path, f"{os.getpid()}-{time.time_ns()}") as writer:
-            writer.write("end", {})
-
-
 def _plan(record: Record) -> Plan:
     return PLAN.validate_json(json.dumps(record.payload.get("plan")))

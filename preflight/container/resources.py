@@ -139,15 +139,6 @@ def status_sizes(process: int | str = "self") -> dict[str, int]:
     return {name: int(value.split()[0]) << 10 for name, _, value in sizes}
 
 
-def process_tree(process: int) -> list[int]:
-    """Return the ids of a process and its descendants, it first."""
-    try:
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except OSError:
-        children = []
-    return [process, *(each for child in children for each in process_tree(int(child)))]
-
-
 class MemoryUse:
     """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
 

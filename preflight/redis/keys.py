@@ -11,9 +11,6 @@ QUARANTINE: Final = "preflight:quarantine"
 TOTALS: Final = "preflight:totals"
 """Hash of counters over all jobs: name -> number; see `preflight.events.counters`."""
 
-CALIBRATING: Final = "preflight_calibrating"
-"""Field of RQ's hash of a worker: the workload that it calibrates while the queue is empty."""
-
 FAILING: Final = "preflight_failing"
 """Field of RQ's hash of a worker: its parts that have failed and are tried again; see `worker.state.supervision`."""
 

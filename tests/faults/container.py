@@ -80,15 +80,6 @@ class Container:
         return next(filter(is_standby, self._children), None)
 
     @property
-    def idle_search(self) -> list[psutil.Process]:
-        """The calibration in idle time and its children, while there is one; it ends for any job."""
-        horse = next(filter(is_idle_search, self._children), None)
-        try:
-            return [] if horse is None else [horse, *horse.children(recursive=True)]
-        except psutil.Error:
-            return []
-
-    @property
     def _children(self) -> list[psutil.Process]:
         worker = self.worker
         return [process for process in self.tree[1:] if worker and _parent_id(process) == worker.pid]
@@ -100,15 +91,6 @@ def is_standby(process: psutil.Process) -> bool:
         parent = process.parent()
         return _is_server(process) and not (parent is not None and _is_server(parent))
     except psutil.Error:
-        return False
-
-
-def is_idle_search(process: psutil.Process) -> bool:
-    """Whether a child of a worker calibrates with the processor time that nobody else wants."""
-    try:
-        is_idle = os.sched_getscheduler(process.pid) == os.SCHED_IDLE
-        return is_idle and any(child.name() == "calibration" for child in process.children(recursive=True))
-    except (OSError, psutil.Error):
         return False
 
 

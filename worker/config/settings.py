@@ -52,6 +52,10 @@ VARIABLES: Final[Mapping[str, Sequence[str]]] = {
     "railway_volume": ("RAILWAY_VOLUME_MOUNT_PATH",),
 }
 """Environment variables of the settings that are not read from `PREFLIGHT_<NAME>`; the first that is set counts."""
+REMOVED: Final[Mapping[str, str]] = {
+    "PREFLIGHT_IDLE_CALIBRATION": "a worker does not calibrate while the queue is empty",
+}
+"""Environment variables of settings that earlier versions had, and what holds now."""
 
 SECRETS: Final = ("signing_key", "api_token")
 """Settings that are a secret."""
@@ -143,9 +147,6 @@ class Settings(BaseModel):
     calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS
     """Time budget of a calibration without the import of torch, seconds; a short training gets less, and a job may set
     its own."""
-    idle_calibration: Literal["on", "off"] = "on"
-    """`on`: while the queue is empty a worker goes on with calibrations that a training was too short for, at idle
-    priority, for later jobs of the same workload; it stops when a job comes. `off`: never."""
     job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = JOB_TIMEOUT
     """Limit of the duration of a job that the client enqueues, seconds."""
     state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL
@@ -254,7 +255,7 @@ def load(**overrides: object) -> Settings:
         for name in (name for name in os.environ if name.startswith(STORE_PREFIXES)):
             require_plain(clean(os.environ[name]), name, secret=True)
     notes = (address.note(_variable("redis_url")), explain_homeless(), explain_thread_variables(os.environ))
-    found._notes = tuple(note for note in notes if note)
+    found._notes = tuple(note for note in (*notes, *_explain_removed()) if note)
     return _on_volume(_with_secrets(found))
 
 
@@ -276,6 +277,15 @@ def _from_environment() -> dict[str, str]:
             require_plain(value, name, secret=field in SECRETS)
             found[field] = value
     return found
+
+
+def _explain_removed() -> Sequence[str]:
+    """Return a sentence for each variable that is set and has no effect any more."""
+    return [
+        f"{name} has no effect any more and can be left out: {now}"
+        for name, now in REMOVED.items()
+        if clean(os.environ.get(name, ""))
+    ]
 
 
 def _variable(field: str) -> str:

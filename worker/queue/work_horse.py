@@ -5,13 +5,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Final, Literal, NoReturn
 
 import structlog
 
-from preflight.container.resources import process_tree
 from preflight.redis.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, backoff
 from training.process.child import readable
 from training.process.child_main import die_with_parent
@@ -28,13 +26,13 @@ class WorkHorse:
     """One forked process, from its start to its end."""
 
     def __init__(
-        self, job_id: str | None, run: Callable[[], None], stop: StopSignal, heartbeat: Callable[[], bool],
+        self, job_id: str, run: Callable[[], None], stop: StopSignal, heartbeat: Callable[[], bool],
         make_room: Callable[[], None], *, timeout: int,
     ) -> None:  # fmt: skip
         """Prepare a fork that calls `run`, for at most `timeout` seconds; -1: for ever.
 
         Until it ends, `heartbeat` is called and returns whether Redis took it; `stop` counts the worker's signals.
-        `make_room` ends what can be spared where no process is to be had. `job_id` None: it is not for one job.
+        `make_room` ends what can be spared where no process is to be had.
         """
         self._run = run
         self._stop = stop
@@ -45,7 +43,7 @@ class WorkHorse:
         self._ended: int | None = None
         """Read end of a pipe whose write end only the fork holds, until it dies."""
         self._parent = os.getpid()
-        self._log = structlog.get_logger("preflight").bind(**({} if job_id is None else {"job_id": job_id}))
+        self._log = structlog.get_logger("preflight").bind(job_id=job_id)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process runs."""
@@ -81,26 +79,6 @@ class WorkHorse:
         status = os.waitpid(self._pid, 0)[1]
         self._close()
         return status
-
-    def kill_tree(self, seconds: float) -> bool:
-        """Kill the process and all its descendants; return whether they are gone within `seconds`."""
-        if self._pid is None:
-            return True
-        deadline = time.monotonic() + seconds
-        with ExitStack() as stack:
-            ends = {pid: _watch(stack, pid) for pid in process_tree(self._pid)[1:]}
-            for pid in (self._pid, *ends):
-                _end_idle_priority(pid)
-            self.signal(signal.SIGKILL)  # first: it can start no other
-            for pid in ends:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            gone = self.wait(max(0.0, deadline - time.monotonic())) is not None
-            for pid, end in ends.items():
-                gone &= end is None or bool(readable(max(0.0, deadline - time.monotonic()), end))
-                with suppress(ChildProcessError):  # ours where this process is the container's first
-                    os.waitpid(pid, os.WNOHANG)
-        return gone
 
     def _close(self) -> None:
         if self._ended is not None:
@@ -171,23 +149,6 @@ class WorkHorse:
                 self.wait(HARD_TIMEOUT)
                 return "timeout"
         return status
-
-
-def _end_idle_priority(pid: int) -> None:
-    """Have a process be scheduled as others are, where that is allowed: at idle priority it may take long to end."""
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
-
-
-def _watch(stack: ExitStack, pid: int) -> int | None:
-    """Return a descriptor that is readable at the end of a process; None where it has ended, or the kernel has none."""
-    try:
-        end = os.pidfd_open(pid)
-    except OSError:
-        return None
-    stack.callback(os.close, end)
-    return end
 
 
 def describe_exit(status: int) -> str:

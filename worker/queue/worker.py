@@ -184,7 +184,6 @@ class PreflightWorker(Worker):
                 raw_id = self._retry.repair(partial(self._do_idle_work, burst))
                 REDIS.note_answer()
                 if raw_id is not None:
-                    self._chores.idle_calibration.stop()
                     job = self._intake.admit(raw_id)
                     if job is not None:
                         return job
@@ -205,7 +204,7 @@ class PreflightWorker(Worker):
         self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
         self._step("commands", self._commands.handle)
-        has_work = self._chores.step(exist, suspended=self._presence.is_suspended)
+        has_work = self._chores.step(exist)
         if self._chores.extras.holds_back(BLMOVE_TIMEOUT):
             return None
         self._presence.note_suspension(suspended, burst)
@@ -235,7 +234,6 @@ class PreflightWorker(Worker):
         """Sit down where there is an offer; returns once the worker has left that group."""
         if not self._seating.has_offer(short=short):
             return False
-        self._chores.idle_calibration.stop("the worker sits down in a group")
         self._presence.begin_seat()
         sat = self._step("seats", partial(self._seating.sit, short=short))
         return sat is not None and sat

@@ -82,7 +82,6 @@ def _environment(place: Path, cache: Path) -> dict[str, str]:
     return {
         **os.environ, "PREFLIGHT_STATE_DIR": str(place / "state"), "PREFLIGHT_ARTIFACT_DIR": str(place / "artifacts"),
         "PREFLIGHT_CACHE_DIR": str(cache), "PREFLIGHT_REPORT": "off", "PREFLIGHT_LOG_FORMAT": "json",
-        "PREFLIGHT_IDLE_CALIBRATION": "off",
     }  # fmt: skip
 
 

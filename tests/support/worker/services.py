@@ -51,7 +51,6 @@ def settings(redis_url: str, cache_dir: Path, tmp_path: Path) -> Settings:
         artifact_dir=tmp_path / "artifacts",
         cache_dir=cache_dir,
         state_dir=tmp_path / "state",
-        idle_calibration="off",
     )
 
 

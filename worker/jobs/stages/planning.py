@@ -8,7 +8,6 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from calibration.cache.plan_cache import PlanCache
-from calibration.cache.unfinished import UnfinishedSearches
 from calibration.choose import PlanChoice, choose_plan
 from calibration.space import KNOBS, fit_shared_memory, oversubscription
 from calibration.task import CalibrationContext, Options, memory_for_training, sample_bytes
@@ -190,7 +189,6 @@ def _calibrate(
         directory=context.paths.attempt,
         environment=context.environment,
         server=context.server,
-        unfinished=UnfinishedSearches(settings.cache_dir) if settings.idle_calibration == "on" else None,
     )
 
     def emit(kind: str, fields: dict[str, JsonValue]) -> None:

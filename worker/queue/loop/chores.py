@@ -14,11 +14,10 @@ from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
 from worker.config.settings import Settings
 from worker.queue.intake import Intake
-from worker.queue.loop.forks import fork_for_extras, fork_for_idle
+from worker.queue.loop.forks import fork_for_extras
 from worker.queue.loop.maintainer import Maintainer
 from worker.queue.loop.shared_watch import SharedKeysWatch
 from worker.queue.maintenance.extras import PendingExtrasChore
-from worker.queue.maintenance.idle_calibration import IdleCalibration
 from worker.queue.maintenance.janitor import Janitor
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
@@ -58,7 +57,6 @@ class Chores:
         self._connection = connection
         self._queue = queue
         self._worker_key = keys.rq_worker(worker)
-        self._settings = settings
         self._retry = retry
         self._standby = standby
         self.maintainer = Maintainer(connection, queue, worker, with_scheduler=with_scheduler)
@@ -71,11 +69,8 @@ class Chores:
         self.extras = PendingExtrasChore(
             settings, partial(fork_for_extras, connection, settings, worker, stop, standby)
         )
-        self.idle_calibration = IdleCalibration(settings, stop, partial(fork_for_idle, stop, standby))
-        self._shown_calibration: str | None = None
-        """In the worker's hash; a job that comes meanwhile does not wait for its removal."""
 
-    def step(self, exist: int, *, suspended: bool) -> bool:
+    def step(self, exist: int) -> bool:
         """Do what is due; returns whether there is something to maintain.
 
         `exist` counts the maintainer's watched keys. Raises `redis.exceptions.RedisError`.
@@ -86,7 +81,7 @@ class Chores:
             self._do((self.shared_keys, self._watch_shared_keys))
         self._do(
             (self.cleaner, self.cleaner.step), (self.janitor, self.janitor.step), (self.extras, self.extras.step),
-            (self._standby, self._standby.step), (self.idle_calibration, partial(self._calibrate, suspended)),
+            (self._standby, self._standby.step),
         )  # fmt: skip
         return has_work
 
@@ -130,7 +125,6 @@ class Chores:
 
     def stop(self) -> None:
         """End the processes of the chores."""
-        self.idle_calibration.stop("the worker stops")
         self.extras.stop()
 
     def _watch_shared_keys(self) -> None:
@@ -141,17 +135,3 @@ class Chores:
     def _reap(self, running: str | None) -> None:
         self._retry.rename_wrong_types()  # producers need these keys, too
         self.reaper.check(own=running)
-
-    def _calibrate(self, suspended: bool) -> None:
-        """Go on with a calibration unless extras run, the worker is suspended, or a process beside it runs a job."""
-        quiet = not (suspended or self.extras.remain(0))
-        if quiet and self._settings.processes > 1 and self.idle_calibration.has_work():  # they share memory bandwidth
-            quiet = self._connection.zcard(self._queue.started_job_registry.key) == 0
-        self.idle_calibration.step(quiet)
-        workload = self.idle_calibration.workload
-        if workload != self._shown_calibration:
-            if workload is None:
-                self._connection.hdel(self._worker_key, keys.CALIBRATING)
-            else:
-                self._connection.hset(self._worker_key, keys.CALIBRATING, workload)
-            self._shown_calibration = workload

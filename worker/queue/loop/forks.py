@@ -1,6 +1,4 @@
-"""Forks of an idle worker: for the extras of jobs, and for calibrations in idle time."""
-
-from collections.abc import Callable
+"""Forks of an idle worker for the extras of jobs."""
 
 import structlog
 from redis import Redis
@@ -27,15 +25,5 @@ def fork_for_extras(
             job_id=job_id,
             message=f"the extras of a job wait, as no process could be started: {error.strerror}",
         )
-        return None
-    return horse
-
-
-def fork_for_idle(stop: StopSignal, standby: Standby, run: Callable[[], None]) -> WorkHorse | None:
-    """Start a process that calls `run`; None where a limit on processes or memory forbids it: nobody waits for it."""
-    horse = WorkHorse(None, run, stop, lambda: True, standby.stop, timeout=-1)
-    try:
-        horse.start()
-    except OSError:
         return None
     return horse

@@ -35,11 +35,6 @@ class Presence:
         self._next_heartbeat = 0.0
         self._log = structlog.get_logger("preflight")
 
-    @property
-    def is_suspended(self) -> bool:
-        """Whether `rq suspend` kept this worker from taking jobs at the last check."""
-        return self._is_suspended
-
     def register(self) -> None:
         """Register the worker with RQ."""
         self._connection.delete(self._worker.key)  # RQ refuses a name that is registered in part

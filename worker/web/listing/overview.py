@@ -24,7 +24,7 @@ MAX_KEY_LENGTH: Final = 512
 WORKER_KEY: Final = keys.rq_worker("")
 MAX_SILENCE_SECONDS: Final = 1e10
 """For a time stamp of the year 1."""
-FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.CALIBRATING, keys.GROUP)
+FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.GROUP)
 
 
 class WorkerInfo(ApiModel):
@@ -35,8 +35,6 @@ class WorkerInfo(ApiModel):
     """RQ's state: `idle`, `busy`, `started`, `suspended`."""
     job_id: Label | None = None
     """The job that it runs."""
-    calibrating: Label | None = None
-    """Workload that an idle worker calibrates while the queue is empty."""
     member_of: Label | None = None
     """The job in whose group it has a seat."""
     hostname: Label | None = None
@@ -112,7 +110,6 @@ def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerInfo:
         name=key.removeprefix(WORKER_KEY)[:256],
         state=text(fields["state"] or b"?")[:256],
         job_id=text(fields["current_job"])[:256] if fields["current_job"] else None,
-        calibrating=_idle_text(fields, keys.CALIBRATING),
         member_of=_idle_text(fields, keys.GROUP),
         hostname=text(fields["hostname"])[:256] if fields["hostname"] else None,
         silent_s=_seconds_since(text(fields["last_heartbeat"] or b"")),

@@ -106,11 +106,3 @@ def test_a_queued_job_says_whether_a_worker_is_there(
     browser.see("test accuracy", ".outcome")
     assert "No worker" not in browser.text("main")
     assert browser.complaints() == []
-
-
-def test_an_idle_worker_says_what_it_calibrates(browser: Browser, service: Service, raw: Redis) -> None:
-    raw.sadd("rq:workers:preflight", "rq:worker:here")
-    raw.hset("rq:worker:here", mapping={"state": "idle", "hostname": "here", keys.CALIBRATING: "cnn on mnist"})
-    browser.open(service.url)
-    browser.see("idle, calibrates cnn on mnist", ".workers")
-    assert browser.complaints() == []

@@ -379,16 +379,6 @@ def test_the_overview_shows_queue_and_workers(service: Service, redis: Redis) ->
     assert isinstance(worker["silent_s"], float) and worker["silent_s"] > 0
 
 
-def test_the_overview_tells_what_an_idle_worker_calibrates(service: Service, redis: Redis) -> None:
-    """A busy one has been interrupted, and has not taken its word back yet."""
-    redis.sadd("rq:workers:preflight", "rq:worker:busy", "rq:worker:idle")
-    redis.hset("rq:worker:busy", mapping={"state": "busy", "current_job": "j", keys.CALIBRATING: "cnn on digits"})
-    redis.hset("rq:worker:idle", mapping={"state": "idle", keys.CALIBRATING: "cnn on digits"})
-    time.sleep(0.6)
-    answer = service.ask("GET", "/v1/overview")
-    assert [worker["calibrating"] for worker in workers(answer)] == [None, "cnn on digits"]
-
-
 def workers(answer: Answer) -> list[dict[str, object]]:
     return OBJECTS.validate_python(answer["workers"])
 

@@ -109,6 +109,16 @@ def test_what_is_put_comes_back(tmp_path: Path) -> None:
     assert hit(PlanCache(tmp_path), ELSEWHERE).finding == OTHER
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_plan_that_was_found_in_idle_time_serves(tmp_path: Path, idle: bool) -> None:
+    """0.25.1 noted of each finding whether it was; any other field that is not known is none of this version."""
+    cache = kept(tmp_path)
+    with_finding(idle=idle)(entry(tmp_path))
+    assert hit(cache).finding == FINDING
+    with_finding(idler=idle)(entry(tmp_path))
+    assert DAMAGED in warned(cache)
+
+
 def test_a_missing_entry_is_a_plain_miss(tmp_path: Path) -> None:
     """Nothing kept, or no directory at all, is a miss without a warning, and looking creates nothing."""
     absent = PlanCache(tmp_path / "absent")
@@ -274,8 +284,11 @@ def test_clear_forgets_everything_that_was_measured(tmp_path: Path) -> None:
     entry(tmp_path, ELSEWHERE).write_text("damaged")
     ledger(tmp_path)
     ledger(tmp_path).with_name("alone.jsonl").touch()
-    assert cache.keys() == sorted([HERE.key, ELSEWHERE.key, "alone"])
-    assert cache.clear() == 3
+    noted = tmp_path / "unfinished" / "noted.json"  # by 0.25.1, for idle time
+    noted.parent.mkdir()
+    noted.touch()
+    assert cache.keys() == sorted([HERE.key, ELSEWHERE.key, "alone", "noted"])
+    assert cache.clear() == 4
     assert cache.keys() == []
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"mnist.store"}
 

@@ -318,6 +318,17 @@ def test_a_bucket_is_no_directory(monkeypatch: pytest.MonkeyPatch, field: str) -
     assert caught.value.message.startswith(f"PREFLIGHT_{field.upper()} ")
 
 
+@pytest.mark.parametrize("value", ["on", "off", "of"])
+def test_a_removed_variable_is_a_note(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Whatever it says: a deployment that sets it starts as before."""
+    assert not any("IDLE" in note for note in load().notes)
+    monkeypatch.setenv("PREFLIGHT_IDLE_CALIBRATION", value)
+    assert [note for note in load().notes if "IDLE" in note] == [
+        "PREFLIGHT_IDLE_CALIBRATION has no effect any more and can be left out: "
+        "a worker does not calibrate while the queue is empty"
+    ]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_user_without_a_home_directory_has_directories() -> None:
     """One that /etc/passwd does not know, and no HOME; explicit settings win, and a note says where things are."""

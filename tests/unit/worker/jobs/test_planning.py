@@ -91,12 +91,12 @@ def asked_of_calibration(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 def test_a_calibration_that_trains_nothing_is_thorough(
     tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch, only: bool
 ) -> None:
-    """It may spend all of its time, however short the training would be, and is none of idle time."""
+    """It may spend all of its time, however short the training would be."""
     asked = asked_of_calibration(monkeypatch)
     job = parse_job(JOB)
     select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store, only=only)
     (options,) = asked
-    assert (options.thorough, options.advise, options.idle) == (only, only, False)
+    assert (options.thorough, options.advise) == (only, only)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ function suspensionBanner() {
   return h("p.banner", { role: "status" }, said, " and take no job; ", h("code", "rq resume"), " ends it.");
 }
 
-function workerItem({ name, state, job_id, member_of: led, calibrating, hostname, silent_s }) {
-  const idle = state === "suspended" ? state : calibrating ? `idle, calibrates ${calibrating}` : "idle";
+function workerItem({ name, state, job_id, member_of: led, hostname, silent_s }) {
+  const idle = state === "suspended" ? state : "idle";
   const id = job_id ?? led;
   return h(
     "li",
