@@ -52,7 +52,7 @@ class Side:
     def prepare(self) -> None:
         """Prepare both data sets."""
         for dataset in ("few-digits", "mnist"):
-            quick = "--no-calibrate", "--dataset", dataset, "--model", "cnn-small-valid", "--epochs", "1"
+            quick = "--no-calibrate", "--dataset", dataset, "--model", "cnn", "--epochs", "1"
             self._train(*quick, into=self.prepared)
 
     def seconds(self, *arguments: str) -> float:

@@ -25,7 +25,7 @@ P99_BOUND: Final = 0.5
 END_TIMEOUT: Final = 240.0
 REFUSED: Final = {"type": JOB_TYPE, "dataset": "digits", "model": "cnn", "epochs": 0}
 ONE_STEP: Final = {
-    "type": JOB_TYPE, "dataset": "digits", "model": "cnn-small-valid", "epochs": 1, "max_steps": 1, "batch_size": 32,
+    "type": JOB_TYPE, "dataset": "digits", "model": "cnn", "epochs": 1, "max_steps": 1, "batch_size": 32,
     "calibrate": False, "plan": {"threads": 1},
 }  # fmt: skip
 EVENTS = TypeAdapter(list[tuple[bytes, dict[bytes, bytes]]])

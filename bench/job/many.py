@@ -12,7 +12,7 @@ from bench.versions import checked_out, version_of
 EVERY: Final = 50
 """Jobs between two looks."""
 SMALL: Final = {
-    "dataset": "digits", "model": "cnn-small-valid", "batch_size": 32, "calibrate": False, "plan": {"threads": 1},
+    "dataset": "digits", "model": "cnn", "batch_size": 32, "calibrate": False, "plan": {"threads": 1},
 }  # fmt: skip
 """On one thread, because two starve beside other processes."""
 GROWTH: Final = 0.05

@@ -20,8 +20,8 @@ from bench.record import Record, judged, start
 
 BOUND: Final = 300.0
 MNIST_FILE: Final = "train-images-idx3-ubyte.gz"
-DIGITS: Final = {"dataset": "digits", "model": "cnn-small-valid", "epochs": "20", "batch_size": "32"}
-MNIST: Final = {"dataset": "mnist", "model": "cnn-small-valid", "epochs": "2"}
+DIGITS: Final = {"dataset": "digits", "model": "cnn", "epochs": "20", "batch_size": "32"}
+MNIST: Final = {"dataset": "mnist", "model": "cnn", "epochs": "2"}
 MODEL: Final = "model.safetensors"
 DRAWN: Final = 7
 

@@ -5,7 +5,7 @@ import json
 import platform
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from calibration.space import KNOBS
 from preflight.container.resources import Resources
 from preflight.contract.plan import Plan
-from preflight.contract.registry import MODELS
+from preflight.contract.registry import MODELS, find
 from preflight.contract.spec import TrainSpec
 from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
@@ -141,7 +141,5 @@ def _version(distribution: str) -> str:
 
 def _provider(model: str) -> str:
     """Return name and version of the distribution that registers `model`."""
-    for entry in entry_points(group=MODELS, name=model):
-        if entry.dist is not None:
-            return f"{entry.dist.name} {entry.dist.version}"
-    return ""
+    entry = find(MODELS, model)
+    return "" if entry is None or entry.dist is None else f"{entry.dist.name} {entry.dist.version}"

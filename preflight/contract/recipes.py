@@ -44,6 +44,13 @@ FREE: Final = frozenset(
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
 
 
+NETWORKS: Final[Mapping[str, RecipeName]] = {
+    "cnn-small-cosine": "fast", "cnn-cosine": "balanced", "cnn-committee": "best",
+    "cnn-small-valid": "fast", "cnn-valid": "balanced",
+}  # fmt: skip
+"""The networks of recipes, those of versions up to 0.17.0 too: no models that a job may name without the recipe."""
+
+
 def check_recipe(name: RecipeName, given: Mapping[str, object]) -> None:
     """Compare what the user gave beside a recipe with the recipe.
 

@@ -11,6 +11,8 @@ from preflight.errors import InvalidConfig
 
 DATASETS: Final = "preflight.datasets"
 MODELS: Final = "preflight.models"
+RECIPE_MODELS: Final = "preflight.recipe_models"
+"""Networks of recipes: found where no model is registered under their name, and never listed."""
 
 
 def names(group: str) -> list[str]:
@@ -24,14 +26,18 @@ def nearest(word: str, known: list[str]) -> str:
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
-def require(group: str, field: str, name: str) -> None:
-    """Raise `InvalidConfig` for `field` when `name` is not registered in `group`."""
-    _entry(group, field, name)
+def find(group: str, name: str) -> EntryPoint | None:
+    """Return what is registered as `name` in `group`; for a model that is not, the network of a recipe."""
+    groups = (group, RECIPE_MODELS) if group == MODELS else (group,)
+    # Takes some 5 ms: it reads the metadata of all packages.
+    return next((entry for each in groups for entry in entry_points(group=each, name=name)), None)
 
 
-def _entry(group: str, field: str, name: str) -> EntryPoint:
-    for entry in entry_points(group=group, name=name):  # takes some 5 ms: it reads the metadata of all packages
-        return entry
+def require(group: str, field: str, name: str) -> EntryPoint:
+    """Return what `find` does; raises `InvalidConfig` for `field` where there is nothing."""
+    found = find(group, name)
+    if found is not None:
+        return found
     known = names(group)
     raise InvalidConfig(
         f"{field} {name!r} is not known{nearest(name, known)}; use one of {', '.join(known)}", field=field
@@ -44,7 +50,7 @@ def load(group: str, field: str, name: str) -> object:
     Raises:
         InvalidConfig: the name is unknown, or its package cannot be imported.
     """
-    entry = _entry(group, field, name)
+    entry = require(group, field, name)
     try:
         loaded: object = entry.load()
     except (ImportError, AttributeError) as error:

@@ -1,12 +1,14 @@
 """Parse and encode jobs as JSON."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from preflight.contract.registry import DATASETS, MODELS, require
+from preflight.contract.recipes import NETWORKS
+from preflight.contract.registry import DATASETS, MODELS, RECIPE_MODELS, require
 from preflight.errors import InvalidConfig
 from preflight.wire.base import JOB_TYPE, MAX_JOB_BYTES
 from preflight.wire.job import TrainJob
@@ -25,9 +27,26 @@ def parse_job(payload: object) -> TrainJob:
         InvalidConfig: it is too large, malformed or out of bounds, or its data set or model is not registered.
     """
     job = read_job(payload)
-    require(DATASETS, "dataset", job.dataset)
-    require(MODELS, "model", job.spec().model)
+    require_registered(job, has_begun=lambda: False)
     return job
+
+
+def require_registered(job: TrainJob, has_begun: Callable[[], bool]) -> None:
+    """Check the names of a job's data set and model.
+
+    A job that names the network of a recipe without it goes on where it `has_begun`: versions up to 0.25.1 took it.
+
+    Raises:
+        InvalidConfig: one is not registered here, or the model belongs to a recipe.
+    """
+    require(DATASETS, "dataset", job.dataset)
+    model = job.spec().model
+    found = require(MODELS, "model", model)
+    recipe = NETWORKS.get(model)
+    if found.group == RECIPE_MODELS and recipe is not None and job.recipe is None and not has_begun():
+        raise InvalidConfig(
+            f"model {model!r} belongs to recipe {recipe!r}; leave out model and set recipe to {recipe!r}", field="model"
+        )
 
 
 def read_job(payload: object) -> TrainJob:

@@ -1,15 +1,19 @@
 """Admission of a job: its function, its arguments, its signature, then this worker's limits."""
 
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from preflight.errors import InvalidConfig
 from preflight.queue.payload import excerpt
 from preflight.queue.signing import checked_signature
 from preflight.queue.untrusted_job import UntrustedJob
-from preflight.wire import FUNCTION, TrainJob, parse_job
+from preflight.redis import keys
+from preflight.redis.retry import is_wrong_type
+from preflight.wire import FUNCTION, TrainJob, read_job, require_registered
 from worker.admission.acceptance import accept_once
 from worker.admission.limits import require_within_limits
 from worker.config.settings import Settings
@@ -33,11 +37,22 @@ def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:
     request = _request(job)
     key = settings.signing_key
     signed = None if key is None else checked_signature(job, request, key.get_secret_value())
-    admitted = parse_job(request)
+    admitted = read_job(request)
+    require_registered(admitted, has_begun=partial(_has_begun, connection, admitted.job_id or job.id))
     if signed is not None:
         accept_once(connection, job, admitted.job_id or job.id, signed, settings)
     require_within_limits(admitted, job.timeout, settings, repeats=job.options.repeats_left)
     return admitted
+
+
+def _has_begun(connection: Redis, job_id: str) -> bool:
+    """Whether there has been an attempt at the job; raises `redis.exceptions.RedisError`."""
+    try:
+        return bool(connection.hexists(keys.fence(job_id), "attempt"))
+    except ResponseError as error:
+        if is_wrong_type(error):
+            return False
+        raise
 
 
 def _request(job: UntrustedJob) -> dict[str, JsonValue]:

@@ -62,7 +62,7 @@ def test_a_job_is_started_and_run_again_with_one_change(
     browser.see("learning rate", "form")
     browser.picture("form")
     enter(browser, "dataset", "digits")
-    enter(browser, "model", "cnn-small-valid")
+    enter(browser, "model", "cnn")
     enter(browser, "batch_size", "32")
     enter(browser, "job_id", "first")
     browser.click("details:first-of-type summary")
@@ -72,7 +72,7 @@ def test_a_job_is_started_and_run_again_with_one_change(
     browser.see("first", "h1")
     request = client.request("first")
     assert request == {
-        "type": "preflight.train.v1", "job_id": "first", "dataset": "digits", "model": "cnn-small-valid",
+        "type": "preflight.train.v1", "job_id": "first", "dataset": "digits", "model": "cnn",
         "batch_size": 32, "calibrate": False, "label_smoothing": 0.1,
     }  # fmt: skip
     run_worker()

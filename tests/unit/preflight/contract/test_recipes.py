@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 from pydantic import JsonValue
 
-from preflight.contract.recipes import FREE, RECIPES, RecipeName
-from preflight.contract.registry import MODELS, names
+from preflight.contract.recipes import FREE, NETWORKS, RECIPES, RecipeName
+from preflight.contract.registry import MODELS, RECIPE_MODELS, names
 from preflight.contract.spec import DEFAULTS, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire import JOB_TYPE, TrainJob, parse_job
@@ -19,12 +19,31 @@ LEAST: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "mnist"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_is_a_whole_spec_of_a_built_in_model(name: RecipeName) -> None:
+def test_a_recipe_is_a_whole_spec_of_its_network(name: RecipeName) -> None:
     """Its job needs a data set and nothing else; the data set is the user's, too."""
-    assert RECIPES[name].model in names(MODELS)
+    assert NETWORKS[RECIPES[name].model] == name
     assert parse_job({**LEAST, "recipe": name}).spec() == RECIPES[name]
     other = parse_job({**LEAST, "recipe": name, "dataset": "digits"})
     assert other.spec() == replace(RECIPES[name], dataset="digits")
+
+
+def test_networks_of_recipes_are_no_names() -> None:
+    """They can be loaded, and are not listed."""
+    assert names(MODELS) == ["cnn", "resnet18"]
+    assert names(RECIPE_MODELS) == sorted(NETWORKS)
+
+
+@pytest.mark.parametrize(("model", "recipe"), NETWORKS.items())
+def test_a_network_needs_its_recipe(model: str, recipe: str) -> None:
+    """The error says which; beside its recipe the name is allowed, as any value that equals the recipe's."""
+    with pytest.raises(InvalidConfig) as caught:
+        parse_job({**LEAST, "model": model})
+    assert (
+        str(caught.value)
+        == f"model {model!r} belongs to recipe {recipe!r}; leave out model and set recipe to {recipe!r}"
+    )
+    for name in NAMES:
+        assert parse_job({**LEAST, "recipe": name, "model": RECIPES[name].model}).spec() == RECIPES[name]
 
 
 def test_without_a_recipe_the_defaults_hold() -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from preflight.errors import InvalidConfig
+from preflight.wire import JOB_TYPE, parse_job
 from training.models.cnn import cnn
 from training.models.ensemble import Ensemble, ShiftAverage, ensemble_size
 from training.models.factory import build
@@ -176,6 +177,14 @@ def users_package(install_package: Callable[..., None]) -> None:
 def test_a_model_of_a_users_package_is_built() -> None:
     """An installed package adds a model without touching this one."""
     assert parameters(build("mine-linear", (1, 4, 4), 3)) == 16 * 3 + 3
+
+
+def test_a_users_model_goes_before_the_network_of_a_recipe(install_package: Callable[..., None]) -> None:
+    """And is a name that a job may give."""
+    install_package("preflight.models", {"cnn-cosine": "mine_models:linear"}, "mine_models", USERS_MODULE)
+    assert parameters(build("cnn-cosine", (1, 4, 4), 3)) == 16 * 3 + 3
+    job = parse_job({"type": JOB_TYPE, "dataset": "digits", "model": "cnn-cosine"})
+    assert job.spec().model == "cnn-cosine"
 
 
 @pytest.mark.usefixtures("users_package")

@@ -1,0 +1,41 @@
+"""Networks of recipes that a job of an earlier version names: refused in the queue, finished once they have begun."""
+
+from redis import Redis
+from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
+
+from preflight import Client
+from preflight.redis import keys
+
+NAMED = {"model": "cnn-small-valid"}
+
+
+def test_a_queued_job_is_refused_by_name(client: Client, run_worker: RunWorker) -> None:
+    """And one with its recipe is trained, as 0.25.1 enqueued it."""
+    client.enqueue(digits_job(job_id="named", **NAMED))
+    fields = {"type": "preflight.train.v1", "dataset": "digits", "recipe": "fast", "max_steps": 5, "calibrate": False}
+    client.enqueue(type(digits_job()).model_validate({**fields, "job_id": "recipe"}))
+    run_worker()
+    refused = client.status("named")
+    assert refused.status == "failed"
+    assert "leave out model and set recipe to 'fast'" in str(refused)
+    assert client.status("recipe").status == "finished"
+
+
+def test_a_fence_of_a_wrong_type_is_no_beginning(client: Client, raw: Redis, run_worker: RunWorker) -> None:
+    client.enqueue(digits_job(job_id="named", **NAMED))
+    raw.set(keys.fence("named"), "a text")
+    run_worker()
+    assert client.status("named").status == "failed"
+
+
+def test_a_job_that_has_begun_goes_on(client: Client, raw: Redis, start_worker: StartWorker) -> None:
+    """Its worker is killed in training, and another one takes it from its checkpoint."""
+    raw.hset(keys.fence("named"), "attempt", 1)  # by a worker of 0.25.1
+    client.enqueue(digits_job(job_id="named", epochs=60, **NAMED))
+    first = start_worker()
+    wait_until(lambda: (client.status("named").epoch or 0) >= 3)
+    first.process.kill()
+    start_worker()
+    assert wait_for(client, "named").status == "finished"
+    kinds = [event.type for event in client.events("named", timeout=5)]
+    assert "job_resumed" in kinds
