@@ -24,14 +24,15 @@ TESTS = (
 )
 FEATURES = (
     "tests/integration/worker/queue/test_rq_features.py",
-    *(f"tests/integration/worker/queue/maintenance/test_{name}.py"
-      for name in ("dependents", "rate_limits", "repeats", "scheduler")),
+    *(f"tests/integration/worker/admission/test_{name}.py" for name in ("dependents", "rate_limits", "repeats")),
+    "tests/integration/worker/queue/maintenance/test_scheduler.py",
 )  # fmt: skip
 """Of docs/rq.md; they take a minute."""
 ROWS = (
     "tests/integration/preflight/client/test_two_ids.py",
     "tests/integration/worker/queue/maintenance/test_registry_cleaner.py",
-    *(f"tests/integration/worker/queue/test_{name}.py" for name in ("quarantine", "suspension", "worker_processes")),
+    "tests/integration/worker/admission/test_quarantine.py",
+    *(f"tests/integration/worker/queue/test_{name}.py" for name in ("suspension", "worker_processes")),
 )
 """The other tests that rows of docs/rq.md name."""
 PRODUCER = """

@@ -195,7 +195,7 @@ def test_concurrent_resubmits_enqueue_once(producer: Client, queue: Queue, direc
         producer.enqueue(digits_job(job_id=f"j{number}"), ensure=True)
     queue.connection.flushall()
     code = (
-        "import sys; from pathlib import Path; from preflight.client import Client; "
+        "import sys; from pathlib import Path; from preflight import Client; "
         "print(*Client(sys.argv[1], outbox=Path(sys.argv[2])).resubmit())"
     )
     command = [sys.executable, "-P", "-c", code, settings.redis_url, str(directory)]

@@ -29,12 +29,12 @@ KEPT = ("none", "a channel", "RQ")
 
 
 def used_by_scripts() -> Iterator[tuple[str, str]]:
-    for path in sorted((ROOT / "worker").rglob("*.lua")):
+    for path in sorted((ROOT / "preflight" / "redis" / "scripts").rglob("*.lua")):
         yield from ((path.name, name) for name in re.findall(r"'((?:rq|preflight):[^']*)'", path.read_text()))
 
 
 def used_by_modules() -> Iterator[tuple[str, str]]:
-    for path in sorted((ROOT / "worker").rglob("*.py")):
+    for path in sorted(path for room in ("preflight", "worker") for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMED.match(node.value):
                 yield str(path.relative_to(ROOT)), node.value
