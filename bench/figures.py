@@ -19,18 +19,7 @@ README: Final = (
     ("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", (2,)),
     ("of them not spent on training", "job", 0, "warm: beyond `train_seconds`", (2, 3, 4)),
     ("recipe `fast`, test accuracy, ten seeds", "recipes-former", 0, "`fast`", (7, 10, 11)),
-    ("its training beside that of 0.13.0, share of the seconds", "recipes-former", 0, "`fast`", (3, 4, 5)),
     ("the plain PyTorch example takes, to 99.0 %", "accuracy", 0, "plain PyTorch example", (3,)),
-    ("recipe `balanced`, test accuracy, ten seeds", "recipes-former", 0, "`balanced`", (7, 10, 11)),
-    ("recipe `best`, test accuracy", "accuracy", 0, "recipe `best`", (1,)),
-    ("in seconds of the same", "accuracy", 0, "recipe `best`", (3, 5, 6)),
-    (
-        "calibration's worst container: epoch measured against predicted",
-        "calibration-matrix",
-        0,
-        "worst cell: measured against predicted",
-        (1, 2, 3),
-    ),
     ("an idle worker of the image, resident", "footprint", 0, "idle worker, resident, the image's packages", (1, 2, 3)),
 )
 """Label, benchmark, number of its table, first cell of the row, columns: figure, bound, verdict."""
