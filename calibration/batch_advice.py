@@ -156,7 +156,7 @@ class _Advisor:
         largest = max(self.peaks, default=self.plan.micro_batch)
         peaks = {self.plan.micro_batch: self.own_peak, **self.peaks}
         model = MemoryModel(batch_size=batch, budget_bytes=self.run.task.memory_bytes, peaks=peaks)
-        slope = model.line()[1] if len(peaks) > 1 else self.memory.fit.sample_bytes * self.plan.processes
+        slope = model.line()[1] if len(peaks) > 1 else self.memory.fit.sample_bytes
         more = COPIES * (batch - self.run.task.batch_size) * self.run.task.sample_bytes
         return round(peaks[largest] + max(0, micro_batch - largest) * slope + more)
 

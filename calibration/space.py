@@ -22,7 +22,7 @@ PREFETCH: Final = 2
 MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
 """Without these a search is not complete."""
 OTHERS: Final[tuple[Knob, ...]] = (
-    "processes", "prefetch", "weight_gradients", "eval_batch", "affinity", "interop", "compile"
+    "prefetch", "weight_gradients", "eval_batch", "affinity", "interop", "compile"
 )  # fmt: skip
 KNOBS: Final[tuple[Knob, ...]] = (*MAIN, *OTHERS)
 
@@ -59,10 +59,6 @@ class SearchState:
     """Whether the model has batch norms."""
     slow_weight_gradients: bool
     """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
-    named: bool
-    """Whether the job names the knobs to turn."""
-    waiting: bool
-    """Whether threads scale badly beside a neighbour: all of them wait for the one that it delays."""
     fetch_share: float
     validation_share: float
     """Of an epoch."""
@@ -95,11 +91,8 @@ def oversubscription(own: Plan, resources: Resources) -> list[str]:
     """Return warnings of threads and loader workers beyond the cores of a container, with both numbers."""
     cores = max(thread_counts(resources))
     has = "1 core" if cores == 1 else f"{cores} cores"
-    threads, setting = "threads", "plan.threads"
-    if own.processes > 1:
-        threads, setting = f"threads in {own.processes} processes", "plan.processes times plan.threads"
     remedies = (
-        (own.all_threads, threads, f"set {setting} to {resources.cores} at most, or leave it out"),
+        (own.threads, "threads", f"set plan.threads to {resources.cores} at most, or leave it out"),
         (own.loader_workers, "loader workers", f"set plan.loader_workers to {cores} at most, or leave it out"),
     )
     return [

@@ -1,16 +1,18 @@
 """Findings on disk, one small JSON file per signature. A damaged or stale file is a miss, never an error."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges, unsteadiness
 from calibration.cache.signature import Signature, processor_label
 from calibration.result import CalibrationResult
+from preflight.contract.removed import is_removed_knob
 from preflight.contract.spec import STRICT
 from preflight.files.atomic_files import read_text, write_atomically
 
@@ -170,14 +172,23 @@ def _read(path: Path, key: str) -> CachedPlan:
     except OSError as error:
         raise _Unfit(f"cannot be read ({error.strerror or error})") from error
     try:
-        entry = ENTRY.validate_json(data)
-    except ValidationError as error:
+        entry = ENTRY.validate_json(_without_removed_trials(data))
+    except (ValueError, RecursionError) as error:
         raise _Unfit("is damaged or of another version") from error
     if entry.schema != SCHEMA or entry.signature != key:
         raise _Unfit("belongs to another schema or signature")
     if entry.age_s < -CLOCK_TOLERANCE:
         raise _Unfit(f"is {-entry.age_s:.0f} s from the future")
     return entry
+
+
+def _without_removed_trials(data: bytes) -> str | bytes:
+    """Return the JSON of an entry without trials of knobs that are gone."""
+    match entry := json.loads(data):
+        case {"finding": {"trials": list(trials)} as finding}:
+            left = [trial for trial in trials if not (isinstance(trial, dict) and is_removed_knob(trial.get("knob")))]
+            return json.dumps({**entry, "finding": {**finding, "trials": left}})
+    return data
 
 
 def _listed(key: str, path: Path) -> Listed:

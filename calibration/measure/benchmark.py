@@ -20,7 +20,6 @@ from preflight.container.work_clock import WorkClock
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
 from training.data.dataset_store import PreparedDataset
-from training.group import ALONE, Group
 from training.loop.evaluate import evaluate_together
 from training.step.train_step import TrainStep
 from training.system.allocator import trim_allocator
@@ -41,12 +40,11 @@ RESET_PEAK: Final = "5"
 class Benchmarker:
     """Measurements in one process, on the candidates that are ready there."""
 
-    def __init__(self, spec: TrainSpec, store: PreparedDataset, shares: int = 1, group: Group = ALONE) -> None:
-        """Build one model, for what torch imports only then, and forget it; the ranks of `group` measure together."""
+    def __init__(self, spec: TrainSpec, store: PreparedDataset, shares: int = 1) -> None:
+        """Build one model, for what torch imports only then, and forget it."""
         TrainStep(spec, FIRST, store.info.shape, store.info.classes)
         self._spec = spec
         self._store = store
-        self._group = group
         self._candidates: dict[tuple[Plan, int], Candidate] = {}
         """By plan and effective batch."""
         self._machine = SystemCounters(shares=shares)
@@ -86,7 +84,7 @@ class Benchmarker:
         """
         self.clear()
         _reset_peak()
-        candidate = self._candidate(self._spec, plan)
+        candidate = Candidate(self._spec, plan, self._store)
         torch.set_num_threads(plan.threads)
         seconds = 0.0
         for count in (min(FEW, plan.micro_batch), plan.micro_batch):
@@ -146,17 +144,7 @@ class Benchmarker:
             del self._candidates[next(iter(self._candidates))]
         trim_allocator()
         spec = replace(self._spec, batch_size=samples)
-        return self._candidate(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)))
-
-    def _candidate(self, spec: TrainSpec, plan: Plan) -> Candidate:
-        """Return a plan with a model of its own, trained with the other ranks where there are any."""
-        group = self._group
-        if plan.processes > 1:
-            from training.distributed.ranks import Ranks
-
-            if isinstance(group, Ranks):
-                group = replace(group, batch_size=spec.batch_size)  # wraps one model, and has its effective batch
-        return Candidate(spec, plan, self._store, group)
+        return Candidate(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)), self._store)
 
 
 def _reset_peak() -> None:

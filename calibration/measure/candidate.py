@@ -13,7 +13,6 @@ from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
-from training.group import ALONE, Group
 from training.step.profiler import PhaseTimer
 from training.step.train_step import TrainStep
 
@@ -21,14 +20,13 @@ from training.step.train_step import TrainStep
 class Candidate:
     """A plan in training."""
 
-    def __init__(self, spec: TrainSpec, plan: Plan, store: PreparedDataset, group: Group = ALONE) -> None:
-        """Begin the training of one rank of `group`."""
+    def __init__(self, spec: TrainSpec, plan: Plan, store: PreparedDataset) -> None:
+        """Begin a training."""
         self.plan = plan
         self.spec = spec
         self.step = TrainStep(spec, plan, store.info.shape, store.info.classes)
-        self.step.join(group)
         # The generator must not know this object: a cycle would keep the model in memory until it is collected.
-        self._source = _forever(Batches(store, spec, plan, group))
+        self._source = _forever(Batches(store, spec, plan))
         self.trained = 0
         self.fetch_s = 0.0
         """Seconds spent waiting for batches, in the steps of the last call of `run`."""

@@ -22,7 +22,6 @@ LIKELY: Final = 1.01
 """Least gain of a knob that affects speed alone; a false one does not survive the confirmation."""
 LEVEL: Final = 0.98
 """A smaller micro-batch with this ratio wins, as it saves memory."""
-MIB: Final = 1 << 20
 COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
 
@@ -53,10 +52,6 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
     except WorkerLost as error:
         run.failures += 1
         return end_trial(run, knob, plan, "failed", str(error), began, best)
-    peak, most = run.evidence[plan].peak_bytes, run.task.memory_bytes
-    if plan.processes > best.processes and peak > most:
-        note = f"its {plan.processes} processes took {peak // MIB:,} MiB, and a training may have {most // MIB:,} MiB"
-        return end_trial(run, knob, plan, "rejected", note, began, best, comparison)
     verdict, note = judge(run, knob, best, plan, comparison)
     return end_trial(run, knob, plan, verdict, note, began, best, comparison)
 

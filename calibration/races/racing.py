@@ -110,8 +110,7 @@ def fit_side_by_side(run: SearchRun, best: Plan, plan: Plan) -> bool:
     if is_costly(run, run.evidence[best].step_s):
         return False
     idle = best.loader_workers == plan.loader_workers == 0
-    more = max(1.0, plan.processes / best.processes)
-    return idle and (1 + more) * run.evidence[best].peak_bytes <= run.task.memory_bytes
+    return idle and 2 * run.evidence[best].peak_bytes <= run.task.memory_bytes
 
 
 def in_epochs(run: SearchRun, one: Plan, other: Plan, steps: Comparison) -> Comparison:

@@ -129,9 +129,8 @@ class SearchRun:
     @classmethod
     def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial | MemoryProbe], None]) -> Self:
         """Return the state before anything was measured."""
-        share = task.own.share_of(task.batch_size)
-        own = replace(task.own, micro_batch=min(task.own.micro_batch, share))
-        model = MemoryModel(batch_size=share, budget_bytes=task.memory_bytes)
+        own = replace(task.own, micro_batch=min(task.own.micro_batch, task.batch_size))
+        model = MemoryModel(batch_size=task.batch_size, budget_bytes=task.memory_bytes)
         prober = MemoryProber(
             own=own, threads=max(task.space.threads), model=model, backend=backend, records=records, tell=tell
         )  # fmt: skip

@@ -17,8 +17,6 @@ EVAL_SAMPLES: Final = 2000
 """Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
 LEAST_EVAL_SAMPLES: Final = 32
 """Of them, however long a model takes."""
-LEAST_SCALING: Final = 0.5
-"""Share of the additional cores below which threads scale badly: two processes that lose nothing have twice as much."""
 EVAL_SECONDS: Final = 0.4
 """What that may take, by the seconds of a training step."""
 
@@ -27,9 +25,9 @@ def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: 
     """Time `steps` steps of a plan, one of which takes about `like_s`; return the seconds of whole ones.
 
     Fewer are timed, one at least, once they have taken `PATIENCE` times as long as expected: a plan that a neighbour
-    slows down is known to be slow by then. The user's own number of steps is kept, and ranks stay together.
+    slows down is known to be slow by then. The user's own number of steps is kept.
     """
-    bounded = math.isfinite(like_s) and not run.task.exact and plan.processes == 1
+    bounded = math.isfinite(like_s) and not run.task.exact
     order = Measure(
         plan=plan, steps=steps, settle=settle, warm_up=warm_up_steps(run, like_s), samples=run.cut,
         most_s=PATIENCE * max(1, steps) * like_s * run.part if bounded else None,
@@ -65,18 +63,6 @@ def epoch_seconds(run: SearchRun, plan: Plan) -> float:
     if sample_s is None:
         sample_s = (own.sample_s or 0.0) * known.step_s / own.step_s
     return run.task.steps_per_epoch * known.step_s + run.task.validation * sample_s
-
-
-def threads_wait(run: SearchRun, plan: Plan) -> bool:
-    """Whether a neighbour makes the threads of `plan` wait for each other, by what was measured on fewer or more.
-
-    All threads of a layer wait for the one that has no processor, so that N of them may be no faster than one.
-    """
-    known = {one.threads: found for one, found in run.evidence.items() if replace(one, threads=plan.threads) == plan}
-    fewest, most = min(known), max(known)
-    gained = known[fewest].step_s / known[most].step_s - 1
-    disturbed = known[fewest].disturbed or known[most].disturbed
-    return bool(disturbed) and gained < LEAST_SCALING * (most / fewest - 1)
 
 
 def split_steps(steps: int, blocks: int) -> list[int]:

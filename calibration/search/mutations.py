@@ -15,7 +15,6 @@ from calibration.space import (
     Turned,
     loader_bytes,
 )
-from preflight.contract.lengths import LEAST_SHARE
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import Knob
 from training.system.requirements import SHARED_MEMORY
@@ -30,14 +29,10 @@ COMPILE_GAIN: Final = 1.2
 """The most that compiling has ever gained here; a shorter training than pays for itself at that is not compiled."""
 FORMAT_GAIN: Final = 1.5
 """More than channels_last alone has ever gained; 1.17x to 1.36x were measured."""
-LEAST_CORES: Final = 4
-"""From which on several processes may gain without a neighbour: each has two threads or more then."""
-MANY_CORES: Final = 8
-"""From which on four processes are tried, where two have gained."""
 PREFETCHES: Final = (PREFETCH, 4, 8)
 """Counts that are tried; they level out batches that take longer than others, and are held in memory."""
 NO_SHARED_ROOM: Final = f"the batches of loader workers would not fit into {SHARED_MEMORY}"
-NO_ROOM: Final = "the further processes would not fit into the memory beside the training"
+NO_ROOM: Final = "its loader workers would not fit into the memory beside the training"
 
 
 def allocators(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001 - one signature for all knobs
@@ -79,44 +74,20 @@ def _unless_slow(plan: Plan, space: Space) -> Plan | Skipped:
 
 
 def threads(best: Plan, space: Space, known: SearchState) -> Turned:
-    """Try all cores, half of them, less as long as halving gains, and one; several processes have them together."""
-    counts = tuple(dict.fromkeys(max(1, count // best.processes) for count in space.threads))
+    """Try all cores, half of them, less as long as halving gains, and one."""
+    counts = space.threads
     halved = {count for more, count in pairwise(counts) if replace(best, threads=more) in known.gained}
     chosen = [count for count in counts if count in halved or count >= counts[0] // 2 or count == 1]
     return [replace(best, threads=count) for count in chosen if count != best.threads]
 
 
-def processes(best: Plan, space: Space, known: SearchState) -> Turned:
-    """Try several processes on the cores of one where there are enough, or where its threads wait for a neighbour's."""
-    cores = space.threads[0]
-    if best.processes > 1:
-        plans = [replace(best, processes=1, threads=cores)]
-    elif best.loader_workers or known.batch_size < 2 * LEAST_SHARE:
-        plans = []
-    else:
-        two = replace(best, processes=2, threads=max(1, cores // 2))
-        four = replace(best, processes=4, threads=max(1, cores // 4))
-        more = cores >= MANY_CORES and two in known.gained and known.batch_size >= 4 * LEAST_SHARE
-        plans = [two, *([four] if more else [])] if cores >= LEAST_CORES or known.named or known.waiting else []
-    if known.batch_statistics:
-        why = "the model has batch norms: sharing the batch out would change the result"
-        return [Skipped(plan, why) for plan in plans[:1]]
-    return [plan if _fits(plan, best, known) else Skipped(plan, NO_ROOM) for plan in plans]
-
-
-def _fits(plan: Plan, best: Plan, known: SearchState) -> bool:
-    """Whether there is room for the further processes of a plan, by what one has taken without samples."""
-    return (plan.processes - best.processes) * known.process_bytes <= known.room_bytes
-
-
 def micro_batches(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try the whole batch at once where the user takes less, and half of what is taken: that saves memory."""
-    share = best.share_of(known.batch_size)
-    half = replace(best, micro_batch=math.ceil(min(best.micro_batch, share) / 2))
+    half = replace(best, micro_batch=math.ceil(min(best.micro_batch, known.batch_size) / 2))
     if known.batch_statistics:
         return [Skipped(half, "the model has batch norms: changing the micro-batch would change the result")]
     whole = replace(best, micro_batch=known.batch_size)
-    larger = [whole] if best.micro_batch < share <= known.most_samples else []
+    larger = [whole] if best.micro_batch < known.batch_size <= known.most_samples else []
     return [*larger, *([half] if half.micro_batch >= MIN_MICRO_BATCH else [])]
 
 
@@ -134,8 +105,6 @@ def loaders(best: Plan, space: Space, known: SearchState) -> Turned:
     """Try gathering in the process itself where there are loader workers, and workers where fetching takes long."""
     if best.loader_workers:
         return [replace(best, loader_workers=0, prefetch_factor=None)]
-    if best.processes > 1:  # each gathers its own share
-        return []
     plans = [
         replace(best, loader_workers=count, prefetch_factor=PREFETCH)
         for count in (1, 2)
@@ -174,7 +143,7 @@ def _held_bytes(plan: Plan, known: SearchState) -> float:
 
 def affinities(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
     """Try staying on as many processors as there are threads, where there are more."""
-    if best.affinity == "pinned" or space.processors <= best.all_threads:
+    if best.affinity == "pinned" or space.processors <= best.threads:
         return []
     return [replace(best, affinity="pinned")]
 
@@ -208,6 +177,6 @@ def compiles(best: Plan, space: Space, known: SearchState) -> Turned:
 MUTATIONS: Final[Mapping[Knob, Callable[[Plan, Space, SearchState], Turned]]] = {
     "allocator": allocators, "precision": precisions, "threads": threads, "micro_batch": micro_batches,
     "eval_batch": eval_batches, "loader": loaders, "affinity": affinities, "interop": interops, "compile": compiles,
-    "weight_gradients": weight_gradients, "prefetch": prefetches, "processes": processes,
+    "weight_gradients": weight_gradients, "prefetch": prefetches,
 }  # fmt: skip
 """Knob -> its mutations; a new knob is one entry here and one in `Knob`."""

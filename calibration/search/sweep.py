@@ -7,7 +7,7 @@ from calibration.races.evaluation import evaluate
 from calibration.races.progress import skip, skip_for_time
 from calibration.races.racing import race_seconds
 from calibration.races.run import SearchRun
-from calibration.races.timing import epoch_seconds, threads_wait
+from calibration.races.timing import epoch_seconds
 from calibration.search.mutations import MUTATIONS
 from calibration.space import KNOBS, SearchState, Skipped
 from calibration.worth.earlier import whole_plan
@@ -49,7 +49,7 @@ def _next_knob(run: SearchRun, left: list[Knob], best: Plan, memory: Memory) -> 
 
 def sweep_knob(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
     """Turn one knob as long as it gains; return the best plan then."""
-    if knob in ("micro_batch", "processes"):  # needs whole batches: gradients travel once for each
+    if knob == "micro_batch":  # needs whole batches
         part, run.cut = run.cut, run.task.batch_size
         best = _sweep(run, knob, best, memory)
         run.cut = part
@@ -104,7 +104,6 @@ def search_state(run: SearchRun, best: Plan, memory: Memory) -> SearchState:
     return SearchState(
         batch_size=run.task.batch_size, batch_statistics=run.batch_statistics,
         slow_weight_gradients=memory.slow_weight_gradients,
-        named=run.task.knobs != frozenset(KNOBS), waiting=threads_wait(run, best),
         fetch_share=run.evidence[best].fetch_share,
         validation_share=1 - run.task.steps_per_epoch * run.evidence[best].step_s / epoch_s,
         training_s=run.task.epochs * epoch_s,

@@ -18,7 +18,7 @@ Change = Callable[[Plan, Plan], Plan]
 TAKE: Final[dict[Knob, Change]] = {
     "precision": lambda own, won: replace(own, precision=won.precision, memory_format=won.memory_format),
     "allocator": lambda own, won: replace(own, allocator=won.allocator),
-    "threads": lambda own, won: own if own.processes != won.processes else replace(own, threads=won.threads),
+    "threads": lambda own, won: replace(own, threads=won.threads),
     "loader": lambda own, won: replace(
         own, loader_workers=won.loader_workers, prefetch_factor=won.prefetch_factor
     ),

@@ -19,7 +19,6 @@ Change = Literal[
     "channels_last_without_batch_norms", "float32", "tcmalloc",
     "quota_threads", "cores_threads", "fewer_threads", "fewer_threads_disturbed", "whole_batch", "smaller_micro_batch",
     "no_loader", "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
-    "processes", "one_process",
 ]  # fmt: skip
 """Kind of change that a trial makes; the chances of a kind are alike."""
 
@@ -64,8 +63,6 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "loader": Prior(0.3, 1.2),
     "prefetch": Prior(0.2, 1.05),
     "eval_batch": Prior(0.3, 1.1),
-    "processes": Prior(0.2, 1.1),  # two of one thread are 0.82x of one of two on two processors (docs/decisions.md)
-    "one_process": Prior(0.5, 1.1),
     "affinity": Prior(0.2, 1.05),
     "interop": Prior(0.1, 1.05),
     "weight_gradients": Prior(0.5, 1.05),  # ResNet-18 in bfloat16 (calibration/search/mutations.py)
@@ -98,8 +95,6 @@ def change_of(knob: Knob, plan: Plan, cores: int, *, disturbed: bool) -> Change 
             return "smaller_micro_batch"
         case "loader":
             return "loader" if plan.loader_workers else "no_loader"
-        case "processes":
-            return "processes" if plan.processes > 1 else "one_process"
         case "compile":
             return "compile" if plan.compile else "no_compile"
         case _:

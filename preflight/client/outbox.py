@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
+from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import open_regular, write_atomically
 from preflight.wire import MAX_JOB_BYTES, TrainJob, is_job_id
 
@@ -40,14 +41,14 @@ class Outbox:
         self._path(job_id).unlink(missing_ok=True)
 
     def find(self, job_id: str) -> OutboxEntry | None:
-        """Return a job; None where it is not there, or its file is damaged."""
+        """Return a job; None where it is not there, its file is damaged, or no worker would take it."""
         try:
             with open_regular(self._path(job_id)) as file:
                 record = json.loads(file.read(2 * MAX_JOB_BYTES))
             match record:
                 case {"job": dict(payload), "job_timeout": int(job_timeout)}:
                     return OutboxEntry(TrainJob.model_validate_json(json.dumps(payload)), job_timeout)
-        except (OSError, ValueError, RecursionError, ValidationError):
+        except (OSError, ValueError, RecursionError, ValidationError, InvalidConfig):
             return None
         return None
 

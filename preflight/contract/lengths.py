@@ -4,7 +4,7 @@ A pass takes each of the `train_samples` once. An epoch has `epoch_samples`, wha
 it is one pass. `max_steps` ends the training within its `epochs`, whose last one is then shorter.
 """
 
-from typing import Final, Literal
+from typing import Final
 
 from preflight.contract.spec import TrainSpec
 from preflight.errors import InvalidConfig
@@ -39,11 +39,11 @@ def check_lengths(spec: TrainSpec, train: int | None = None) -> None:
         )
 
 
-def require_shares(ranks: int, batch_size: int, kind: Literal["workers", "processes"], field: str) -> None:
-    """Refuse more ranks than have a share of the effective batch; raises `InvalidConfig` about `field`."""
-    if ranks * LEAST_SHARE > batch_size:
+def require_shares(workers: int, batch_size: int) -> None:
+    """Refuse more workers than have a share of the effective batch; raises `InvalidConfig`."""
+    if workers * LEAST_SHARE > batch_size:
         raise InvalidConfig(
-            f"{ranks} {kind} would share batches of {batch_size} samples, but each needs {LEAST_SHARE} of them; "
-            f"use at most {max(1, batch_size // LEAST_SHARE)} {kind} or a larger batch_size",
-            field=field,
+            f"{workers} workers would share batches of {batch_size} samples, but each needs {LEAST_SHARE} of them; "
+            f"use at most {max(1, batch_size // LEAST_SHARE)} workers or a larger batch_size",
+            field="workers",
         )

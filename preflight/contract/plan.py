@@ -2,9 +2,10 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.dataclasses import dataclass
 
+from preflight.contract.removed import stored_without_removed
 from preflight.contract.spec import MAX_BATCH, STRICT
 
 
@@ -14,8 +15,6 @@ def _current_allocator(name: object) -> object:
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
-MAX_PROCESSES: Final = 64
-Processes = Annotated[int, Field(ge=1, le=MAX_PROCESSES)]
 MicroBatch = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per forward and backward pass")]
 EvalBatch = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per forward pass of an evaluation")]
 EVAL_BATCH: Final = 256
@@ -39,13 +38,11 @@ class Plan:
     """How to run: chosen by calibration, or the user's own."""
 
     threads: Threads
-    """Intra-operation threads of torch, in each process."""
-    processes: Processes = 1
-    """Processes that share out each effective batch and add up their gradients."""
+    """Intra-operation threads of torch."""
     interop: Threads = 1
     """Inter-operation threads; can be set only once in a process."""
     micro_batch: MicroBatch
-    """Samples per forward and backward; an effective batch, or a process's share, is made of as many as it takes."""
+    """Samples per forward and backward; an effective batch, or a worker's share, is made of as many as it takes."""
     eval_batch: EvalBatch = EVAL_BATCH
     """Samples per forward pass of an evaluation."""
     loader_workers: LoaderWorkers = 0
@@ -69,19 +66,11 @@ class Plan:
     device: Device = "cpu"
     """Where the model is. On `cuda` calibration measures nothing: it is for CPUs."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, fields: object) -> object:
+        return stored_without_removed("plan", fields)
+
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.loader_workers == 0:
             raise ValueError("prefetch_factor needs loader_workers of at least 1")
-        if self.processes > 1 and self.loader_workers:
-            raise ValueError("processes gather their own shares; set loader_workers to 0 or processes to 1")
-        if self.processes > 1 and self.device != "cpu":
-            raise ValueError("several processes train on the CPU alone; set device to 'cpu' or processes to 1")
-
-    def share_of(self, batch_size: int) -> int:
-        """Return the samples of an effective batch that a process has, at most."""
-        return -(-batch_size // self.processes)
-
-    @property
-    def all_threads(self) -> int:
-        """Intra-operation threads of all processes."""
-        return self.threads * self.processes

@@ -5,14 +5,13 @@ from typing import Final, Literal
 Confidence = Literal["high", "low"]
 Knob = Literal[
     "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "prefetch",
-    "processes", "affinity", "interop", "weight_gradients", "compile",
+    "affinity", "interop", "weight_gradients", "compile",
 ]  # fmt: skip
 """What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
 container, measured first where it is another one, `earlier` the whole of what won on processors like this one."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
-`dropped`: slower (95 %), stopped early; `rejected`: its gradients differ, or
-its processes take too much memory; `failed`: its process was killed or broke;
+`dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;
 `skipped`: never run, the note says why; see `Trial.reached`."""
 BatchOutcome = Literal["own", "measured", "refused", "over", "killed", "failed", "skipped"]
 """`own`: the job's batch; `refused`: predicted not to fit, and not run; `over`: ran, but above the memory budget;

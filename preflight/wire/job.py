@@ -5,6 +5,7 @@ import json
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -17,8 +18,9 @@ from pydantic import (
 )
 
 from preflight.contract import plan, spec
-from preflight.contract.lengths import check_lengths, require_shares
+from preflight.contract.lengths import check_lengths
 from preflight.contract.recipes import FREE, RECIPES, RecipeName, check_recipe
+from preflight.contract.removed import without_removed, without_removed_knobs
 from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
@@ -32,7 +34,6 @@ Knob = Literal[
     "eval_batch",
     "loader",
     "prefetch",
-    "processes",
     "affinity",
     "interop",
     "weight_gradients",
@@ -77,7 +78,6 @@ class OwnPlan(Wire):
     model_config = ConfigDict(strict=True)
 
     threads: plan.Threads | None = None
-    processes: plan.Processes | None = None
     interop: plan.Threads | None = None
     micro_batch: plan.MicroBatch | None = None
     eval_batch: plan.EvalBatch | None = None
@@ -91,11 +91,14 @@ class OwnPlan(Wire):
     compile: bool | None = None
     device: plan.Device | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, fields: object) -> object:
+        return without_removed("plan", fields)
+
     def complete(self, train_spec: TrainSpec, cores: int) -> plan.Plan:
         """Return the plan with PyTorch's defaults on all cores for every unset field."""
         own = self.model_dump(exclude_none=True)
-        cores = max(1, cores // (self.processes or 1))
-        require_shares(self.processes or 1, train_spec.batch_size, "processes", "plan.processes")
         try:
             return plan.Plan(**{"threads": cores, "micro_batch": train_spec.batch_size, **own})
         except ValidationError as error:
@@ -112,7 +115,7 @@ ONE_WORKER: Final[JsonValue] = {
 
 
 def _add_rules(schema: dict[str, JsonValue]) -> None:
-    """Add to the JSON schema of a job what its fields ask of each other: recipe, workers, processes."""
+    """Add to the JSON schema of a job what its fields ask of each other: recipe, workers."""
     fixed = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
     rules: list[JsonValue] = [
         {
@@ -125,15 +128,7 @@ def _add_rules(schema: dict[str, JsonValue]) -> None:
         "if": {"required": ["average_every"], "properties": {"average_every": {"minimum": 2}}},
         "then": {"required": ["workers"], "properties": {"workers": {"not": ONE_WORKER}}},
     }
-    several: JsonValue = {
-        "required": ["processes"],
-        "properties": {"processes": {"type": "integer", "minimum": 2, "maximum": plan.MAX_PROCESSES}},
-    }
-    processes: JsonValue = {
-        "if": {"required": ["plan"], "properties": {"plan": several}},
-        "then": {"properties": {"workers": ONE_WORKER}},
-    }
-    schema["allOf"] = [*rules, averages, processes]
+    schema["allOf"] = [*rules, averages]
 
 
 class TrainJob(Wire):
@@ -182,7 +177,7 @@ class TrainJob(Wire):
     """Steps measured of each plan; null: chosen by memory."""
     calibration_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
     """Time budget of the calibration, seconds; null: the worker's setting."""
-    calibration_knobs: tuple[Knob, ...] | None = None
+    calibration_knobs: Annotated[tuple[Knob, ...] | None, BeforeValidator(without_removed_knobs)] = None
     """Knobs that calibration may change; null: all."""
     profile: bool = False
     """Measure the phases of a step."""
@@ -191,6 +186,11 @@ class TrainJob(Wire):
     onnx: bool = False
     """Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set."""
     plan: OwnPlan = OwnPlan()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, fields: object) -> object:
+        return without_removed("job", fields)
 
     @field_validator("job_id")
     @classmethod
@@ -222,12 +222,6 @@ class TrainJob(Wire):
                 f"average_every is {spec.average_every}, but one worker trains the job and has nothing to average; "
                 "set workers to 2 or more, or leave average_every out",
                 field="average_every",
-            )
-        if (self.plan.processes or 1) > 1 and self.group.max > 1:
-            raise InvalidConfig(
-                f"plan.processes is {self.plan.processes}, but each of several workers trains in one process; "
-                "set workers to 1, or leave plan.processes out",
-                field="plan.processes",
             )
         return self
 

@@ -1,8 +1,11 @@
 """Events about the plan: calibration, configuration and changes while training."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, model_validator
 
 from preflight.contract import plan, spec
+from preflight.contract.removed import forget_removed, without_removed_knob
 from preflight.contract.verdicts import Confidence, ProbeOutcome, ProbePhase, Verdict
 from preflight.contract.verdicts import Knob as TrialKnob
 from preflight.wire.base import Count, Event, Label, Rate, Ratio, Seconds, Text
@@ -12,7 +15,6 @@ class PlanFields(Event):
     """Fields of a plan in an event."""
 
     threads: plan.Threads
-    processes: plan.Processes = 1
     interop: plan.Threads
     micro_batch: plan.MicroBatch
     precision: plan.Precision
@@ -25,6 +27,11 @@ class PlanFields(Event):
     weight_gradients: plan.WeightGradients = "library"
     compile: bool = False
     device: plan.Device = "cpu"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forget_removed(cls, fields: object) -> object:
+        return forget_removed("plan", fields)
 
 
 class MemoryProbed(Event):
@@ -48,7 +55,7 @@ class CalibrationTrial(PlanFields):
     """Calibration considered a plan; measurements are null where it was not measured."""
 
     type: Literal["calibration_trial"] = "calibration_trial"
-    knob: TrialKnob | None = None
+    knob: Annotated[TrialKnob | None, BeforeValidator(without_removed_knob)] = None
     """Knob that was changed; `own`: the user's plan; `default`: the container's, measured first where that is another
     one; `earlier`: the plan that won on processors like this one."""
     predicted_epoch_s: Seconds | None = None

@@ -1,10 +1,12 @@
 """The result and the state of a job."""
 
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 
 from preflight.contract.plan import Plan
+from preflight.contract.removed import forget_removed
 from preflight.wire.base import (
     Count,
     JobId,
@@ -47,7 +49,7 @@ class TrainResult(Wire):
     measured_epoch_s: Seconds | None = None
     profile: StepProfile | None = None
     """For a job with `profile`."""
-    plan: Plan | None = None
+    plan: Annotated[Plan | None, BeforeValidator(partial(forget_removed, "plan"))] = None
     artifact: Text | None = None
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""

@@ -15,10 +15,11 @@ from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from preflight.contract.plan import Plan
+from preflight.contract.removed import in_one_process
 from preflight.contract.spec import STRICT, TrainSpec
 from preflight.files.atomic_files import open_regular, read_text, staged
 from training.checkpoints.files import tensors_of
@@ -120,9 +121,17 @@ def _unsealed(path: Path) -> Checkpoint:
     if match is None or hashlib.sha256(match[2]).hexdigest().encode() != match[1]:
         raise InvalidCheckpoint("it is damaged: its checksum does not match")
     try:
-        return CHECKPOINT.validate_json(match[2])
-    except (ValidationError, RecursionError) as error:
+        return CHECKPOINT.validate_json(_in_one_process(match[2]))
+    except (ValueError, RecursionError) as error:
         raise InvalidCheckpoint("it is not of this version") from error
+
+
+def _in_one_process(text: bytes) -> str | bytes:
+    """Return the JSON of a checkpoint, of a training in several processes with the plan with which one goes on."""
+    match fields := json.loads(text):
+        case {"spec": {"batch_size": batch_size}, "plan": {"processes": _} as plan}:
+            return json.dumps({**fields, "plan": in_one_process(plan, batch_size)})
+    return text
 
 
 def _verify(path: Path, checkpoint: Checkpoint, digests: Digests) -> None:

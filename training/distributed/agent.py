@@ -40,9 +40,7 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
     seat = request.seat
     if seat is None:
         raise InvalidConfig("the request has no seat; start training.loop.child for a training alone")
-    if request.plan.processes > 1:
-        raise InvalidConfig("each worker of a group trains in one process; set plan.processes to 1")
-    require_shares(seat.most, request.spec.batch_size, "workers", "workers")
+    require_shares(seat.most, request.spec.batch_size)
     code = _run(request, seat, journal, should_stop)
     if code:
         end_like(code)

@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,6 @@ from training.checkpoints.files import stored_bytes
 from training.group import ALONE, Group
 from training.prediction import Prediction
 from training.process.child_main import serve_request
-from training.process.local_ranks import run_in_processes
 from training.seat import Seat
 from training.step.profiler import no_timer
 from training.system.digests import Digest
@@ -220,20 +219,9 @@ def _save(
     return save(request.artifact, safetensors_chunks(LiveTensors(step.best)), facts, beside)
 
 
-def train_in_processes(request: TrainingRequest, journal: RecordWriter, should_stop: Callable[[], bool]) -> None:
-    """Train in the processes of the plan; records as `train`."""
-    # What the leader restores or measures it shares; a checkpoint, a model and a trace are its alone.
-    beside = replace(request, checkpoints=None, resume=(), prediction=None, profile=False, trace=False)
-
-    def run(group: Group, records: RecordWriter) -> None:
-        train(request if group.leads else beside, records, should_stop if group.leads else bool, group)
-
-    run_in_processes(request.spec, request.plan, journal, run)
-
-
 def main() -> NoReturn:
     """Serve the request that the command line names."""
-    serve_request(REQUEST, train_in_processes)
+    serve_request(REQUEST, train)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""Plan fields fixed at process start: allocator, inter-operation threads, processors, processes. Without torch."""
+"""Plan fields fixed at process start: allocator, inter-operation threads, processors. Without torch."""
 
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +26,12 @@ class ProcessConfig:
     interop: int
     processors: int | None
     """Number that a pinned process runs on; None: all that it may use."""
-    processes: int
 
 
 def process_config(plan: Plan) -> ProcessConfig:
     """Return the process configuration of `plan`."""
     return ProcessConfig(
-        tcmalloc=plan.allocator == "tcmalloc", interop=plan.interop, processes=plan.processes,
+        tcmalloc=plan.allocator == "tcmalloc", interop=plan.interop,
         processors=plan.threads if plan.affinity == "pinned" else None,
     )  # fmt: skip
 
@@ -58,11 +56,7 @@ def environment_for(plan: Plan, environment: Mapping[str, str]) -> Mapping[str, 
     return {**environment, "LD_PRELOAD": preload, "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": NO_REPORT_BYTES}
 
 
-def pin(plan: Plan, rank: int = 0) -> None:
-    """Set the affinity of a pinned plan, one processor a thread; call before the first parallel work.
-
-    `rank` is the number of the process, from 0. Where there are fewer processors, processes have them in turns.
-    """
+def pin(plan: Plan) -> None:
+    """Set the affinity of a pinned plan, one processor a thread; call before the first parallel work."""
     if plan.affinity == "pinned":
-        processors = itertools.cycle(sorted(os.sched_getaffinity(0)))
-        os.sched_setaffinity(0, [*itertools.islice(processors, rank * plan.threads, (rank + 1) * plan.threads)])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan.threads])

@@ -20,7 +20,6 @@ def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, re
         ("plan.micro_batch", plan.micro_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
         ("plan.eval_batch", plan.eval_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
         ("plan.threads", plan.threads, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
-        ("plan.processes", plan.processes, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
         ("plan.interop", plan.interop, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
         ("plan.loader_workers", plan.loader_workers, settings.max_loader_workers, "PREFLIGHT_MAX_LOADER_WORKERS"),
         (

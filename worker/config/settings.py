@@ -130,7 +130,7 @@ class Settings(BaseModel):
     max_loader_workers: Annotated[int, Field(ge=0)] | None = None
     """Maximum loader processes of a job's own plan."""
     max_threads: Annotated[int, Field(ge=1)] | None = None
-    """Maximum threads of a job's own plan, for `threads`, `interop` and `processes` each."""
+    """Maximum threads of a job's own plan, for `threads` and `interop` each."""
     max_job_timeout: Annotated[int, Field(ge=1)] | None = None
     """Maximum `job_timeout` of a job, seconds; then -1, no limit, is refused."""
     max_repeats: Annotated[int, Field(ge=0)] = 1000

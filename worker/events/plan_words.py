@@ -14,7 +14,7 @@ from preflight.wire import PlanFields
 def plan_line(plan: PlanFields | Plan) -> str:
     """Return a plan on one line."""
     words = [
-        _threads(plan), plan.precision, plan.memory_format, allocator_words(plan.allocator),
+        plural(plan.threads, "thread"), plan.precision, plan.memory_format, allocator_words(plan.allocator),
         f"micro-batch {plan.micro_batch}",
         *(["pinned"] if plan.affinity == "pinned" else []),
         *([plural(plan.loader_workers, "loader worker")] if plan.loader_workers else []),
@@ -24,11 +24,6 @@ def plan_line(plan: PlanFields | Plan) -> str:
         *(["on cuda"] if plan.device == "cuda" else []),
     ]  # fmt: skip
     return " ".join(words)
-
-
-def _threads(plan: PlanFields | Plan) -> str:
-    threads = plural(plan.threads, "thread")
-    return threads if plan.processes == 1 else f"{plan.processes} processes of {threads}"
 
 
 def allocator_words(name: str) -> str:
@@ -47,8 +42,6 @@ def _change(name: str, value: object) -> str:
     match name, value:
         case "threads" | "loader_workers", int(number):
             return plural(number, name.replace("_", " ")[:-1])
-        case "processes", int(number):
-            return "1 process" if number == 1 else f"{number} processes"
         case "compile", bool(on):
             return "compiled" if on else "not compiled"
         case "allocator", str(allocator):

@@ -1,30 +1,21 @@
 """What ranks exchange in a step, as JSON of the first: `python -m support.groups.exchanging RANKS WIRE polls`."""
 
 import json
+import os
 import sys
-from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, get_args
 
 import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
+from torch._C._distributed_c10d import FileStore
 
-from preflight.contract.plan import Plan
-from preflight.contract.spec import TrainSpec
-from preflight.files.journal import RecordWriter
-from training.distributed.ranks import WORTH_TELLING, Ranks
-from training.group import Group
-from training.process.local_ranks import run_in_processes
+from training.distributed.ranks import WORTH_TELLING, Ranks, connect
 from training.seat import Wire
 
 BATCH: Final = 12
-
-
-class Silent:
-    """Records of a rank, dropped."""
-
-    def write(self, kind: str, payload: dict[str, JsonValue], *, durable: bool = False) -> None:
-        """Drop it."""
 
 
 def gradients(group: Ranks) -> dict[str, JsonValue]:
@@ -67,16 +58,28 @@ def work(group: Ranks, cost: float) -> dict[str, JsonValue]:
     return {"found": [each.tolist() for each in found], "done": len(done)}
 
 
-def task(group: Group, _records: RecordWriter) -> None:
-    """Exchange everything; the leader tells it."""
-    assert isinstance(group, Ranks)
-    group.wire, group.polls = wire, sys.argv[3] == "polls"
+def exchange(rank: int, ranks: int, wire: Wire, directory: Path, *, polls: bool) -> None:
+    """Exchange everything, as one of the ranks; the leader tells it."""
+    connect(FileStore(str(directory / "store"), ranks), "127.0.0.1", rank, ranks, 60)
+    names = [f"rank {number}" for number in range(ranks)]
+    group = Ranks(rank=rank, names=names, batch_size=BATCH, on_finish=lambda: None, wire=wire, polls=polls)
     told = {"gradients": gradients(group), "dear": work(group, WORTH_TELLING), "cheap": work(group, 1.0)}
     if group.leads:
         print(json.dumps(told))
 
 
+def main(ranks: int, wire: Wire, *, polls: bool) -> None:
+    """Fork all ranks but the first, and be that one."""
+    with TemporaryDirectory() as directory:
+        for rank in range(1, ranks):
+            if os.fork() == 0:
+                exchange(rank, ranks, wire, Path(directory), polls=polls)
+                os._exit(0)
+        exchange(0, ranks, wire, Path(directory), polls=polls)
+        for _ in range(1, ranks):
+            assert os.wait()[1] == 0
+
+
 if __name__ == "__main__":
-    wire: Wire = next(each for each in get_args(Wire) if each == sys.argv[2])
-    spec = TrainSpec(dataset="digits", model="cnn", batch_size=BATCH)
-    run_in_processes(spec, replace(Plan(threads=1, micro_batch=BATCH), processes=int(sys.argv[1])), Silent(), task)
+    precision: Wire = next(each for each in get_args(Wire) if each == sys.argv[2])
+    main(int(sys.argv[1]), precision, polls=sys.argv[3] == "polls")

@@ -36,7 +36,7 @@ from preflight.contract.verdicts import Knob
 
 FIELDS: dict[Knob, set[str]] = {
     "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},
-    "prefetch": {"prefetch_factor"}, "processes": {"processes", "threads"},
+    "prefetch": {"prefetch_factor"},
 }  # fmt: skip
 """Fields of a plan that a knob turns, where they are not named as the knob is."""
 SPACE = Space(threads=(3, 2, 1), processors=4, bfloat16=True, tcmalloc=True, compiler=True)
@@ -44,7 +44,7 @@ OWN = Plan(threads=3, micro_batch=128)
 ALLOCATORS: tuple[Allocator, ...] = ("default", "tcmalloc")
 BOTH = replace(OWN, precision="bfloat16", memory_format="channels_last")
 KNOWN = SearchState(
-    batch_size=128, batch_statistics=False, slow_weight_gradients=True, named=True, waiting=False, fetch_share=0.3,
+    batch_size=128, batch_statistics=False, slow_weight_gradients=True, fetch_share=0.3,
     validation_share=0.3, training_s=100_000.0, room_bytes=float(4 << 30), batch_bytes=1 << 20,
     process_bytes=float(300 << 20), most_samples=5000, gained={},
 )  # fmt: skip
@@ -278,43 +278,6 @@ def test_prefetching() -> None:
     ]
 
 
-def shapes(cores: int, known: SearchState) -> list[tuple[int, int]]:
-    """Return processes and threads of the plans that are tried from a thread for each of `cores`."""
-    space = replace(SPACE, threads=(cores, 1), processors=cores)
-    plans = tried("processes", replace(OWN, threads=cores), space=space, known=known)
-    return [(plan.processes, plan.threads) for plan in plans]
-
-
-def test_processes_are_tried_where_there_are_cores_or_threads_wait_for_a_neighbour() -> None:
-    """They have the cores of one; four of them only where two have gained on many cores."""
-    usual = replace(KNOWN, named=False)
-    assert [shapes(cores, usual) for cores in (1, 2, 3, 4, 6)] == [[], [], [], [(2, 2)], [(2, 3)]]
-    assert [shapes(cores, replace(usual, waiting=True)) for cores in (1, 2, 3)] == [[(2, 1)]] * 3
-    assert shapes(2, replace(usual, named=True)) == [(2, 1)]
-    assert shapes(8, usual) == [(2, 4)]
-    assert shapes(8, replace(usual, gained={replace(OWN, threads=4, processes=2): 1.1})) == [(2, 4), (4, 2)]
-    assert tried("processes", replace(OWN, processes=2)) == [OWN]
-
-
-def test_processes_are_not_tried_where_they_would_change_the_result_or_have_no_room() -> None:
-    """Nor beside loader workers, and not where a process would have no share of the batch."""
-    assert tried("processes", known=replace(KNOWN, batch_statistics=True)) == []
-    assert "would change the result" in reasons("processes", known=replace(KNOWN, batch_statistics=True))[0]
-    small = replace(KNOWN, room_bytes=KNOWN.process_bytes - 1)
-    assert tried("processes", known=small) == []
-    assert "would not fit into the memory" in reasons("processes", known=small)[0]
-    assert turned("processes", replace(OWN, loader_workers=1)) == []
-    assert turned("processes", known=replace(KNOWN, batch_size=3)) == []
-
-
-def test_other_knobs_of_several_processes() -> None:
-    """Thread counts are shared out, a share is what is halved, and nobody else gathers batches."""
-    two = replace(OWN, processes=2, threads=1)
-    assert [plan.threads for plan in tried("threads", two, space=replace(SPACE, threads=(4, 2, 1)))] == [2]
-    assert [plan.micro_batch for plan in tried("micro_batch", two)] == [32]
-    assert turned("loader", two) == []
-
-
 def test_where_there_is_nothing_to_pin_or_to_overlap() -> None:
     """As many threads as processors, a plan that is pinned, a single core, a second inter-operation thread."""
     assert turned("affinity", space=replace(SPACE, processors=3)) == []
@@ -346,20 +309,18 @@ def test_compiling_has_to_pay_at_the_best_that_it_ever_gained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "threads", "workers", "numbers"),
+    ("threads", "workers", "numbers"),
     [
-        (1, 3, 2, []),
-        (3, 1, 0, []),
-        (2, 2, 0, [("4 threads in 2 processes", "plan.processes times plan.threads to 2")]),
-        (1, 99, 0, [("99 threads", "3 cores")]),
-        (1, 4, 7, [("4 threads", "3 cores"), ("7 loader", "3 cores")]),
+        (3, 2, []),
+        (99, 0, [("99 threads", "3 cores")]),
+        (4, 7, [("4 threads", "3 cores"), ("7 loader", "3 cores")]),
     ],
 )
 def test_more_than_the_cores_is_warned_of(
-    tmp_path: Path, processes: int, threads: int, workers: int, numbers: list[tuple[str, str]]
+    tmp_path: Path, threads: int, workers: int, numbers: list[tuple[str, str]]
 ) -> None:
     """With both numbers; a quota's fraction counts for one more."""
-    own = replace(OWN, processes=processes, threads=threads, loader_workers=workers)
+    own = replace(OWN, threads=threads, loader_workers=workers)
     warnings = oversubscription(own, detected(tmp_path, "270000", 4))
     assert len(warnings) == len(numbers)
     for warning, (asked, has) in zip(warnings, numbers, strict=True):

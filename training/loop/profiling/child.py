@@ -14,10 +14,8 @@ from preflight.container.counters import SystemCounters
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
 from preflight.errors import ChildStopped
-from preflight.files.journal import JournalWriter, RecordWriter
-from training.group import Group
+from preflight.files.journal import JournalWriter
 from training.process.child_main import serve_request
-from training.process.local_ranks import run_in_processes
 from training.step.profiler import PhaseTimer
 
 if TYPE_CHECKING:
@@ -46,19 +44,8 @@ REQUEST = TypeAdapter(ProfileRequest)
 
 
 def profile(request: ProfileRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
-    """Time the first steps of a training and those after them, in the first process of the plan; see `time_phases`."""
+    """Train; record the phases of the first steps, and of those after them, in `done`."""
     began = time.perf_counter()
-
-    def run(group: Group, records: RecordWriter) -> None:
-        time_phases(request, group, records, should_stop if group.leads else bool, began)
-
-    run_in_processes(request.spec, request.plan, journal, run)
-
-
-def time_phases(
-    request: ProfileRequest, group: Group, journal: RecordWriter, should_stop: Callable[[], bool], began: float
-) -> None:
-    """Train as one of the processes of a plan; record the phases of the first steps and those after in `done`."""
     # torch is imported here, so that its seconds are counted.
     from training.data.batches import Batches
     from training.data.dataset_store import open_dataset
@@ -69,8 +56,7 @@ def time_phases(
     prepare_process(request.plan)
     spec, store = request.spec, open_dataset(request.store)
     step = TrainStep(spec, request.plan, store.info.shape, store.info.classes)
-    step.join(group)
-    batches, parts = Batches(store, spec, request.plan, group), split(spec, store.info)
+    batches, parts = Batches(store, spec, request.plan), split(spec, store.info)
     source = chain.from_iterable(batches.of(epoch) for epoch in count())
     rates = (step.rate(number % parts.total_steps, parts.total_steps, parts.steps) for number in count())
     built = time.perf_counter()

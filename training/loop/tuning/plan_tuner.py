@@ -48,12 +48,9 @@ class PlanTuner:
         self._micro: MicroBatchTuner | None = None
         if spec.deterministic:
             return
-        share = plan.share_of(spec.batch_size)
-        self._micro = MicroBatchTuner(plan.micro_batch, share, batch_statistics=step.batch_statistics)
-        # Compiled code keeps the number of threads that it was compiled for. Several processes wait for the slowest,
-        # so that other threads in this one show nothing.
-        fixed = plan.compile or plan.processes > 1
-        if prediction is not None and prediction.step_s > 0 and not fixed:
+        self._micro = MicroBatchTuner(plan.micro_batch, spec.batch_size, batch_statistics=step.batch_statistics)
+        # Compiled code keeps the number of threads that it was compiled for.
+        if prediction is not None and prediction.step_s > 0 and not plan.compile:
             most = prediction.threads_alone or plan.threads
             # Not by its own prediction alone, which is as low where a neighbour slowed the calibration down.
             step_s = min(prediction.step_s, prediction.raced_step_s or prediction.step_s)
@@ -86,8 +83,7 @@ class PlanTuner:
         plan, self._machine, self._slow_since, self._before = self._step.plan, machine, None, machine.sample()
         before = plan.threads
         self._steps, self._seconds = 0, 0.0
-        kept = plan.all_threads
-        factor = change.slowdown(kept, kept) if self._threads is None else self._threads.limit(change)
+        factor = change.slowdown(before, before) if self._threads is None else self._threads.limit(change)
         threads = before if self._threads is None else self._threads.now
         told = self._prediction = None if self._prediction is None else self._prediction.scaled(factor, DEVIATION)
         figures = (None, None, None) if told is None else (told.epoch_s, told.low_s, told.high_s)

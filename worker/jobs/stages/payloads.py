@@ -15,7 +15,7 @@ from preflight.wire import CalibrationTrial, TrainJob
 from worker.events.plan_words import reasons
 
 PLAN_FIELDS = (
-    "threads", "processes", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch",
+    "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch",
     "loader_workers", "prefetch_factor", "affinity", "weight_gradients", "compile", "device",
 )  # fmt: skip
 """Fields of a plan that events show."""

@@ -9,12 +9,11 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from calibration.cache.plan_cache import PlanCache
 from calibration.choose import PlanChoice, choose_plan
-from calibration.space import KNOBS, fit_shared_memory, oversubscription
+from calibration.space import fit_shared_memory, oversubscription
 from calibration.task import CalibrationContext, Options, memory_for_training, sample_bytes
 from preflight.container.resources import Resources, detect
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
-from preflight.contract.verdicts import Knob
 from preflight.wire import TrainJob
 from training.checkpoints.resume import ResumePoint, find_resume_points
 from training.data.dataset_info import DatasetInfo
@@ -167,15 +166,8 @@ def _options(context: JobContext, job: TrainJob) -> Options:
         samples=job.calibration_samples,
         seconds=job.calibration_seconds or context.settings.calibration_seconds,
         explicit_seconds=job.calibration_seconds is not None,
-        knobs=_knobs(job),
+        knobs=job.calibration_knobs,
     )
-
-
-def _knobs(job: TrainJob) -> tuple[Knob, ...] | None:
-    """Return the knobs that may change, None for all; each of several workers trains in one process."""
-    if job.group.max == 1:
-        return job.calibration_knobs
-    return tuple(knob for knob in job.calibration_knobs or KNOBS if knob != "processes")
 
 
 def _calibrate(

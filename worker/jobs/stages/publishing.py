@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pydantic import JsonValue, ValidationError
 
 from preflight.contract.plan import Plan
+from preflight.contract.removed import forget_removed, in_one_process
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 from training.artifacts.model_dir import read_manifest
@@ -53,9 +54,9 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
         case {
             "job_id": context.job_id, "spec": dict(trained), "plan": dict(plan), "metrics": dict(metrics),
             "sha256": {"model.safetensors": str(digest)},
-        } if trained == asdict(job.spec()):  # fmt: skip
+        } if forget_removed("job", trained) == asdict(job.spec()):  # fmt: skip
             try:
-                kept = PLAN.validate_json(json.dumps(plan))
+                kept = PLAN.validate_json(json.dumps(in_one_process(plan, job.spec().batch_size)))
             except ValidationError:
                 return None  # of another version
             if not claim_artifact(paths.artifact, paths.staged, manifest, context.attempt, context.control.check):

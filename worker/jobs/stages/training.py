@@ -149,8 +149,7 @@ class TrainingRun:
     def _halve(self, error: OutOfMemory, halvings: int) -> None:
         """Halve the micro-batch after memory ran out; raises `OutOfMemory` where that is not possible."""
         plan = self.plan
-        share = plan.share_of(self.spec.batch_size)
-        smaller = halved(replace(plan, micro_batch=min(plan.micro_batch, share)))
+        smaller = halved(replace(plan, micro_batch=min(plan.micro_batch, self.spec.batch_size)))
         if smaller is None or halvings == MAX_HALVINGS:
             tried = f"{halvings} times smaller micro-batches did not help" if halvings else "it cannot be halved"
             raise OutOfMemory(f"{error.message}; micro_batch is {plan.micro_batch}, {tried}") from error

@@ -64,28 +64,6 @@ def test_sigterm_requeues_the_job_at_the_front(
     assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
 
 
-@pytest.mark.slow  # tests/integration/training/process/test_local_ranks.py has the kill without a worker
-def test_a_killed_process_of_a_plan_costs_no_more_than_a_killed_training(
-    client: Client, run_worker: RunWorker, start_worker: StartWorker
-) -> None:
-    """Both end, the job resumes with two in the same attempt, and comes to the weights of an undisturbed one."""
-    fields = {"epochs": 5, "deterministic": True, "plan": {"threads": 1, "processes": 2}}
-    client.enqueue(digits_job(job_id="undisturbed", **fields))
-    run_worker()
-    client.enqueue(digits_job(job_id="job", **fields))
-    worker = start_worker(environment=FREQUENT)
-    until_checkpoint(client, "job")
-    tree = psutil.Process(worker.process.pid).children(recursive=True)
-    leader, other = sorted((each for each in tree if each.name() == "training"), key=lambda each: each.create_time())
-    assert other.ppid() == leader.pid
-    other.kill()
-    state, undisturbed = wait_for(client, "job"), client.status("undisturbed")
-    assert (state.status, state.attempt) == ("finished", 1)
-    assert state.model_sha256 == undisturbed.model_sha256
-    assert "job_resumed" in [event.type for event in assert_nothing_duplicated(client, "job")]
-    assert not leader.is_running()
-
-
 @pytest.mark.usefixtures("signals_heard")
 def test_a_repeated_sighup_is_no_hard_kill(client: Client, start_worker: StartWorker) -> None:
     """Shell and kernel each send one when a terminal is closed."""

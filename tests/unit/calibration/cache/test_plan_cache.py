@@ -119,6 +119,21 @@ def test_a_plan_that_was_found_in_idle_time_serves(tmp_path: Path, idle: bool) -
     assert DAMAGED in warned(cache)
 
 
+def test_an_entry_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Without its trials of a knob that is gone; one whose plan has several processes is a miss."""
+    cache = kept(tmp_path)
+    path = entry(tmp_path)
+    finding = json.loads(path.read_text())["finding"]
+    for plan in (finding["plan"], finding["baseline"], *(trial["plan"] for trial in finding["trials"])):
+        plan["processes"] = 1
+    skipped = {**finding["trials"][0], "knob": "processes", "verdict": "skipped"}
+    skipped["plan"] = {**skipped["plan"], "processes": 2}
+    edit(path, finding={**finding, "trials": [*finding["trials"], skipped]})
+    assert hit(cache).finding == FINDING
+    edit(path, finding={**finding, "plan": {**finding["plan"], "processes": 2}})
+    assert DAMAGED in warned(cache)
+
+
 def test_a_missing_entry_is_a_plain_miss(tmp_path: Path) -> None:
     """Nothing kept, or no directory at all, is a miss without a warning, and looking creates nothing."""
     absent = PlanCache(tmp_path / "absent")

@@ -64,38 +64,6 @@ def only(*knobs: Knob, task: Task = LONG) -> Task:
     return replace(task, knobs=frozenset(knobs))
 
 
-# --- several processes
-
-
-def test_processes_win_where_threads_wait_for_a_neighbour() -> None:
-    """Two threads are hardly faster than one beside it; without it they are not tried on two cores."""
-
-    def speed(plan: Plan) -> float:
-        return 0.010 if plan.processes == 2 else 0.019 if plan.threads == 2 else 0.020
-
-    task = replace(LONG, knobs=frozenset(KNOBS))
-    busy = found(Simulated(speed, statistics=False, disturbed=lambda _: True), task)
-    assert [(trial.plan.processes, trial.plan.threads) for trial in busy.trials if trial.knob == "processes"] == [
-        (2, 1)
-    ]
-    assert busy.plan.processes == 2
-    quiet = found(Simulated(speed, statistics=False), task)
-    assert [trial for trial in quiet.trials if trial.knob == "processes"] == []
-
-
-def test_processes_that_take_too_much_memory_are_rejected() -> None:
-    """However fast: what they take together is held against what a training may have."""
-    lab = Simulated(
-        lambda plan: 0.020 / plan.processes, statistics=False,
-        memory=lambda plan: (300 if plan.processes == 1 else 900) * MIB,
-    )  # fmt: skip
-    finding = found(lab, replace(only("processes"), memory_bytes=800 * MIB))
-    trial = finding.trials[1]
-    assert (trial.knob, trial.verdict) == ("processes", "rejected")
-    assert "2 processes took 900 MiB, and a training may have 800 MiB" in trial.note
-    assert finding.plan == OWN
-
-
 # --- under a quota
 
 
@@ -243,7 +211,7 @@ def test_only_knobs_that_may_be_turned_are_turned(knob: Knob) -> None:
     """With one knob allowed, no plan differs from the user's own in what another one turns."""
     own_fields = {
         "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},
-        "prefetch": {"prefetch_factor"}, "processes": {"processes", "threads"},
+        "prefetch": {"prefetch_factor"},
     }  # fmt: skip
     finding = found(Simulated(statistics=False, fetch_share=0.5), only(knob))
     assert {trial.knob for trial in finding.trials} <= {"own", knob}

@@ -116,14 +116,12 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("average_every", None, "average_every is None, but must be a whole number at least 1 and at most 64"),
     ("average_every", 8, "average_every is 8, but one worker trains the job and has nothing to average; "
      "set workers to 2 or more, or leave average_every out"),
-    ("plan", {"processes": 0}, "plan.processes is 0, but must be at least 1"),
-    ("plan", {"processes": 65}, "plan.processes is 65, but must be at most 64"),
     ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
     ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
     ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
     ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
     ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
-     "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'prefetch', 'processes', "
+     "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'prefetch', "
      "'affinity', 'interop', 'weight_gradients' or 'compile' (did you mean 'precision'?)"),
     ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
     ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
@@ -247,19 +245,3 @@ def leaves(node: JsonValue, path: str) -> list[tuple[str, dict[str, JsonValue]]]
         return []
     own = [(path, node)] if isinstance(node.get("type"), str) else []
     return own + [leaf for key, item in node.items() for leaf in leaves(item, f"{path}/{key}")]
-
-
-def test_processes_are_of_a_job_that_one_worker_trains() -> None:
-    """They have all cores together, and each a share of the batch."""
-    error = refusal(plan={"processes": 2}, workers=2)
-    assert error.field == "plan.processes"
-    assert "each of several workers trains in one process; set workers to 1" in error.message
-    job = parse_job({**LEAST, "plan": {"processes": 2}})
-    assert [job.plan.complete(job.spec(), cores).threads for cores in (1, 2, 5)] == [1, 1, 2]
-    with pytest.raises(InvalidConfig, match="2 processes would share batches of 3 samples"):
-        job.plan.complete(replace(job.spec(), batch_size=3), 2)
-    others: tuple[dict[str, JsonValue], ...] = ({"loader_workers": 1}, {"device": "cuda"})
-    for other in others:
-        job = parse_job({**LEAST, "plan": {"processes": 2, **other}})
-        with pytest.raises(InvalidConfig, match="processes to 1"):
-            job.plan.complete(job.spec(), 2)

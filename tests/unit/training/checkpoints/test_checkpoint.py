@@ -440,6 +440,21 @@ def test_training_resumes_under_another_plan(job: Job) -> None:
     assert (resumed.steps, len(resumed.epochs)) == (3, 3)
 
 
+@pytest.mark.parametrize(("processes", "expected"), [
+    (None, PLAN), (1, PLAN), (2, replace(PLAN, threads=2, micro_batch=16)),
+])  # fmt: skip
+def test_a_checkpoint_of_an_earlier_version_is_resumed(job: Job, processes: int | None, expected: Plan) -> None:
+    """Of one process, or of several: one has their threads, and micro-batches of the share that each had."""
+    job.interrupted(1, 5)
+    path = job.found()[0].path
+    body = json.loads(path.read_bytes())["checkpoint"]
+    if processes is not None:
+        body["plan"]["processes"] = processes
+    path.write_bytes(sealed(json.dumps(body).encode()))
+    assert job.found()[0].plan == expected
+    assert replace(job, plan=expected).run(2).steps == STEPS - 5
+
+
 # What is on disk: damaged, hostile, of another job, or too much.
 
 

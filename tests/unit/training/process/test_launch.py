@@ -80,10 +80,10 @@ def test_missing_tcmalloc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_only_some_fields_need_a_process() -> None:
-    """Allocator, inter-operation threads, pinning and further processes do."""
+    """Allocator, inter-operation threads, and pinning do."""
     apart = [
         WITH_TCMALLOC, replace(PLAN, interop=2), replace(PLAN, affinity="pinned"),
-        replace(PLAN, affinity="pinned", threads=2), replace(PLAN, processes=2),
+        replace(PLAN, affinity="pinned", threads=2),
     ]  # fmt: skip
     assert len({process_config(plan) for plan in (PLAN, *apart)}) == len(apart) + 1
     together = Plan(
@@ -94,7 +94,7 @@ def test_only_some_fields_need_a_process() -> None:
     differing = {field.name for field in fields(Plan) if getattr(together, field.name) != getattr(PLAN, field.name)}
     # The device is not measured.
     assert differing == {field.name for field in fields(Plan)} - {
-        "allocator", "interop", "affinity", "processes", "device",
+        "allocator", "interop", "affinity", "device",
     }  # fmt: skip
 
 
@@ -102,15 +102,15 @@ PINNED = """
 import os, sys
 from preflight.contract.plan import Plan
 from training.process.launch import pin
-os.sched_setaffinity(0, {int(number) for number in sys.argv[3:]})
-pin(Plan(threads=int(sys.argv[1]), micro_batch=1, affinity="pinned"), rank=int(sys.argv[2]))
+os.sched_setaffinity(0, {int(number) for number in sys.argv[2:]})
+pin(Plan(threads=int(sys.argv[1]), micro_batch=1, affinity="pinned"))
 print(*sorted(os.sched_getaffinity(0)))
 """
 
 
-def pinned(threads: int, allowed: set[int], rank: int = 0) -> set[int]:
-    """Return the affinity of the process `rank` of a plan, which may use `allowed` and is pinned to `threads`."""
-    command = [sys.executable, "-c", PINNED, str(threads), str(rank), *map(str, sorted(allowed))]
+def pinned(threads: int, allowed: set[int]) -> set[int]:
+    """Return the affinity of a process that may use `allowed` and is pinned to `threads`."""
+    command = [sys.executable, "-c", PINNED, str(threads), *map(str, sorted(allowed))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return {int(number) for number in done.stdout.split()}
 
@@ -123,10 +123,6 @@ def test_pinning_stays_within_the_affinity_set() -> None:
     assert pinned(1, allowed) == {min(allowed)}
     assert pinned(len(allowed), allowed) == allowed
     assert pinned(len(allowed) + 5, allowed) == allowed
-    assert {frozenset(pinned(1, allowed, rank)) for rank in range(len(allowed))} == {
-        frozenset({one}) for one in allowed
-    }
-    assert pinned(1, allowed, len(allowed)) == {min(allowed)}
 
 
 def test_a_free_plan_is_not_pinned() -> None:

@@ -7,7 +7,6 @@ from pydantic import JsonValue
 from support.worker.contexts import ListSink, context_of
 
 from calibration.choose import PlanChoice
-from calibration.space import KNOBS
 from calibration.task import Options
 from preflight.container.resources import detect
 from preflight.contract.plan import Plan
@@ -97,21 +96,3 @@ def test_a_calibration_that_trains_nothing_is_thorough(
     select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store, only=only)
     (options,) = asked
     assert (options.thorough, options.advise) == (only, only)
-
-
-@pytest.mark.parametrize(
-    ("knobs", "expected"),
-    [(None, {*KNOBS} - {"processes"}), (["threads", "processes"], {"threads"}), (["processes"], set())],
-)
-def test_each_of_several_workers_trains_in_one_process(
-    tmp_path: Path, digits_store: DatasetInfo, monkeypatch: pytest.MonkeyPatch, knobs: list[JsonValue] | None,
-    expected: set[str],
-) -> None:  # fmt: skip
-    """Calibration leaves that knob alone where others may join, and turns it for one worker."""
-    asked = asked_of_calibration(monkeypatch)
-    for workers in (2, 1):
-        job = parse_job({**JOB, "workers": workers, "calibration_knobs": knobs})
-        select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store)
-    group, alone = asked
-    assert {*group.turned} == expected
-    assert "processes" in alone.turned

@@ -5,7 +5,6 @@ import { number, pluralize } from "./format.js";
 /** Field of a plan in an event -> its text. */
 const FIELDS = {
   threads: (value) => pluralize(value, "thread"),
-  processes: (value) => (value === 1 ? "1 process" : `${value} processes`),
   interop: (value) => pluralize(value, "inter-op thread"),
   micro_batch: (value) => `micro-batches of ${number(value, 0)}`,
   eval_batch: (value) => `evaluation batches of ${number(value, 0)}`,
@@ -38,7 +37,7 @@ export function planSentence(plan) {
     plan.compile && "the model compiled",
   ].filter(Boolean);
   const parts = [
-    `${plan.processes > 1 ? `${FIELDS.processes(plan.processes)} of ` : ""}${FIELDS.threads(plan.threads)} in ${plan.precision}`,
+    `${FIELDS.threads(plan.threads)} in ${plan.precision}`,
     FIELDS.memory_format(plan.memory_format),
     FIELDS.allocator(plan.allocator),
     FIELDS.micro_batch(plan.micro_batch),

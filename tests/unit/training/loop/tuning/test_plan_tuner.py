@@ -16,7 +16,6 @@ from preflight.container.counters import SystemCounters
 from preflight.container.interference import CounterSample
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
-from training.loop.tuning.limit_watch import ProcessorChange
 from training.loop.tuning.plan_tuner import PlanTuner
 from training.prediction import Prediction
 from training.step.train_step import TrainStep
@@ -121,23 +120,6 @@ def test_without_a_prediction_threads_stay(made: Made) -> None:
     assert [tuner.observe_window(50, 0.5, None) for _ in range(100)] == [None] * 100
     assert records.written == []
     assert tuner.observe_window(50, 0.5, 0.9) == step.plan == dataclasses.replace(PLAN, micro_batch=32)
-
-
-def test_threads_of_several_processes_stay(made: Made) -> None:
-    """All wait for the slowest one. A prediction follows the processors of all of them; a micro-batch is of a share."""
-    tuner, step, records = made(plan=dataclasses.replace(PLAN, threads=1, processes=2))
-    assert [tuner.observe_window(50, 0.5, None) for _ in range(100)] == [None] * 100
-    changed = ProcessorChange(before=2.0, after=1.0)
-    told = tuner.adapt_to(changed, SystemCounters())
-    assert told is not None
-    assert told.epoch_s == pytest.approx(2 * FAST.epoch_s)
-    assert step.plan.threads == 1
-    assert (
-        tuner.observe_window(50, 0.5, 0.9)
-        == step.plan
-        == dataclasses.replace(PLAN, threads=1, processes=2, micro_batch=16)
-    )
-    assert [change["field"] for change in records.of("adapted")] == ["threads", "micro_batch"]
 
 
 def test_apply_plan_refuses_plans_for_another_process() -> None:

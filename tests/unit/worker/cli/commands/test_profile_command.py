@@ -20,10 +20,9 @@ PROFILE = ("profile", "--dataset", "digits", "--warm-up", "3", "--steps", "25")
 pytestmark = [pytest.mark.usefixtures("command_environment"), pytest.mark.process]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_the_phases_of_the_measured_steps_make_their_time(processes: int) -> None:
+def test_the_phases_of_the_measured_steps_make_their_time() -> None:
     """The warm-up is told apart, 28 steps of epochs of 10; neither validation nor checkpoints are among them."""
-    sizes = ("plan.threads=1", "plan.micro_batch=32", f"plan.processes={processes}")
+    sizes = ("plan.threads=1", "plan.micro_batch=32")
     done = run(*PROFILE, "--json", *(part for size in sizes for part in ("--set", size)))
     assert done.exit_code == 0, done.stderr
     (line,) = done.stdout.splitlines()
