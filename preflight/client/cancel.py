@@ -26,7 +26,7 @@ def cancel_job(queue: Queue, record: JobRecord) -> None:
     redis, job_id, rq_id = queue.connection, record.job_id, record.rq_id
     try:
         request_cancel(redis, job_id, ttl=STATE_TTL)
-        if _remove_from_queue(queue, rq_id):
+        if _remove_from_queue(queue, job_id, rq_id):
             event_id = job_id if record.own else _event_id(redis, rq_id)
             if event_id is not None:
                 event = JobCancelled(
@@ -48,12 +48,12 @@ def _event_id(redis: Redis, rq_id: str) -> str | None:
     return resolve_event_id(redis, own_id, rq_id)
 
 
-def _remove_from_queue(queue: Queue, rq_id: str) -> bool:
+def _remove_from_queue(queue: Queue, job_id: str, rq_id: str) -> bool:
     return run_script(
         queue.connection, "rq/cancel_queued", REMOVED,
         keys=[
-            queue.key, keys.rq_job(rq_id), queue.canceled_job_registry.key, queue.scheduled_job_registry.key,
-            queue.deferred_job_registry.key,
+            queue.key, keys.rq_job(rq_id), queue.canceled_job_registry.key, keys.lease(job_id),
+            queue.scheduled_job_registry.key, queue.deferred_job_registry.key,
         ],
         args=[rq_id, STATE_TTL, int(time.time())],
     )  # fmt: skip

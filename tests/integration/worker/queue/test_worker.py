@@ -247,6 +247,23 @@ def test_a_running_job_is_cancelled(
 
 
 @pytest.mark.covers_children
+def test_a_running_job_with_a_second_entry_in_the_queue_is_cancelled(
+    client: Client, raw: Redis, queue: Queue, start_worker: StartWorker
+) -> None:
+    """RQ enqueued its id again: the entry goes, and the running attempt reads the request, however it ends."""
+    client.enqueue(digits_job(job_id="long", epochs=10_000))
+    worker = start_worker()
+    assert any(isinstance(event, Progress) for event in client.events("long", timeout=60))
+    raw.rpush(queue.key, "long")
+    assert client.cancel("long")
+    assert wait_for(client, "long").status == "cancelled"
+    ends = [event for event in client.lifecycle_events("long") if event.type.startswith(("job_canc", "job_int"))]
+    assert [(event.type, event.attempt) for event in ends] == [("job_cancelled", 1)]
+    assert raw.hget(keys.rq_job("long"), "status") == b"stopped"
+    assert_runs_the_next_job(client, worker)
+
+
+@pytest.mark.covers_children
 def test_a_stop_command_of_rq_cancels(client: Client, raw: Redis, queue: Queue, start_worker: StartWorker) -> None:
     """It names RQ's id, which may differ from the job's."""
     long = digits_job(job_id="own", epochs=10_000).model_dump(mode="json", exclude_unset=True)
