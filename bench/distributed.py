@@ -40,19 +40,15 @@ PATIENCE: Final = 120.0
 TRAINING_PATIENCE: Final = 600.0
 MICRO_BATCHES: Final = {"resnet18": 64}
 """Samples at once, for models that take 900 to 960 MiB for a whole batch where torch is PyPI's build for CUDA."""
-EVERY: Final = 8
-"""Steps after which weights are averaged."""
-AVERAGED: Final = f"balanced, averaged every {EVERY} steps"
-WANTED: Final = {"resnet18": 1.7, "best": 1.55, "balanced": 1.3, AVERAGED: 1.56}
+WANTED: Final = {"resnet18": 1.7, "best": 1.55, "balanced": 1.3}
 POINTS: Final = 0.05
-"""Between the mean accuracies of one worker and of two that exchange gradients, at most."""
+"""Between the mean accuracies of one worker and of two, at most."""
 
 
 def specs() -> dict[str, TrainSpec]:
     """Return the trainings by name."""
     resnet = TrainSpec(dataset="mnist", model="resnet18", batch_size=128, epochs=1)
-    averaged = replace(RECIPES["balanced"], average_every=EVERY)
-    return {"resnet18": resnet, "best": RECIPES["best"], "balanced": RECIPES["balanced"], AVERAGED: averaged}
+    return {"resnet18": resnet, "best": RECIPES["best"], "balanced": RECIPES["balanced"]}
 
 
 def main() -> None:
@@ -100,20 +96,20 @@ def measure(spec: TrainSpec, store: Path, place: Path, boxes: list[Container]) -
 
 
 def measure_accuracy(seeds: int) -> None:
-    """Train to the end by one, by two that exchange gradients and by two that average weights; print and record."""
+    """Train to the end by one and by two; print and record."""
     record = start("distributed-accuracy", f"python -m bench.distributed accuracy {seeds}", seeds=range(seeds))
     record.head(
         "`balanced`, MNIST", "test accuracy, mean, %", "median (range), %", "points beside one worker", "bound", ""
     )
-    plain, averaged = RECIPES["balanced"], replace(RECIPES["balanced"], average_every=EVERY)
-    ways = {"one worker": plain, "two workers": plain, f"two workers, averaged every {EVERY} steps": averaged}
+    ways = {"one worker": 1, "two workers": 2}
     found: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as place, containers() as boxes:
         store = mnist(Path(place))
         for seed in range(seeds):
-            for name, spec in ways.items():
-                number = 1 if name == "one worker" else 2
-                found[name].append(100 * trained(replace(spec, seed=seed), store, Path(place), boxes[:number]))
+            for name, number in ways.items():
+                found[name].append(
+                    100 * trained(replace(RECIPES["balanced"], seed=seed), store, Path(place), boxes[:number])
+                )
                 print(f"seed {seed}, {name}: {found[name][-1]:.2f} %", flush=True)
     alone = fmean(found["one worker"])
     for name, accuracies in found.items():

@@ -54,27 +54,13 @@ class Group(Protocol):
         ...
 
     def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
-        """Return what waits for loss and correct samples of the whole batch, for those of this rank's part.
-
-        Where weights are averaged, it returns those, and `average` makes the loss that of the whole batch, in place.
-        """
+        """Return what waits for loss and correct samples of the whole batch, for those of this rank's part."""
         ...
 
     def share_work(
         self, function: "Callable[[Tensor], Tensor]", inputs: "Iterable[Tensor]", costs: Sequence[float]
     ) -> "Iterator[Tensor]":
         """Yield what `function` makes of each of `inputs`, of its shape; each rank does a part, by their `costs`."""
-        ...
-
-    def agrees(self, position: int, *, last: bool) -> bool:
-        """Whether all ranks have the same weights after `position` steps, `last` that of an epoch, once averaged.
-
-        Where they do not, nothing may read weights or figures.
-        """
-        ...
-
-    def average(self, step: "TrainStep") -> int:
-        """Average the ranks' weights; return the training samples of others recognized since the last time."""
         ...
 
     def sum(self, figures: Sequence[float]) -> list[float]:
@@ -138,14 +124,6 @@ class Alone:
     ) -> "Iterator[Tensor]":
         """Yield what `function` makes of each."""
         return map(function, inputs)
-
-    def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
-        """Return True."""
-        return True
-
-    def average(self, step: "TrainStep") -> int:  # noqa: ARG002
-        """Return 0."""
-        return 0
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Return them."""

@@ -26,7 +26,13 @@ class Removed:
 
 
 REMOVED: Final[Mapping[Part, Mapping[str, Removed]]] = {
-    "job": {},
+    "job": {
+        "average_every": Removed(
+            defaults=(1,),
+            gone="workers average gradients, at every step",
+            remedy="leave it out",
+        ),
+    },
     "plan": {
         "processes": Removed(
             defaults=(None, 1),

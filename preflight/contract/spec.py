@@ -6,8 +6,10 @@ They are guards against slips (a batch of 10^9), not advice; each is far beyond 
 
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
+
+from preflight.contract.removed import stored_without_removed
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """No coercion ("3" and true are not 3), no unknown fields, no NaN."""
@@ -56,13 +58,6 @@ ValidationSamples = Annotated[
     int, Field(ge=0, le=10_000_000, description="training samples held out; null: 5,000 or a tenth")
 ]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="seed of every random number")]
-AverageEvery = Annotated[
-    int,
-    Field(
-        ge=1, le=64,
-        description="steps after which several workers average their weights; 1: their gradients, at every step",
-    ),
-]  # fmt: skip
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -137,8 +132,12 @@ class TrainSpec:
     validation_samples: ValidationSamples | None = None
     seed: Seed = 0
     deterministic: bool = False
-    average_every: AverageEvery = 1
     augmentation: Augmentation = Augmentation()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, fields: object) -> object:
+        return stored_without_removed("job", fields)
 
 
 DEFAULTS = TrainSpec(dataset="mnist", model="cnn")

@@ -105,17 +105,8 @@ class OwnPlan(Wire):
             raise to_invalid_config(error, OwnPlan.model_json_schema()) from error
 
 
-ONE_WORKER: Final[JsonValue] = {
-    "anyOf": [
-        {"const": 1},
-        {"type": "object", "required": ["min", "max"], "properties": {"min": {"const": 1}, "max": {"const": 1}}},
-    ]
-}
-"""Schema of `workers` where one trains the job."""
-
-
 def _add_rules(schema: dict[str, JsonValue]) -> None:
-    """Add to the JSON schema of a job what its fields ask of each other: recipe, workers."""
+    """Add to the JSON schema of a job what its fields ask of each other."""
     fixed = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
     rules: list[JsonValue] = [
         {
@@ -124,11 +115,7 @@ def _add_rules(schema: dict[str, JsonValue]) -> None:
         }
         for name, fields in fixed.items()
     ]
-    averages: JsonValue = {
-        "if": {"required": ["average_every"], "properties": {"average_every": {"minimum": 2}}},
-        "then": {"required": ["workers"], "properties": {"workers": {"not": ONE_WORKER}}},
-    }
-    schema["allOf"] = [*rules, averages]
+    schema["allOf"] = rules
 
 
 class TrainJob(Wire):
@@ -168,7 +155,6 @@ class TrainJob(Wire):
     """Fix the plan for the whole job: runs with the same plan give bit-identical weights."""
     workers: Workers = 1
     """Workers that train the job together: exactly so many, or from `min` to `max` of them."""
-    average_every: spec.AverageEvery = DEFAULTS.average_every
     calibrate: bool = True
     """Search for a faster plan than the user's own."""
     force_calibration: bool = False
@@ -216,12 +202,6 @@ class TrainJob(Wire):
                 f"workers is {self.workers.min} to {self.workers.max}, but must be one number for a deterministic job, "
                 "whose weights depend on it; set a number, or leave deterministic out",
                 field="workers",
-            )
-        if spec.average_every > 1 and self.group.max == 1:
-            raise InvalidConfig(
-                f"average_every is {spec.average_every}, but one worker trains the job and has nothing to average; "
-                "set workers to 2 or more, or leave average_every out",
-                field="average_every",
             )
         return self
 

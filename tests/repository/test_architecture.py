@@ -42,7 +42,7 @@ CHILD_SIDE = {
     "training/checkpoints/checkpointer.py", "training/checkpoints/tensors.py",
     "training/data/augment.py", "training/data/batches.py", "training/data/counter_rng.py",
     "training/data/image_ops.py", "training/data/loader.py",
-    "training/distributed/averaging.py", "training/distributed/elastic.py", "training/distributed/gloo.py",
+    "training/distributed/elastic.py", "training/distributed/gloo.py",
     "training/distributed/gradients.py", "training/distributed/measuring.py", "training/distributed/mesh.py",
     "training/distributed/rank.py", "training/distributed/ranks.py", "training/distributed/rendezvous.py",
     "training/loop/evaluate.py", "training/loop/progress.py", "training/step/train_step.py",

@@ -92,7 +92,7 @@ class MeasuredRanks(Ranks):
         seconds: dict[Wire, float] = {}
         for wire in self._wires(spec):
             self.wire = wire
-            seconds[wire] = self._seconds_together(_steps(spec, plan, data, self, self), count)
+            seconds[wire] = self.gather(time_steps(_steps(spec, plan, data, self, self), count, 0.0))[0]
         wire = quicker(seconds)
         found = Measurement(names=(*self.names,), wire=wire, factor=seconds[wire] / leader_s)
         if self.leads:
@@ -104,10 +104,6 @@ class MeasuredRanks(Ranks):
                 "slow": [*slow_members(speeds, self.names[0])],
             })  # fmt: skip
         return found
-
-    def _seconds_together(self, steps: Iterator[TrainStep], count: int) -> float:
-        """Return the seconds of a step of the group, as the leader measures `count` of them."""
-        return self.gather(time_steps(steps, count, 0.0))[0]
 
     def _wires(self, spec: TrainSpec) -> tuple[Wire, ...]:
         """Return what to try: a deterministic training must not depend on what was quicker today."""

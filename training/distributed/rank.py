@@ -16,7 +16,6 @@ from preflight.container.resources import detect
 from preflight.errors import ChildStopped
 from preflight.files.journal import JournalWriter, RecordWriter
 from training.checkpoints.files import checkpoint_files
-from training.distributed.averaging import AveragingRanks
 from training.distributed.elastic import PEER_LOST, REFORM
 from training.distributed.gradients import may_poll
 from training.distributed.measuring import MeasuredRanks
@@ -31,8 +30,6 @@ from training.seat import Seat
 LEAST_TIMEOUT: Final = 8.0
 """Seconds that a rank waits for the others, at least; and at least `TIMEOUT_STEPS` predicted steps of the leader."""
 TIMEOUT_STEPS: Final = 10
-FEW_STEPS: Final = 8
-"""Between two exchanges; after more, a quick rank waits longer for a slow one, and may wait so much longer."""
 
 
 class Deaf:
@@ -129,10 +126,9 @@ def _train(
     names, rank = [told[each].name for each in ordered], ordered.index(place.rank)
     connect_all(store, seat.address, rank, names, told[ordered[0]].timeout_seconds)
     shares = request.share.of if request.share else 1
-    kind: type[MeasuredRanks] = AveragingRanks if request.spec.average_every > 1 else MeasuredRanks
-    group = kind(
+    group = MeasuredRanks(
         rank=rank, names=names, batch_size=request.spec.batch_size, on_finish=rendezvous.finish,
-        deterministic=request.spec.deterministic, average_every=request.spec.average_every, measures=seat.measure,
+        deterministic=request.spec.deterministic, measures=seat.measure,
         wanted=seat.wire, memory=memory, polls=may_poll(request.plan, detect(shares=shares).quota),
     )  # fmt: skip
     seconds = time.monotonic() - place.began
@@ -151,7 +147,7 @@ def exchange(store: Store, place: Place, own: Hello) -> list[Hello]:
 def timeout_of(request: TrainingRequest) -> float:
     """Return the seconds after which a rank that says nothing is given up."""
     step_s = request.prediction.step_s if request.prediction else 0.0
-    return max(LEAST_TIMEOUT, TIMEOUT_STEPS * step_s) * max(1.0, request.spec.average_every / FEW_STEPS)
+    return max(LEAST_TIMEOUT, TIMEOUT_STEPS * step_s)
 
 
 def own_checkpoints(request: TrainingRequest) -> list[Path]:

@@ -55,8 +55,6 @@ class Ranks:
     on_finish: Callable[[], None]
     deterministic: bool = False
     """Whether gradients are always added in the same order, in the first step after a resume, too."""
-    average_every: int = 1
-    """Steps of the training after which weights are averaged; 1: gradients are, at every step."""
     wire: Wire = "float32"
     """Precision of gradients between ranks, for models that are wrapped from now on."""
     polls: bool = False
@@ -134,14 +132,6 @@ class Ranks:
         for travel in travels:
             await_message(travel, polls=self.polls)
         return (next(told[owner]) for owner in owners)
-
-    def agrees(self, position: int, *, last: bool) -> bool:  # noqa: ARG002 - as the protocol has it
-        """Return True: each step has the gradients of all ranks."""
-        return True
-
-    def average(self, step: TrainStep) -> int:  # noqa: ARG002
-        """Return 0: there is nothing to average."""
-        return 0
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Return, for each of the figures, its sum over the ranks, added in their order."""

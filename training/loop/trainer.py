@@ -105,8 +105,6 @@ def _train_epoch(
     for images, labels in batches.of(state.epoch, state.step, state.epoch_steps):
         step.end_phase("data")
         window.add(step.run(images, labels, step.rate(state.position, steps, state.steps)))
-        if not step.average(state.position, last=state.step == state.epoch_steps):
-            continue
         if should_stop():
             checkpointer.save_sync(window.sync_loss())
             raise ChildStopped(f"stopped after step {state.position} of {steps} by a signal")

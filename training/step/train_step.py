@@ -175,17 +175,6 @@ class TrainStep:
         self._hits += correct
         return total
 
-    def average(self, position: int, *, last: bool) -> bool:
-        """Average the weights of all ranks if it is time, after `position` steps; return whether they have the same.
-
-        The `last` step of an epoch ends so. Between, weights and figures are those of this rank's share alone.
-        """
-        if not self.group.agrees(position, last=last):
-            return False
-        if others := self.group.average(self):
-            self._hits += others
-        return True
-
     def pop_correct(self) -> int:
         """Return how many training samples were recognized, as they were trained on, since the last call."""
         hits = int(self._hits)

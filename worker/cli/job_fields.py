@@ -50,8 +50,6 @@ def require_one_worker(job: TrainJob, command: str) -> TrainJob:
         )
     if group.max > 1:
         click.echo(f"{alone}, not with up to {group.max} workers", err=True)
-        if job.average_every > 1:
-            click.echo(f"average_every is {job.average_every}, but changes nothing for one worker", err=True)
     return job
 
 

@@ -83,9 +83,6 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
                      help="Fix the plan; weights are bit-identical."),
         click.option("--workers", cls=FieldOption, metavar="N|MIN-MAX",
                      help="Workers that train the job together: exactly N, or from MIN to MAX."),
-        click.option("--average-every", cls=FieldOption, metavar="H",
-                     help="Steps after which the workers average their weights, which changes what is learned; "
-                          "1: their gradients, at every step."),
         click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE",
                      help="Any other field, e.g. augmentation.rotate_degrees=10 or plan.threads=1."),
         click.option("--fields", is_flag=True, is_eager=True, expose_value=False, callback=print_fields,

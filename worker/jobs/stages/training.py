@@ -50,7 +50,6 @@ class TrainingRun:
     records: RecordForwarder = field(init=False)
     _resumed: bool = field(default=False, init=False)
     """Whether the last child had a checkpoint to resume from."""
-    _warned_alone: bool = field(default=False, init=False)
     """Whether it was said that there is nothing to average."""
 
     def __post_init__(self) -> None:
@@ -112,9 +111,6 @@ class TrainingRun:
         resume = tuple(found.path for found in resume_points(context, spec, self.store))
         self._resumed = bool(resume)
         seat = self.group.seat()
-        if seat is None and spec.average_every > 1 and not self._warned_alone:
-            self._warned_alone = True
-            context.warn(f"average_every is {spec.average_every}, but changes nothing for one worker")
         request = TrainingRequest(
             spec=spec, plan=plan, store=self.store.path, facts=self._facts(), artifact=context.paths.staged,
             checkpoints=context.paths.attempt, checkpoint_seconds=context.settings.checkpoint_seconds,

@@ -4,9 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from statistics import fmean
 
 import psutil
 import pytest
@@ -18,20 +16,15 @@ from support.worker.python_path import importing
 from torch import Tensor
 
 from preflight.contract.plan import Plan
-from preflight.contract.recipes import RECIPES
 from preflight.contract.spec import Optimizer, TrainSpec
 from preflight.errors import ChildFailed, ChildKilled, Diverged, GroupShort, InvalidConfig
 from training.artifacts.model_dir import MODEL
 from training.checkpoints.files import checkpoint_files
-from training.data.batches import Batches
 from training.data.dataset_info import DatasetInfo
-from training.data.dataset_store import open_dataset
-from training.data.split import split
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
 from training.process.fork_server.client import ForkServer
 from training.process.runner import run_child
-from training.step.train_step import TrainStep
 
 SPEC = TrainSpec(dataset="digits", model="cnn-valid", epochs=3, batch_size=64, seed=3)
 PLAIN = replace(SPEC, model="plain", deterministic=True, epochs=1)
@@ -128,10 +121,10 @@ def test_a_group_learns_what_one_learns_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("members", "average_every"), [(1, 1), (2, 1), (2, 5)])
-def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int, average_every: int) -> None:
+@pytest.mark.parametrize("members", [1, 2])
+def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int) -> None:
     """Undisturbed, after a member was killed and another one came, and after the leader was killed."""
-    table.spec = replace(SPEC, epochs=6, deterministic=True, average_every=average_every)
+    table.spec = replace(SPEC, epochs=6, deterministic=True)
     table.least = table.most = table.awaited = members + 1
     table.checkpoint_seconds = 0.1
     first = train_together(table, members)
@@ -316,117 +309,3 @@ def test_the_group_is_measured_and_the_prediction_follows(table: Table) -> None:
     if measured["wire"] == "float32":
         for name, value in weights(plain).items():
             torch.testing.assert_close(measuring[name], value)
-
-
-def test_averaged_weights_are_the_means_of_trainings_on_the_shares(
-    table: Table, tmp_path: Path, install_package: Callable[..., None]
-) -> None:
-    """Every five steps and at the end of each epoch; loss and accuracy told are those of whole batches."""
-    install_package("preflight.models", {"plain": "plain:plain"}, "plain", PLAIN_MODEL)
-    table.environment, table.server = importing(tmp_path / "site"), None
-    table.spec = replace(PLAIN, deterministic=False, epochs=2, validation_samples=0, average_every=5)
-    table.least = 2
-    leader, member = seated(table)
-    leader.told("done")
-    member.told("done")
-    alone, losses, hits = averaged_by_hand(table.spec, table.store)
-    together = weights(table)
-    for name, value in alone.items():
-        torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
-    count = len(losses) // table.spec.epochs
-    expected = [fmean(losses[:count]), fmean(losses[count:])]
-    assert [done["loss"] for done in leader.of("epoch")] == pytest.approx(expected, rel=1e-4)
-    assert hits_of(leader, table.spec) == hits
-
-
-def averaged_by_hand(spec: TrainSpec, store: DatasetInfo) -> tuple[dict[str, Tensor], list[float], int]:
-    """Train two models alone on halves of each batch; return weights, loss of each step and samples recognized."""
-    data = open_dataset(store.path)
-    pair = [TrainStep(spec, PLAN, data.info.shape, data.info.classes) for _ in range(2)]
-    batches, steps = Batches(data, spec, PLAN), split(spec, data.info).steps
-    losses: list[float] = []
-    for images, labels in chain.from_iterable(batches.of(epoch) for epoch in range(spec.epochs)):
-        rate = pair[0].rate(len(losses), spec.epochs * steps, steps)
-        shares = zip(pair, images.tensor_split(2), labels.tensor_split(2), strict=True)
-        losses.append(fmean(float(step.run(some, truth, rate)) for step, some, truth in shares))
-        if len(losses) % spec.average_every == 0 or len(losses) % steps == 0:
-            one, other = (step.model.state_dict() for step in pair)
-            mean = {name: (value + other[name]) / 2 for name, value in one.items()}
-            for step in pair:
-                step.model.load_state_dict(mean)
-    return pair[0].model.state_dict(), losses, sum(step.pop_correct() for step in pair)
-
-
-def hits_of(leader: Sitting, spec: TrainSpec) -> int:
-    """Return the training samples recognized, as the leader's progress tells them."""
-    hits, before = 0.0, 0
-    for progress in leader.of("progress"):
-        match progress:
-            case {"accuracy": float(accuracy), "train_steps": int(steps)}:
-                hits, before = hits + accuracy * (steps - before) * spec.batch_size, steps
-            case _:
-                pytest.fail(str(progress))
-    return round(hits)
-
-
-@pytest.mark.slow
-def test_averaged_weights_are_as_accurate_as_those_of_one(table: Table, tmp_path: Path) -> None:
-    """A training like that of recipe `balanced`: muon on a cosine."""
-    spec = replace(RECIPES["balanced"], dataset="digits", batch_size=64, epoch_samples=3_200)
-    request = TrainingRequest(spec=spec, plan=PLAN, store=table.store.path, artifact=tmp_path / "alone", facts={})
-    body = training_child.REQUEST.dump_json(request)
-    alone = run_child(training_child.MODULE, body, tmp_path, table.environment, task="alone")
-    table.spec, table.least = replace(spec, average_every=8), 2
-    leader, _ = seated(table)
-    (together,) = leader.told("done")
-    match alone, together:
-        case {"test_accuracy": float(one), "train_steps": steps}, {"test_accuracy": float(two), "train_steps": same}:
-            assert steps == same
-            assert one > 0.95
-            assert two == pytest.approx(one, abs=0.02)
-        case _:
-            pytest.fail(str((alone, together)))
-
-
-@pytest.mark.covers_children
-def test_a_group_that_averages_goes_on_without_a_member_and_stops_where_all_are_alike(table: Table) -> None:
-    """Checkpoints are made only then: at the end of an epoch, or after so many steps."""
-    table.spec, table.checkpoint_seconds = replace(LONG, average_every=8), 0.1
-    leader, member = seated(table)
-    at_work(leader)
-    os.kill(rank_of(member).pid, signal.SIGKILL)
-    with pytest.raises(ChildKilled):
-        member.told("done")
-    leader.until(lambda: names(leader.of("group")[-1]) == ["leader"])
-    leader.told("resumed")
-    table.join(2)
-    leader.until(lambda: names(leader.of("group")[-1]) == ["leader", "member-2"])
-    at_work(leader)
-    leader.child.ask_to_stop()
-    leader.told("fail")
-    steps = split(table.spec, table.store).steps
-    group = [number for number, record in enumerate(leader.read()) if record.kind == "group"][-1]
-    saved = [record.payload for record in leader.read()[group:] if record.kind == "checkpoint"]
-    assert saved
-    for done in saved:
-        match done:
-            case {"epoch": int(epoch), "step": int(step)}:
-                assert (epoch * steps + step) % 8 == 0 or step in (0, steps)
-            case _:
-                pytest.fail(str(done))
-
-
-def test_a_group_that_averages_is_measured_so(table: Table) -> None:
-    table.measure, table.least, table.spec = True, 2, replace(SPEC, average_every=8, epochs=1)
-    leader, _ = seated(table)
-    (measured,) = leader.told("group_measured")
-    assert measured["wire"] == "float32"
-    assert_speedup_is_that_of_the_group(measured)
-    leader.told("done")
-
-
-def test_a_deterministic_group_that_averages_repeats_itself_to_the_bit(table: Table) -> None:
-    table.spec, table.least = replace(SPEC, deterministic=True, average_every=5), 2
-    first = train_together(table)
-    again = replace_table(table, "again")
-    assert same(train_together(again), first)

@@ -222,30 +222,3 @@ def test_a_frozen_member_is_left_behind(client: Client, start_worker: StartWorke
     for worker in workers:
         await_children(worker)
     assert psutil.Process(workers[0].process.pid).is_running()
-
-
-def test_a_job_that_one_worker_trains_says_once_that_nothing_is_averaged(
-    client: Client, start_worker: StartWorker
-) -> None:
-    start_worker()
-    client.enqueue(digits_job(job_id="job", workers={"min": 1, "max": 2}, average_every=8))
-    assert wait_for(client, "job").status == "finished"
-    warnings = [event.message for event in assert_nothing_duplicated(client, "job") if isinstance(event, JobWarning)]
-    assert [warning for warning in warnings if "average_every" in warning] == [
-        "average_every is 8, but changes nothing for one worker"
-    ]
-
-
-@pytest.mark.slow
-def test_two_workers_average_their_weights_where_the_job_says_so(client: Client, start_worker: StartWorker) -> None:
-    """Other weights than those of exchanged gradients, the same each time, and they have learned."""
-    start_group(start_worker, 2)
-    jobs = {"first": {"average_every": 4}, "again": {"average_every": 4}, "exchanged": {}}
-    for name, fields in jobs.items():
-        client.enqueue(group_job(name, 2, batch_size=128, epochs=12, **EXACT, **fields))
-        assert wait_for(client, name).status == "finished"
-    first, again, exchanged = (client.result(name) for name in jobs)
-    assert first is not None and again is not None and exchanged is not None
-    assert first.workers == 2
-    assert first.test_accuracy is not None and first.test_accuracy > 0.8
-    assert first.model_sha256 == again.model_sha256 != exchanged.model_sha256

@@ -210,7 +210,6 @@ ALIKE = {
     "schedule": Inputs(replace(SPEC, schedule="cosine")),
     "patience": Inputs(replace(SPEC, patience=3)),
     "label_smoothing": Inputs(replace(SPEC, label_smoothing=0.1)),
-    "average_every": Inputs(replace(SPEC, average_every=8)),
     "which processors": Inputs(container=replace(CONTAINER, affinity=frozenset({4, 5, 6, 7}))),
     "memory in use": Inputs(container=replace(CONTAINER, working_set_bytes=None)),
     "sources of limits": Inputs(container=replace(CONTAINER, cores_source="", memory_source="x")),

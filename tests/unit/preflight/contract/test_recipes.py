@@ -55,7 +55,7 @@ def test_what_a_recipe_leaves_free_is_taken() -> None:
     """Seed, determinism, validation and patience are the user's, and how little of it a smoke test runs."""
     fields: dict[str, JsonValue] = {
         "seed": 7, "deterministic": True, "validation_samples": 5, "patience": 3, "train_samples": 1_000,
-        "max_steps": 20, "average_every": 8,
+        "max_steps": 20,
     }  # fmt: skip
     assert fields.keys() | {"dataset"} == FREE
     spec = parse_job({**LEAST, "recipe": "fast", "workers": 2, **fields}).spec()

@@ -1,6 +1,7 @@
 """What earlier versions wrote is read, without the fields that are gone; a request that uses one is refused by name."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from preflight.contract.plan import Plan
 from preflight.contract.removed import in_one_process
 from preflight.errors import InvalidConfig
 from preflight.wire import EVENT, OwnPlan, parse_job, unflatten
+from preflight.wire.job import SPEC
 from preflight.wire.results import read_result
 
 LEAST: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "digits"}
@@ -23,23 +25,55 @@ OLD_PLAN: dict[str, JsonValue] = {
 """As 0.25.1 wrote it."""
 
 
-@pytest.mark.parametrize("value", [None, 1, 1.0])
-def test_a_field_that_is_gone_is_ignored_at_its_default(value: JsonValue) -> None:
+IGNORED: list[tuple[str, JsonValue]] = [
+    ("plan.processes", None), ("plan.processes", 1), ("plan.processes", 1.0), ("average_every", 1),
+]  # fmt: skip
+WORDS = {
+    "plan.processes": "a training has one process; leave it out and set plan.threads, or start "
+    "`preflight worker --processes N` for several jobs",
+    "average_every": "workers average gradients, at every step; leave it out",
+}
+REFUSED: list[tuple[str, JsonValue]] = [
+    *(("plan.processes", value) for value in (2, 64, 0, True, "1")),
+    *(("average_every", value) for value in (8, 0, None, True, 1.5)),
+]
+
+
+def with_field(field: str, value: JsonValue) -> dict[str, JsonValue]:
+    """Return a job with a field that is gone."""
+    if field == "plan.processes":
+        return {**LEAST, "plan": {"threads": 2, "processes": value}}
+    return {**LEAST, "workers": 2, field: value}
+
+
+def without_field(field: str) -> dict[str, JsonValue]:
+    """Return the same job without it."""
+    return {**LEAST, "plan": {"threads": 2}} if field == "plan.processes" else {**LEAST, "workers": 2}
+
+
+@pytest.mark.parametrize(("field", "value"), IGNORED)
+def test_a_field_that_is_gone_is_ignored_at_its_default(field: str, value: JsonValue) -> None:
     """The request is the same as without it, by its digest, too."""
-    job = parse_job({**LEAST, "plan": {"threads": 2, "processes": value}})
-    assert job == parse_job({**LEAST, "plan": {"threads": 2}})
-    assert job.digest() == parse_job({**LEAST, "plan": {"threads": 2}}).digest()
+    job, same = parse_job(with_field(field, value)), parse_job(without_field(field))
+    assert job == same
+    assert job.digest() == same.digest()
 
 
-@pytest.mark.parametrize("value", [2, 64, 0, True, "1"])
-def test_a_field_that_is_gone_is_refused_otherwise(value: JsonValue) -> None:
+@pytest.mark.parametrize(("field", "value"), REFUSED)
+def test_a_field_that_is_gone_is_refused_otherwise(field: str, value: JsonValue) -> None:
     with pytest.raises(InvalidConfig) as refused:
-        parse_job({**LEAST, "plan": {"processes": value}})
-    assert refused.value.field == "plan.processes"
-    assert refused.value.message == (
-        f"plan.processes is {value!r}, but a training has one process; leave it out and set plan.threads, or start "
-        "`preflight worker --processes N` for several jobs"
-    )
+        parse_job(with_field(field, value))
+    assert refused.value.field == field
+    assert refused.value.message == f"{field} is {value!r}, but {WORDS[field]}"
+
+
+def test_a_stored_spec_is_read_without_what_is_gone() -> None:
+    """As checkpoints, and requests to export or report, have it."""
+    spec = replace(parse_job({**LEAST, "recipe": "balanced"}).spec(), patience=3)
+    stored = {**SPEC.dump_python(spec, mode="json"), "average_every": 1}
+    assert SPEC.validate_json(json.dumps(stored)) == spec
+    with pytest.raises(ValidationError, match="average_every is 8"):
+        SPEC.validate_json(json.dumps({**stored, "average_every": 8}))
 
 
 def test_knobs_that_are_gone_are_ignored() -> None:

@@ -1,7 +1,6 @@
 """The contract: accepted and refused jobs, error messages, events and schemas."""
 
 import json
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -107,15 +106,6 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("workers", {"min": 2}, "workers.max is missing; add it"),
     ("workers", {"min": 3, "max": 2}, "workers is {'min': 3, 'max': 2}: min may be at most max, 2; "),
     ("workers", {"min": 1, "max": 2, "maxi": 1}, "'maxi' is not a field (did you mean 'max'?)"),
-    ("average_every", 0, "average_every is 0, but must be at least 1"),
-    ("average_every", -1, "average_every is -1, but must be at least 1"),
-    ("average_every", 10**6, "average_every is 1000000, but must be at most 64"),
-    ("average_every", "8", "average_every is '8', but must be a whole number at least 1 and at most 64"),
-    ("average_every", 1.5, "average_every is 1.5, but must be a whole number at least 1 and at most 64"),
-    ("average_every", True, "average_every is True, but must be a whole number at least 1 and at most 64"),
-    ("average_every", None, "average_every is None, but must be a whole number at least 1 and at most 64"),
-    ("average_every", 8, "average_every is 8, but one worker trains the job and has nothing to average; "
-     "set workers to 2 or more, or leave average_every out"),
     ("calibration_samples", 0, "calibration_samples is 0, but must be at least 1"),
     ("calibration_seconds", 0, "calibration_seconds is 0, but must be more than 0"),
     ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
@@ -146,18 +136,6 @@ def test_equal_bounds_are_a_number() -> None:
     assert bounds.workers == 2
     assert plain.digest() == bounds.digest() != parse_job({**LEAST, "workers": 3}).digest()
     assert parse_job({**LEAST, "workers": {"min": 1, "max": 1}}).digest() == parse_job(LEAST).digest()
-
-
-@pytest.mark.parametrize("workers", [2, {"min": 1, "max": 4}, {"min": 2, "max": 3}])
-def test_weights_are_averaged_where_there_may_be_several_workers(workers: JsonValue) -> None:
-    """Beside a recipe, too; that of one worker and of a job that does not say so is 1."""
-    recipe: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "mnist", "recipe": "balanced"}
-    job = parse_job({**recipe, "workers": workers, "average_every": 8})
-    assert job.spec() == replace(parse_job(recipe).spec(), average_every=8)
-    assert parse_job({**LEAST, "workers": workers}).spec().average_every == 1
-    assert parse_job({**LEAST, "average_every": 1}).digest() == parse_job(LEAST).digest()
-    error = refusal(workers=1, average_every=2)
-    assert error.field == "average_every"
 
 
 def test_a_deterministic_job_has_one_number_of_workers() -> None:

@@ -450,6 +450,7 @@ def test_a_checkpoint_of_an_earlier_version_is_resumed(job: Job, processes: int 
     body = json.loads(path.read_bytes())["checkpoint"]
     if processes is not None:
         body["plan"]["processes"] = processes
+    body["spec"]["average_every"] = 1
     path.write_bytes(sealed(json.dumps(body).encode()))
     assert job.found()[0].plan == expected
     assert replace(job, plan=expected).run(2).steps == STEPS - 5

@@ -13,7 +13,6 @@ from preflight.contract.spec import TrainSpec
 from training.data.batches import EpochOrder
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
-from training.distributed.averaging import AveragingRanks
 from training.distributed.measuring import MeasuredRanks, quicker, slow_members
 from training.distributed.ranks import divide
 from training.seat import Seat
@@ -21,13 +20,12 @@ from training.seat import Seat
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=2, batch_size=50)
 
 
-def ranks(count: int, average_every: int = 1) -> list[MeasuredRanks]:
+def ranks(count: int) -> list[MeasuredRanks]:
     names = [f"worker-{number}" for number in range(count)]
-    kind: type[MeasuredRanks] = AveragingRanks if average_every > 1 else MeasuredRanks
     return [
-        kind(
+        MeasuredRanks(
             rank=rank, names=names, batch_size=50, on_finish=lambda: None, measures=False, wanted=None,
-            memory=HashStore(), average_every=average_every,
+            memory=HashStore(),
         )
         for rank in range(count)
     ]  # fmt: skip
@@ -51,23 +49,6 @@ def test_losses_of_the_shares_average_to_that_of_the_batch(count: int) -> None:
     losses = torch.rand(50)
     scaled = [rank.share_of(losses).sum() / rank.divisor(0) for rank in ranks(count)]
     torch.testing.assert_close(torch.stack(scaled).mean(), losses.mean())
-
-
-def test_each_rank_that_averages_weights_has_the_mean_loss_of_its_share() -> None:
-    losses = torch.rand(50)
-    for rank in ranks(3, average_every=4):
-        share = rank.share_of(losses)
-        torch.testing.assert_close(share.sum() / rank.divisor(len(share)), share.mean())
-
-
-def test_weights_are_averaged_after_so_many_steps_of_the_training_and_at_the_end_of_an_epoch() -> None:
-    """Wherever a process has begun, so that a resumed training averages when an undisturbed one does."""
-    (rank, _), (single,) = ranks(2, average_every=4), ranks(1, average_every=4)
-    assert [rank.agrees(position, last=position == 10) for position in range(1, 13)] == [
-        False, False, False, True, False, False, False, True, False, True, False, True,
-    ]  # fmt: skip
-    assert all(single.agrees(position, last=False) for position in range(1, 9))
-    assert all(ranks(2)[0].agrees(position, last=False) for position in range(1, 9))
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=20), st.integers(1, 5))

@@ -39,7 +39,7 @@ OPTIONS = st.one_of(
     st.tuples(
         st.sampled_from(
             ["--dataset", "--recipe", "--model", "--epochs", "--batch-size", "--learning-rate", "--seed", "--job-id",
-             "--calibration-samples", "--calibration-seconds", "--knobs", "--workers", "--average-every", "--set",
+             "--calibration-samples", "--calibration-seconds", "--knobs", "--workers", "--set",
              "--file"]
         ),
         SPELLINGS,
@@ -67,11 +67,6 @@ OPTIONS = st.one_of(
     (["--workers", "2-"], "workers is '2-', but must be a whole number at least 1 and at most 64"),
     (["--workers", '{"min": 2}'], "workers.max is missing; add it"),
     (["--set", "workers.max=2"], "workers.min is missing; add it"),
-    (["--workers=2", "--average-every=0"], "average_every is 0, but must be at least 1"),
-    (["--workers=2", "--average-every=-1"], "average_every is -1, but must be at least 1"),
-    (["--workers=2", "--average-every=1000000"], "average_every is 1000000, but must be at most 64"),
-    (["--workers=2", "--average-every=often"], "average_every is 'often', but must be a whole number"),
-    (["--average-every=8"], "average_every is 8, but one worker trains the job and has nothing to average"),
     (["--calibration-samples", "0"], "calibration_samples is 0, but must be at least 1"),
     (["--calibration-seconds", "0"], "calibration_seconds is 0, but must be more than 0"),
     (["--calibration-seconds", "-3"], "calibration_seconds is -3, but must be more than 0"),
@@ -120,12 +115,6 @@ def test_a_job_that_may_have_a_group_trains_without_it(capsys: pytest.CaptureFix
     job = parse_job_options({"file": None, "dataset": "digits", "workers": "1-4"})
     assert require_one_worker(job, "train") is job
     assert "trains in this container alone, not with up to 4 workers" in capsys.readouterr().err
-
-
-def test_a_job_whose_weights_cannot_be_averaged_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    job = parse_job_options({"file": None, "dataset": "digits", "workers": "1-4", "average_every": "8"})
-    require_one_worker(job, "train")
-    assert "average_every is 8, but changes nothing for one worker" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("content", "words"), [
