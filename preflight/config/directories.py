@@ -30,15 +30,15 @@ def local_path(value: str | Path) -> Path:
 def home() -> Path:
     """Return the home directory of this user; a directory for temporary files where there is none.
 
-    A user id without an entry in /etc/passwd has none unless HOME is set.
+    A user id without an entry in /etc/passwd has none unless HOME is set, and an empty or relative HOME names none.
 
     Raises:
         ValueError: somebody else owns the directory for temporary files.
     """
-    try:
-        return Path.home()
-    except RuntimeError:
-        substitute = Path(tempfile.gettempdir()) / f"preflight-{os.getuid()}"
+    found = _own_home()
+    if found is not None:
+        return found
+    substitute = Path(tempfile.gettempdir()) / f"preflight-{os.getuid()}"
     with suppress(OSError):
         substitute.mkdir(mode=0o700, exist_ok=True)
         if substitute.lstat().st_uid != os.getuid():
@@ -48,12 +48,18 @@ def home() -> Path:
 
 def explain_homeless() -> str | None:
     """Return the sentence on a missing home directory; None where there is one."""
+    if _own_home() is not None:
+        return None
+    return (
+        f"HOME names no directory and user {os.getuid()} has no home directory, so directories that are not set are in "
+        f"{home()}; set HOME, or PREFLIGHT_DATA_DIR, PREFLIGHT_ARTIFACT_DIR, PREFLIGHT_CACHE_DIR and "
+        "PREFLIGHT_STATE_DIR"
+    )
+
+
+def _own_home() -> Path | None:
     try:
-        Path.home()
+        found = Path.home()
     except RuntimeError:
-        return (
-            f"HOME is not set and user {os.getuid()} has no home directory, so directories that are not set are in "
-            f"{home()}; set HOME, or PREFLIGHT_DATA_DIR, PREFLIGHT_ARTIFACT_DIR, PREFLIGHT_CACHE_DIR and "
-            "PREFLIGHT_STATE_DIR"
-        )
-    return None
+        return None
+    return found if found.is_absolute() else None

@@ -22,7 +22,7 @@ names the variable. Training processes get none of `PREFLIGHT_*`, `REDIS_*` and 
 White space and quotation marks around a value do not count: a newline from `echo`, a CR of a file from Windows, quotes
 that `docker run --env-file` keeps. A value with a control character in it, with half a pair of quotation marks or with
 a placeholder (`${{...}}`, `${NAME}`, `$(NAME)`, `{{...}}`: "holds the placeholder ..., which nothing has replaced") is
-refused, and so is a URL where a directory is meant. Where HOME is not set and the user id has no home directory, the
+refused, and so is a URL where a directory is meant. Where HOME names no directory and the user id has none, the
 directories that are not set are in the directory for temporary files, and a warning says so.
 
 `preflight doctor` checks the settings: Redis, directories, data, packages.

@@ -348,7 +348,7 @@ def test_a_user_without_a_home_directory_has_directories() -> None:
         second = run()
     state, cache, note = first.stdout.splitlines()
     assert (state, cache, private) == (f"{substitute}/.local/share/preflight/state", "/c", True)
-    assert note.startswith("HOME is not set and user 54321 has no home directory")
+    assert note.startswith("HOME names no directory and user 54321 has no home directory")
     assert "belongs to somebody else; set HOME" in second.stderr
 
 
