@@ -20,14 +20,14 @@ FIELD_END: Final = '": '
 """Behind the name of each field in JSON."""
 
 
-def parse_job(payload: object) -> TrainJob:
-    """Return the job in `payload`, a JSON object as Python data.
+def parse_job(payload: object, has_begun: Callable[[TrainJob], bool] = lambda _job: False) -> TrainJob:
+    """Return the job in `payload`, a JSON object as Python data; `has_begun` as in `require_registered`.
 
     Raises:
         InvalidConfig: it is too large, malformed or out of bounds, or its data set or model is not registered.
     """
     job = read_job(payload)
-    require_registered(job, has_begun=lambda: False)
+    require_registered(job, has_begun=lambda: has_begun(job))
     return job
 
 

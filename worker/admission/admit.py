@@ -17,6 +17,7 @@ from preflight.wire import FUNCTION, TrainJob, read_job, require_registered
 from worker.admission.acceptance import accept_once
 from worker.admission.limits import require_within_limits
 from worker.config.settings import Settings
+from worker.state.paths import has_attempts
 
 ALLOWED_FUNCTIONS: Final = frozenset({FUNCTION})
 """Nothing else may be named by a queue, and nothing is imported by a name from Redis."""
@@ -38,15 +39,17 @@ def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:
     key = settings.signing_key
     signed = None if key is None else checked_signature(job, request, key.get_secret_value())
     admitted = read_job(request)
-    require_registered(admitted, has_begun=partial(_has_begun, connection, admitted.job_id or job.id))
+    require_registered(admitted, has_begun=partial(_has_begun, connection, settings, admitted.job_id or job.id))
     if signed is not None:
         accept_once(connection, job, admitted.job_id or job.id, signed, settings)
     require_within_limits(admitted, job.timeout, settings, repeats=job.options.repeats_left)
     return admitted
 
 
-def _has_begun(connection: Redis, job_id: str) -> bool:
-    """Whether there has been an attempt at the job; raises `redis.exceptions.RedisError`."""
+def _has_begun(connection: Redis, settings: Settings, job_id: str) -> bool:
+    """Whether Redis or this disk knows an attempt at the job; raises `redis.exceptions.RedisError`."""
+    if has_attempts(settings, job_id):
+        return True
     try:
         return bool(connection.hexists(keys.fence(job_id), "attempt"))
     except ResponseError as error:

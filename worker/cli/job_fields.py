@@ -15,6 +15,8 @@ from preflight.errors import InvalidConfig
 from worker.cli.arguments import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import JsonValue
 
     from preflight.wire import TrainJob
@@ -29,12 +31,14 @@ MAX_FIELD_DEPTH: Final = 8
 """Levels above a field that `--set` names; a job has one."""
 
 
-def parse_job_options(options: dict[str, object]) -> TrainJob:
-    """Return the job that the options describe; raises `InvalidConfig`."""
+def parse_job_options(
+    options: dict[str, object], has_begun: Callable[[TrainJob], bool] = lambda _job: False
+) -> TrainJob:
+    """Return the job that the options describe; raises `InvalidConfig`, and takes `has_begun` as `parse_job`."""
     from preflight.wire import JOB_TYPE, parse_job
 
     default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist"}
-    return parse_job({**default, **job_fields(options)})
+    return parse_job({**default, **job_fields(options)}, has_begun)
 
 
 def require_one_worker(job: TrainJob, command: str) -> TrainJob:

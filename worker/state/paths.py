@@ -79,6 +79,11 @@ def next_attempt(settings: Settings, job_id: str) -> int:
     return min(last + 1, ATTEMPTS - 1)
 
 
+def has_attempts(settings: Settings, job_id: str | None) -> bool:
+    """Whether this disk has an attempt at a job."""
+    return job_id is not None and next_attempt(settings, job_id) > 1
+
+
 def attempts(job: Path) -> list[int]:
     """Return the numbers of the attempts in the directory of a job, in order."""
     try:

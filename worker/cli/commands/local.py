@@ -25,7 +25,11 @@ def train(as_json: bool, **options: object) -> None:
 
     # It imports torch meanwhile; then another one matplotlib, as a third import at the same time would delay torch's.
     with started_server(settings) as server:
-        job = require_one_worker(parse_job_options(options), "train")  # report a mistake before the slow imports
+        from worker.state.paths import has_attempts
+
+        job = require_one_worker(
+            parse_job_options(options, lambda asked: has_attempts(settings, asked.job_id)), "train"
+        )  # report a mistake before the slow imports
         from worker.cli.formatting.results import format_extras, format_result
         from worker.jobs.local.training import train_local
 

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from preflight.client.job_state import STATE_FIELDS, JobRecord
+from preflight.errors import InvalidConfig
 from preflight.redis.untrusted.values import MAX_NUMBER, Refused, as_json
 from preflight.wire import TrainJob
 
@@ -97,7 +98,7 @@ def _request(own: Mapping[str, str]) -> dict[str, str | float | None]:
     try:
         job = TrainJob.model_validate_json(own["request"], extra="ignore")
         spec = job.spec()
-    except (ValidationError, ValueError):  # of a newer version
+    except (ValidationError, ValueError, InvalidConfig):  # of another version
         return known
     return {
         "recipe": job.recipe, "model": spec.model, "dataset": spec.dataset, "epochs": spec.epochs,

@@ -5,6 +5,8 @@ from support.worker.services import RunWorker, StartWorker, digits_job, wait_for
 
 from preflight import Client
 from preflight.redis import keys
+from worker.config.settings import Settings
+from worker.state.paths import has_attempts
 
 NAMED = {"model": "cnn-small-valid"}
 
@@ -39,3 +41,20 @@ def test_a_job_that_has_begun_goes_on(client: Client, raw: Redis, start_worker: 
     assert wait_for(client, "named").status == "finished"
     kinds = [event.type for event in client.events("named", timeout=5)]
     assert "job_resumed" in kinds
+
+
+def test_a_checkpoint_on_this_disk_is_a_beginning(
+    client: Client, settings: Settings, raw: Redis, start_worker: StartWorker, run_worker: RunWorker
+) -> None:
+    """Redis lost what it knew of the job."""
+    raw.hset(keys.fence("named"), "attempt", 1)
+    client.enqueue(digits_job(job_id="named", epochs=60, **NAMED))
+    first = start_worker()
+    wait_until(lambda: (client.status("named").epoch or 0) >= 3)
+    first.process.kill()
+    first.process.wait()
+    raw.flushall()
+    assert has_attempts(settings, "named")
+    client.enqueue(digits_job(job_id="named", epochs=60, **NAMED))
+    run_worker()
+    assert client.status("named").status == "finished"
