@@ -22,7 +22,7 @@ from preflight.wire import CheckpointSaved, JobResumed, JobWarning
 
 ENVIRONMENTS = {"fork server": {"PREFLIGHT_STANDBY": "auto"}, "fresh interpreters": {"PREFLIGHT_STANDBY": "off"}}
 PLANS: dict[str, dict[str, object]] = {
-    "one process": {"threads": 1}, "local ranks": {"threads": 1, "processes": 2},
+    "one process": {"threads": 1},
     "loader workers": {"threads": 1, "loader_workers": 2},
 }  # fmt: skip
 
@@ -73,17 +73,13 @@ def weights(client: Client, run_worker: RunWorker, undisturbed: dict[str, str | 
     [
         (signal.SIGTERM, "fork server", "one process", "parents first"),
         (signal.SIGTERM, "fresh interpreters", "one process", "children first"),
-        (signal.SIGTERM, "fork server", "local ranks", "children first"),
         (signal.SIGTERM, "fork server", "loader workers", "children first"),
         (signal.SIGINT, "fork server", "one process", "children first"),
         pytest.param(signal.SIGTERM, "fork server", "one process", "children first", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "fresh interpreters", "one process", "parents first", marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, "fresh interpreters", "local ranks", "parents first", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "fresh interpreters", "loader workers", "parents first", marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, "fresh interpreters", "local ranks", "parents first", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, "fresh interpreters", "loader workers", "children first", marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, "fork server", "loader workers", "children first", marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, "fresh interpreters", "local ranks", "children first", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_every_process_is_asked_to_stop(
@@ -113,7 +109,7 @@ def test_every_process_is_asked_to_stop(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("plan", ["one process", pytest.param("local ranks", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plan", ["one process", pytest.param("loader workers", marks=pytest.mark.slow)])
 def test_a_training_process_that_is_stopped_by_itself_is_resumed(
     number: signal.Signals, plan: str, client: Client, start_worker: StartWorker, weights: Callable[[str], str | None]
 ) -> None:
@@ -135,11 +131,11 @@ def test_a_training_process_that_is_stopped_by_itself_is_resumed(
     worker.stop()
 
 
-@pytest.mark.parametrize("plan", ["local ranks", "loader workers"])
+@pytest.mark.parametrize("plan", ["loader workers"])
 def test_helpers_ignore_a_stop_signal_of_their_own(
     plan: str, client: Client, start_worker: StartWorker, weights: Callable[[str], str | None]
 ) -> None:
-    """The fork server, a rank that does not lead, a loader's worker: the job goes on as if nothing had been."""
+    """The fork server, a loader's worker: the job goes on as if nothing had been."""
     expected = weights(plan)
     client.enqueue(long_job("job", plan=PLANS[plan]))
     worker = start_worker()

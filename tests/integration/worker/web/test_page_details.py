@@ -226,7 +226,7 @@ def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Servic
     browser.see("Configuration", ".details")
     browser.picture("configuration")
     assert browser.text(".config strong").splitlines() == [
-        "digits", "cnn", "7", "32", "9223372036854775807", "no", "1",
+        "digits", "7", "32", "9223372036854775807", "no", "1",
     ]  # fmt: skip
     assert "learning rate\n0.005" in browser.text(".config")
     assert browser.complaints() == []
