@@ -153,6 +153,6 @@ def test_the_service_keeps_its_description(redis_url: str, tmp_path: Path, token
     with serving(settings, tmp_path) as service, cancelling(redis_url):
         found = schemathesis(service, tmp_path, "--phases", phases, *header)
     assert keeps_its_description(found), found.stdout + found.stderr
-    (cases,) = re.findall(r"(\d+) generated, \d+ passed", found.stdout)
+    (cases,) = re.findall(r"(\d+) generated", found.stdout)
     assert int(cases) > 20
     assert "Traceback" not in service.log.read_text()
