@@ -46,22 +46,22 @@ SCALED: Final[Mapping[str, float]] = {
     "RELEASE_INTERVAL": 0.25, "SUSPENSION_INTERVAL": 0.05, "IDLE_HEARTBEAT_INTERVAL": 0.5, "PLACE_SECONDS": 1.25,
     "RENEWAL_INTERVAL": 0.5, "CLAIM_INTERVAL": 3, "WATCH_INTERVAL": 0.5,
 }  # fmt: skip
-"""Constants of `worker` and what they are here: a twentieth of themselves, so that a takeover takes half a second."""
+"""Constants of `worker` and `preflight`, and a twentieth of each, so that a takeover takes half a second."""
 
 
 def scale() -> None:
-    """Shorten the waits in all loaded modules of `worker`."""
+    """Shorten the waits in all loaded modules of `worker` and `preflight`."""
     found: set[str] = set()
-    modules = [
-        module for name, module in sys.modules.items() if name.startswith("worker.") and name != "preflight.client"
-    ]
+    modules = [module for name, module in sys.modules.items() if name.startswith(("worker.", "preflight."))]
     for module in modules:
         for name in SCALED.keys() & vars(module).keys():
             setattr(module, name, SCALED[name] if name != "LEASE_MS" else int(SCALED[name]))
             found.add(name)
     missing = SCALED.keys() - found
     if missing:
-        raise RuntimeError(f"worker has no {', '.join(sorted(missing))}; correct SCALED in {__file__}")
+        raise RuntimeError(
+            f"neither worker nor preflight has {', '.join(sorted(missing))}; correct SCALED in {__file__}"
+        )
 
 
 def set_clock_by(shared: Shared) -> None:
