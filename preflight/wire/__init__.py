@@ -37,7 +37,7 @@ from preflight.wire.events import (
     unflatten,
 )
 from preflight.wire.job import GroupSize, Knob, OwnPlan, TrainJob
-from preflight.wire.job_parsing import encode_job, parse_job, read_job, require_registered
+from preflight.wire.job_parsing import encode_job, parse_job, read_job
 from preflight.wire.lifecycle_events import (
     ArtifactUploaded,
     CheckpointSaved,
@@ -89,6 +89,6 @@ __all__ = (
     "LoaderConfig", "MemoryProbed", "MemoryRanOut", "ModelBuilt", "OnnxReady", "OwnPlan", "PlanAdapted", "PlanFields",
     "PredictionChecked", "Progress", "ReportReady", "ResourceLimits", "Seconds", "Share", "Status", "StepProfile",
     "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone", "TrainingProfile", "build_events",
-    "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result", "require_registered",
+    "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job", "read_result",
     "unflatten",
 )  # fmt: skip

@@ -21,32 +21,24 @@ FIELD_END: Final = '": '
 
 
 def parse_job(payload: object, has_begun: Callable[[TrainJob], bool] = lambda _job: False) -> TrainJob:
-    """Return the job in `payload`, a JSON object as Python data; `has_begun` as in `require_registered`.
-
-    Raises:
-        InvalidConfig: it is too large, malformed or out of bounds, or its data set or model is not registered.
-    """
-    job = read_job(payload)
-    require_registered(job, has_begun=lambda: has_begun(job))
-    return job
-
-
-def require_registered(job: TrainJob, has_begun: Callable[[], bool]) -> None:
-    """Check the names of a job's data set and model.
+    """Return the job in `payload`, a JSON object as Python data.
 
     A job that names the network of a recipe without it goes on where it `has_begun`: versions up to 0.25.1 took it.
 
     Raises:
-        InvalidConfig: one is not registered here, or the model belongs to a recipe.
+        InvalidConfig: it is too large, malformed or out of bounds, its data set or model is not registered, or the
+            model belongs to a recipe.
     """
+    job = read_job(payload)
     require(DATASETS, "dataset", job.dataset)
     model = job.spec().model
     found = require(MODELS, "model", model)
     recipe = NETWORKS.get(model)
-    if found.group == RECIPE_MODELS and recipe is not None and job.recipe is None and not has_begun():
+    if found.group == RECIPE_MODELS and recipe is not None and job.recipe is None and not has_begun(job):
         raise InvalidConfig(
             f"model {model!r} belongs to recipe {recipe!r}; leave out model and set recipe to {recipe!r}", field="model"
         )
+    return job
 
 
 def read_job(payload: object) -> TrainJob:

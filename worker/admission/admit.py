@@ -1,6 +1,5 @@
 """Admission of a job: its function, its arguments, its signature, then this worker's limits."""
 
-from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -13,7 +12,7 @@ from preflight.queue.signing import checked_signature
 from preflight.queue.untrusted_job import UntrustedJob
 from preflight.redis import keys
 from preflight.redis.retry import is_wrong_type
-from preflight.wire import FUNCTION, TrainJob, read_job, require_registered
+from preflight.wire import FUNCTION, TrainJob, parse_job
 from worker.admission.acceptance import accept_once
 from worker.admission.limits import require_within_limits
 from worker.config.settings import Settings
@@ -38,8 +37,7 @@ def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:
     request = _request(job)
     key = settings.signing_key
     signed = None if key is None else checked_signature(job, request, key.get_secret_value())
-    admitted = read_job(request)
-    require_registered(admitted, has_begun=partial(_has_begun, connection, settings, admitted.job_id or job.id))
+    admitted = parse_job(request, lambda asked: _has_begun(connection, settings, asked.job_id or job.id))
     if signed is not None:
         accept_once(connection, job, admitted.job_id or job.id, signed, settings)
     require_within_limits(admitted, job.timeout, settings, repeats=job.options.repeats_left)
