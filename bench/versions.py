@@ -26,7 +26,7 @@ from bench.record import samples, start
 from preflight.redis.server.embedded import redis_server
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("worker", "calibration", "training")
+PACKAGES: Final = ("worker", "calibration", "training", "preflight")
 OWN_PACKAGES: Final = ("rq", "pydantic-settings", "python-dotenv")
 """Dependencies that an earlier version has in another version, or that are none any more."""
 MAX_SLOWDOWN: Final = 1.05
