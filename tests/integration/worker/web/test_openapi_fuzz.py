@@ -29,7 +29,7 @@ NO_SERVER_ERROR = "not_a_server_error"
 MEMORY_BOUND = 256 << 20
 
 
-REJECTED = re.compile(r"^(?:E +)?\s*- (ST\d+)", re.MULTILINE)
+REJECTED = re.compile(r"^- (ST\d+)", re.MULTILINE)
 """Code of a finding of schemathesis."""
 ARITHMETIC = re.compile(r"max_steps is \d+, but epochs is \d+, which makes \d+ steps")
 """Refusal of a job by a product of its fields, which JSON Schema cannot describe."""
