@@ -35,7 +35,7 @@ class Prediction:
     warm_s: Seconds = 0.0
     """What the first steps of a process take beyond that, once."""
     gauge_s: Seconds | None = None
-    """Seconds of training/system/timing/reference_workload.py on the plan's threads meanwhile; None: not timed."""
+    """Seconds of training/system/reference_workload.py on the plan's threads meanwhile; None: not timed."""
     threads_alone: Annotated[int, Field(ge=1)] | None = None
     """Threads that are worth a trial once the neighbour has left that the calibration met; None: it met none."""
     raced_step_s: Seconds | None = None

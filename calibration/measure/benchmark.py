@@ -23,7 +23,7 @@ from training.data.dataset_store import PreparedDataset
 from training.loop.evaluate import evaluate_together
 from training.step.train_step import TrainStep
 from training.system.allocator import trim_allocator
-from training.system.timing.reference_workload import time_reference_workload
+from training.system.reference_workload import time_reference_workload
 
 AT_ONCE: Final = 2
 """Candidates kept ready: the best one and its challenger."""

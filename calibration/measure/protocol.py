@@ -76,7 +76,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Gauge:
-    """Time the fixed piece of work of training/system/timing/reference_workload.py on a plan's threads."""
+    """Time the fixed piece of work of training/system/reference_workload.py on a plan's threads."""
 
     do: Literal["gauge"] = "gauge"
     plan: Plan

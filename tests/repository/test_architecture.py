@@ -50,7 +50,7 @@ CHILD_SIDE = {
     "training/models/cnn.py", "training/models/ensemble.py", "training/models/factory.py",
     "training/models/layers.py", "training/models/resnet.py", "training/models/weight_gradients.py",
     "training/optim/factory.py", "training/optim/muon.py", "training/optim/untraced.py",
-    "training/system/timing/reference_workload.py",
+    "training/system/reference_workload.py",
     "worker/report/calibration.py", "worker/report/calibration_plots.py", "worker/report/page.py",
     "worker/report/plots.py", "worker/report/svg.py", "worker/report/templates/__init__.py",
     "worker/report/test_set.py",

@@ -13,7 +13,7 @@ from training.loop.window import Window
 from training.prediction import Prediction
 from training.step.train_state import EpochDone, TrainState
 from training.step.train_step import TrainStep
-from training.system.timing.reference_workload import time_reference_workload
+from training.system.reference_workload import time_reference_workload
 
 
 class ProgressObserver:

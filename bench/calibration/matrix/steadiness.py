@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from bench.calibration.matrix.cells import Cell
 from bench.calibration.matrix.findings import same_speed
 from calibration.races.timing import split_steps
-from training.system.timing.reference_workload import ReferenceWorkload
+from training.system.reference_workload import ReferenceWorkload
 
 EVERY: Final = 0.5
 """Seconds between two samples."""

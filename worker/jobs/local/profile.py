@@ -4,8 +4,8 @@ from pydantic import BaseModel, ConfigDict
 
 from preflight.contract.plan import Plan
 from preflight.wire import StepProfile, TrainJob
-from training.loop.profiling import child as profiling_child
-from training.loop.profiling.child import ProfileRequest
+from training.loop import profiling_child
+from training.loop.profiling_child import ProfileRequest
 from training.process.launch import environment_for
 from worker.config.settings import Settings
 from worker.jobs.local.training import local_context

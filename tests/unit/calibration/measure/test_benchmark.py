@@ -24,7 +24,7 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset, write
 from training.data.datasets import LabeledImages, Samples
 from training.step.train_step import TrainStep
-from training.system.timing import reference_workload
+from training.system import reference_workload
 
 pytestmark = pytest.mark.usefixtures("torch_as_it_was")
 

@@ -1,4 +1,4 @@
-"""The profiling child: `python -m training.loop.profiling.child REQUEST` times the phases of some training steps."""
+"""The profiling child: `python -m training.loop.profiling_child REQUEST` times the phases of some training steps."""
 
 import statistics
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from training.step.train_step import TrainStep
 
-MODULE: Final = "training.loop.profiling.child"
+MODULE: Final = "training.loop.profiling_child"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
