@@ -178,7 +178,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(INSTALL) -e '.[bench]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo tests/system.sh
-	$(INSTALL) -e '.[train,demo,dev]'
+$(VENV)/.dev: $(VENV)/.demo tests/system.sh tests/support/network/pyproject.toml
+	$(INSTALL) -e '.[train,demo,dev]' ./tests/support/network
 	@tests/system.sh
 	@touch $@

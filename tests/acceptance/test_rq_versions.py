@@ -41,7 +41,7 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 queue = Queue("preflight", connection=Redis.from_url(sys.argv[1]), serializer=JSONSerializer)
-job = {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn", "batch_size": 32,
+job = {"type": "preflight.train.v1", "dataset": "digits", "model": "small", "batch_size": 32,
        "calibrate": False, "plan": {"threads": 1}}
 if sys.argv[2] == "enqueue":
     queue.enqueue("worker.jobs.train", job, job_id="mine", job_timeout=600)

@@ -238,9 +238,12 @@ def read_only(connection: Redis) -> Iterator[None]:
 
 
 def digits_job(**fields: object) -> TrainJob:
-    """Return a job that trains in about a second; on one thread, because two starve beside other processes."""
+    """Return a job that trains in about a second; on one thread, because two starve beside other processes.
+
+    `small` is a network of the tests (tests/support/network).
+    """
     return TrainJob.model_validate(
-        {"type": "preflight.train.v1", "dataset": "digits", "model": "cnn", "batch_size": 32,
+        {"type": "preflight.train.v1", "dataset": "digits", "model": "small", "batch_size": 32,
          "calibrate": False, "plan": {"threads": 1}}
         | fields
     )  # fmt: skip

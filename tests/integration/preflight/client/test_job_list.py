@@ -347,7 +347,7 @@ def test_jobs_that_wait_show_what_they_will_train(client: Client, queue: Queue, 
     raw.hset(keys.rq_job("empty"), "data", b"no payload")
     found = {state.job_id: (state.model, state.dataset) for state in client.jobs()}
     assert found == {
-        "mine": ("cnn", "digits"), "rq-id": ("cnn-small-cosine", "mnist"), "refused": (None, None),
+        "mine": ("small", "digits"), "rq-id": ("cnn-small-cosine", "mnist"), "refused": (None, None),
         "empty": (None, None),
     }  # fmt: skip
     request = client.status("mine").request

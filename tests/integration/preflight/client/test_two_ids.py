@@ -71,7 +71,7 @@ def test_a_waiting_job(client: Client, queue: Queue) -> None:
     assert set(listed(client)) == {"before", RQS}
     state = client.status(OWN)
     assert (state.job_id, state.rq_id, state.status, state.attempt) == (OWN, RQS, "queued", None)
-    assert state.model == "cnn"  # of its payload
+    assert state.model == "small"  # of its payload
     assert client.status(RQS).job_id == RQS
     for job_id in BOTH:
         assert client.status(job_id).status == "queued"

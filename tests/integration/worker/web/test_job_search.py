@@ -91,8 +91,8 @@ def test_a_queued_job_has_its_place(running: Service, client: Client) -> None:
     jobs = search(running, sort="id")["jobs"]
     assert isinstance(jobs, list)
     assert [job["position"] for job in jobs] == [0, 1, 2]
-    assert {(job["model"], job["dataset"]) for job in jobs} == {("cnn", "digits")}
-    assert len(ids(search(running, q="model:cnn dataset:digits batch_size=32"))) == 3
+    assert {(job["model"], job["dataset"]) for job in jobs} == {("small", "digits")}
+    assert len(ids(search(running, q="model:small dataset:digits batch_size=32"))) == 3
     assert running.ask("GET", "/v1/jobs/job-2")["position"] == 2
 
 

@@ -221,12 +221,12 @@ def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Servic
     """Every setting before a worker has it; other values than the defaults are bold."""
     client.enqueue(digits_job(job_id="waits", epochs=7, seed=2**63 - 1))
     browser.open(f"{service.url}/#/")
-    browser.see("cnn on digits", "tbody")
+    browser.see("small on digits", "tbody")
     browser.open(f"{service.url}/#/jobs/waits")
     browser.see("Configuration", ".details")
     browser.picture("configuration")
     assert browser.text(".config strong").splitlines() == [
-        "digits", "7", "32", "9223372036854775807", "no", "1",
+        "digits", "small", "7", "32", "9223372036854775807", "no", "1",
     ]  # fmt: skip
     assert "learning rate\n0.005" in browser.text(".config")
     assert browser.complaints() == []

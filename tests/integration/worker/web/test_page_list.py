@@ -75,7 +75,7 @@ def test_ticked_jobs_are_cancelled_together(browser: Browser, service: Service, 
         client.enqueue(digits_job(job_id=name))
     browser.open(service.url)
     browser.see("2 before it", "tbody")
-    browser.see("cnn on digits", "tbody")
+    browser.see("small on digits", "tbody")
     for name in ("one", "three"):
         browser.tick(f"Select {name}")
     browser.see("2 jobs selected", ".selection")
