@@ -63,7 +63,7 @@ def test_a_calibration_beside_neighbours_measures_the_free_processors_first(
 ) -> None:
     """With every processor in use one thread is measured first, and all of them when they have left.
 
-    That it wins is what the machine says: other tests may run beside these neighbours.
+    Which of them wins in the end is what the machine says: other tests may run beside these neighbours.
     """
     with neighbours(PROCESSORS):
         choice = chosen(digits_store, tmp_path)
@@ -71,7 +71,7 @@ def test_a_calibration_beside_neighbours_measures_the_free_processors_first(
     own, default = choice.finding.trials[:2]
     assert (own.knob, own.plan.threads) == ("own", PROCESSORS)
     assert (default.knob, default.plan.threads) == ("default", 1)
-    assert (choice.plan.threads == 1) == (default.verdict in ADOPTED)
+    assert choice.plan in [own.plan, *(trial.plan for trial in choice.finding.trials if trial.verdict in ADOPTED)]
     assert choice.finding.confidence == "low"
     assert choice.prediction is not None
     assert choice.prediction.threads_alone == PROCESSORS
