@@ -88,41 +88,41 @@ audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 # Benchmarks share modules with the tests.
 bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH := tests
 
-bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write bench/results/.
-	$(BIN)/python -m bench.footprint --image-python $(CPU)/bin/python
-	$(BIN)/python -m bench.web
-	$(BIN)/python -m bench.listing
+bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write tools/bench/results/.
+	$(BIN)/python -m tools.bench.footprint --image-python $(CPU)/bin/python
+	$(BIN)/python -m tools.bench.web
+	$(BIN)/python -m tools.bench.listing
 	@$(MAKE) bench-speed
 
-figures: $(VENV)/.dev  ## Write the tables of README.md and docs/benchmarks.md from bench/results/.
-	$(BIN)/python -m bench.figures
+figures: $(VENV)/.dev  ## Write the tables of README.md and docs/benchmarks.md from tools/bench/results/.
+	$(BIN)/python -m tools.bench.figures
 
 SPEED ?=
 bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machine's limits; SPEED="roof data" only these parts.
-	$(BIN)/python -m bench.speed $(SPEED)
+	$(BIN)/python -m tools.bench.speed $(SPEED)
 
 import-profile: $(VENV)/.dev  ## Print the slowest imports of each way in; fails when one brings what it must not.
-	$(BIN)/python -m bench.imports
+	$(BIN)/python -m tools.bench.imports
 
 REVISION ?= f868e4d
 versions: $(VENV)/.dev  ## Measure whole commands beside those of an earlier version; REVISION= names its commit, 0.25.1 by default.
-	$(BIN)/python -m bench.versions $(REVISION)
+	$(BIN)/python -m tools.bench.versions $(REVISION)
 
 job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside an earlier version, and what 200 jobs leave in a worker.
-	$(BIN)/python -m bench.job --revision $(REVISION) --cpu-python $(CPU)/bin/python
-	$(BIN)/python -m bench.job --many 200
+	$(BIN)/python -m tools.bench.job --revision $(REVISION) --cpu-python $(CPU)/bin/python
+	$(BIN)/python -m tools.bench.job --many 200
 
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="matrix 0.5cpu" only these cells, an interrupted run continues.
-	$(BIN)/python -m bench.calibration $(CALIBRATION)
+	$(BIN)/python -m tools.bench.calibration $(CALIBRATION)
 
 FLEET ?=
 bench-fleet: $(VENV)/.dev  ## Measure a thousand workers on one Redis; FLEET="idle latency restart jobs" only these parts.
-	$(BIN)/python -m bench.fleet $(FLEET)
+	$(BIN)/python -m tools.bench.fleet $(FLEET)
 
 PAGE ?=
 bench-page: $(VENV)/.dev  ## Measure the page in a browser; PAGE="lighthouse comparison first-visit" only these parts.
-	$(BIN)/python -m bench.page $(PAGE)
+	$(BIN)/python -m tools.bench.page $(PAGE)
 
 ROUNDS ?= 28
 SEED ?= 20
@@ -133,7 +133,7 @@ faults: $(VENV)/.dev build/stock/.made  ## Try real faults, on the newest stock 
 DOCKER ?= docker
 CONTAINERS ?=
 containers: $(VENV)/.dev  ## Try real containers, on the MNIST in PREFLIGHT_HOST_DATA=; CONTAINERS="limits scale" only these parts.
-	DOCKER=$(DOCKER) $(BIN)/python -m bench.containers $(CONTAINERS)
+	DOCKER=$(DOCKER) $(BIN)/python -m tools.bench.containers $(CONTAINERS)
 
 clean:  ## Remove .venv and caches.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -34,7 +34,7 @@ from support.worker.services import wait_until
 from preflight.wire import AnyEvent, CheckpointSaved, JobResumed, JobWarning, LoaderConfig, Progress
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "bench" / "results" / "faults.jsonl"
+RESULTS = ROOT / "tools" / "bench" / "results" / "faults.jsonl"
 SHORT = (
     "kill -9 of the supervisor", "kill -9 of the whole tree", "kill -9 of Redis, its data lost", "SIGTERM", "host dies",
     "out of memory in training", "one id enqueued by 20 at once",

@@ -29,7 +29,7 @@ from faults.strikes.runs import Run
 
 LONE_AT_ONCE: Final = 3
 """Scenes of stock RQ at the same time: mostly they wait for what does not come."""
-RESULTS: Final = Path(__file__).parents[2] / "bench" / "results" / "faults.jsonl"
+RESULTS: Final = Path(__file__).parents[2] / "tools" / "bench" / "results" / "faults.jsonl"
 
 Name = Literal["preflight", "stock RQ"]
 Try = tuple[Round, Run[S]]

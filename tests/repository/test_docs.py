@@ -82,8 +82,8 @@ def test_the_pages_that_grow_stay_short() -> None:
 
 
 def test_the_tables_are_those_of_the_results() -> None:
-    """`make figures` writes them from bench/results/; it was forgotten where this fails."""
-    command = [sys.executable, "-m", "bench.figures", "--check"]
+    """`make figures` writes them from tools/bench/results/; it was forgotten where this fails."""
+    command = [sys.executable, "-m", "tools.bench.figures", "--check"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
 

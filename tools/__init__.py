@@ -1,0 +1,1 @@
+"""What engineers run beside the product: benchmarks."""
