@@ -104,11 +104,11 @@ bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machin
 import-profile: $(VENV)/.dev  ## Print the slowest imports of each way in; fails when one brings what it must not.
 	$(BIN)/python -m bench.imports
 
-REVISION ?= 7bba196
-versions: $(VENV)/.dev  ## Measure whole commands beside those of an earlier version; REVISION= names its commit, 0.13.0 by default.
+REVISION ?= f868e4d
+versions: $(VENV)/.dev  ## Measure whole commands beside those of an earlier version; REVISION= names its commit, 0.25.1 by default.
 	$(BIN)/python -m bench.versions $(REVISION)
 
-job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside 0.13.0, and what 200 jobs leave in a worker.
+job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside an earlier version, and what 200 jobs leave in a worker.
 	$(BIN)/python -m bench.job --revision $(REVISION) --cpu-python $(CPU)/bin/python
 	$(BIN)/python -m bench.job --many 200
 

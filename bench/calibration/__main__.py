@@ -1,25 +1,19 @@
 """Measure what calibration promises, and print its tables.
 
 PYTHONPATH=tests python -m bench.calibration matrix [CELL ...] [--again]
-PYTHONPATH=tests python -m bench.calibration noise
-PYTHONPATH=tests python -m bench.calibration waiting
 PYTHONPATH=tests python -m bench.calibration neighbour
 PYTHONPATH=tests python -m bench.calibration cold
 PYTHONPATH=tests python -m bench.calibration cores
-PYTHONPATH=tests python -m bench.calibration former
 """
 
 import argparse
 from collections.abc import Callable
 
-from bench.calibration import former
 from bench.calibration.matrix.cells import is_filter
 from bench.calibration.matrix.main import measure_matrix
-from bench.calibration.matrix.noise_floor import measure_noise_floor
 from bench.calibration.threads.cold import measure_cold
 from bench.calibration.threads.cores import measure_cores
 from bench.calibration.threads.neighbour import measure_neighbour
-from bench.calibration.threads.waiting import measure_waiting
 from bench.parts import require_known, run_parts
 
 
@@ -35,12 +29,9 @@ def main() -> None:
     named = [word for word in options.words if not is_filter(word)]
     parts: dict[str, Callable[[bool], None]] = {
         "matrix": lambda again: measure_matrix(filters, again=again),
-        "noise": lambda _: measure_noise_floor(),
-        "waiting": lambda _: measure_waiting(),
         "neighbour": lambda _: measure_neighbour(),
         "cold": lambda _: measure_cold(),
         "cores": lambda _: measure_cores(),
-        "former": lambda _: former.main(),
     }
     require_known(parser, named, parts)
     run_parts(parts, named, options.again)

@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(
         prog="python -m bench.job", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--revision", default="7bba196", help="the earlier version; by default 0.13.0")
+    parser.add_argument("--revision", default="f868e4d", help="the earlier version; by default 0.25.1")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu-python", type=Path, help="an interpreter with torch's CPU build, to measure, too")
     parser.add_argument("--many", type=int, metavar="JOBS", help="give one worker so many jobs instead")

@@ -5,20 +5,15 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.parts import add_parts, require_known, run_parts
-from bench.speed import accuracy, data, evaluation, former, memory, options, others, resnet, roof, telemetry
+from bench.speed import accuracy, memory, others, resnet, roof
 from bench.speed.common import BenchOptions
 
 PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
     "accuracy": accuracy.main,
-    "recipes": former.main,
     "others": others.main,
     "resnet": resnet.main,
     "roof": roof.main,
-    "data": data.main,
-    "options": options.main,
-    "evaluation": evaluation.main,
     "memory": memory.main,
-    "telemetry": telemetry.main,
 }
 
 

@@ -26,8 +26,7 @@ CONFIRMING_PAIRS: Final = 7
 STEADY_SECONDS: Final = 0.4
 """For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
 STEADY_PERIODS: Final = 60
-"""Periods of a quota that sets the pace, for which it runs then: what each is worth differs (`python -m
-bench.calibration noise`)."""
+"""Periods of a quota that sets the pace, for which it runs then: what each is worth differs (docs/decisions.md)."""
 MAX_STEADY_SECONDS: Final = 6.0
 """What that may take at most."""
 STEADY_SHARE: Final = 0.06

@@ -68,7 +68,7 @@ def typical(blocks: Sequence[Seconds]) -> float:
 def mean_step(blocks: Sequence[Seconds]) -> float:
     """Return the mean step of all blocks: what a quota leaves of each differs, and a training has its share of all.
 
-    It is as near to what follows as the typical one, or nearer (all containers, `python -m bench.calibration noise`).
+    It is as near to what follows as the typical one, or nearer (docs/decisions.md, measured in all containers).
     """
     return statistics.fmean(second for block in blocks for second in block)
 

@@ -100,14 +100,6 @@ def plans(request: Request) -> Iterator[Plan]:
         yield Plan(threads=count, micro_batch=request.spec.batch_size, precision=precision, memory_format=memory_format)
 
 
-def rounded_up(request: Request, memory_format: MemoryFormat) -> Plan:
-    """Return the plan in bfloat16 on as many threads as the quota has processors, rounded up."""
-    return Plan(
-        threads=math.ceil(request.processors), micro_batch=request.spec.batch_size, precision="bfloat16",
-        memory_format=memory_format,
-    )  # fmt: skip
-
-
 def main() -> None:
     """Measure what the command line asks for, and print it."""
     from training.step.train_step import prepare_process

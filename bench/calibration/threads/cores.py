@@ -10,6 +10,7 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -19,7 +20,6 @@ from bench.calibration.matrix.findings import Training
 from bench.calibration.matrix.grid import REQUEST, Request, block, request_of, run_inside
 from bench.calibration.matrix.main import prepared_place
 from bench.calibration.matrix.train import plan_key, train
-from bench.calibration.threads.waiting import FORMATS
 from bench.container import container
 from bench.record import Record, samples, start
 from preflight.contract.plan import MemoryFormat, Plan, Precision
@@ -30,6 +30,10 @@ LEAST: Final = 4
 PERIODS: Final = 10
 """Of a turn: 1 s."""
 ROUNDS: Final = 3
+FORMATS: Final[Mapping[str, MemoryFormat]] = {
+    "cnn": "channels_last", "resnet18": "channels_last", "shapes-net": "contiguous",
+}  # fmt: skip
+"""Memory format of the grid's best plan of each model, which is in bfloat16."""
 Rates = dict[Precision, dict[int, list[float]]]
 """Samples per second by precision and threads, turn by turn."""
 RATES: Final = TypeAdapter(Rates)

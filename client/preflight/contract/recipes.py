@@ -1,6 +1,6 @@
 """Recipes: what to train with, found by experiments, under a name. Torch-free.
 
-Chosen on the last 10,000 training samples of MNIST, held out (`python -m bench.recipes`); `best` was changed three
+Chosen on the last 10,000 training samples of MNIST, held out (docs/decisions.md); `best` was changed three
 times after its test figure was seen, as docs/decisions.md tells. They fit images like MNIST's (28x28, one channel, ten
 classes) and can be tried on any other. `fast` and `balanced` take the same steps on any number of samples: they
 repeat few, and take a part of many; `best` takes all samples 40 times.

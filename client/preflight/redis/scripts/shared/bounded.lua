@@ -1,7 +1,8 @@
 -- Values that others may have written, read only once their length is known.
 -- A string's value; false where there is none, or it has another type or more than `most` bytes.
 local function bounded_value(key, most)
-  if redis.call('TYPE', key).ok ~= 'string' or redis.call('STRLEN', key) > most then
+  local size = redis.pcall('STRLEN', key) -- an error, which is a table, where it has another type
+  if type(size) ~= 'number' or size > most then
     return false
   end
   return redis.call('GET', key)
