@@ -4,18 +4,20 @@
 
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
-# What to install, cut out of pyproject.toml, so that an edit elsewhere in it does not reinstall torch.
+# What to install, cut out of both pyproject.toml, so that an edit elsewhere in it does not reinstall torch.
 FROM ${BASE_IMAGE} AS requirements
 # Optional parts of this project, as pyproject.toml names them; `onnx` and `mlflow` are left to those who want them.
 ARG EXTRAS="train report web s3"
 WORKDIR /requirements
 # The * lets the build go on, unpinned, where there is no constraints.txt.
 COPY pyproject.toml constraints.txt* ./
+COPY client/pyproject.toml client/
 RUN python -c "import os, tomllib; \
-    pyproject = tomllib.load(open('pyproject.toml', 'rb')); project = pyproject['project']; \
+    pyproject, client = (tomllib.load(open(path + 'pyproject.toml', 'rb')) for path in ('', 'client/')); \
+    project = pyproject['project']; \
     extras = [project['optional-dependencies'][name] for name in os.environ['EXTRAS'].split()]; \
-    wanted = sum(extras, project['dependencies']); \
-    print(*(line for line in wanted if not line.startswith('torch')), sep='\n', file=open('base.txt', 'w')); \
+    wanted = sum(extras, project['dependencies'] + client['project']['dependencies']); \
+    print(*(line for line in wanted if not line.startswith(('torch', 'preflight-client'))), sep='\n', file=open('base.txt', 'w')); \
     print(*pyproject['build-system']['requires'], sep='\n', file=open('build.txt', 'w'))" \
  && touch constraints.txt \
  && { grep -E '^torch(vision)? *==' constraints.txt >torch-constraints.txt || true; } \
@@ -49,19 +51,19 @@ RUN cd "$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purel
       ! -name s3 ! -name sts ! -name 'sso*' -exec rm -rf {} +; } \
  && /venv/bin/python -Pc 'import torch, numpy, torch.fx.experimental.symbolic_shapes'
 
-# This project's wheel.
+# This project's two wheels.
 FROM ${BASE_IMAGE} AS wheel
 WORKDIR /source
 COPY --from=requirements /requirements/build.txt /requirements/base-constraints.txt /requirements/
 RUN pip install --no-cache-dir -r /requirements/build.txt -c /requirements/base-constraints.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY calibration calibration
-COPY preflight preflight
+COPY client client
 COPY training training
 COPY worker worker
-RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel .
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel ./client .
 
-# The wheel's own files alone, laid out as they belong into /venv.
+# The wheels' own files alone, laid out as they belong into /venv.
 FROM dependencies AS package
 COPY --from=wheel /wheel /wheel
 RUN pip --python /venv/bin/python install --no-cache-dir --no-deps --no-index --root /package /wheel/*.whl

@@ -70,7 +70,7 @@ types: $(VENV)/.dev
 rules: $(VENV)/.dev
 	$(BIN)/pytest -q tests/repository
 
-schemas: $(VENV)/.dev  ## Write docs/schemas/ from preflight/wire/ and the routes.
+schemas: $(VENV)/.dev  ## Write docs/schemas/ from client/preflight/wire/ and the routes.
 	$(BIN)/python -m worker.web.documents.schemas
 
 docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/config/settings.py.
@@ -140,7 +140,7 @@ clean:  ## Remove .venv and caches.
 
 # --- installation; a stamp is older than what it was made from when something has to be installed again
 $(VENV)/.torch: constraints.txt
-	@$(PYTHON) -I preflight/redis/server/program.py
+	@$(PYTHON) -I client/preflight/redis/server/program.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt uv
 	@if [ -n "$(TORCH_INDEX_URL)" ] && $(BIN)/python -c "import urllib.request as u; \
@@ -151,9 +151,9 @@ $(VENV)/.torch: constraints.txt
 	  $(INSTALL) torch torchvision; fi
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.torch pyproject.toml
-	$(INSTALL) -e '.[train,demo]'
-	@$(BIN)/python -m compileall -q calibration preflight training worker
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml client/pyproject.toml
+	$(INSTALL) -e ./client -e '.[train,demo]'
+	@$(BIN)/python -m compileall -q calibration client/preflight training worker
 	@touch $@
 
 $(TOOLS)/.made: Makefile
@@ -163,7 +163,7 @@ $(TOOLS)/.made: Makefile
 
 $(CPU)/.made: Makefile
 	$(PYTHON) -m venv $(CPU)
-	$(CPU)/bin/pip install --quiet $(if $(PIP_FIND_LINKS),,$(addprefix --extra-index-url=,$(TORCH_INDEX_URL))) torch==2.13.0+cpu -e '.[train,report,web,s3]' scikit-learn
+	$(CPU)/bin/pip install --quiet $(if $(PIP_FIND_LINKS),,$(addprefix --extra-index-url=,$(TORCH_INDEX_URL))) torch==2.13.0+cpu -e ./client -e '.[train,report,web,s3]' scikit-learn
 	@touch $@
 
 # The newest RQ before whatever this service runs on; everything else is that of .venv.
@@ -175,10 +175,10 @@ build/stock/.made: $(VENV)/.dev Makefile
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(INSTALL) -e '.[bench]'
+	$(INSTALL) -e ./client -e '.[bench]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo tests/system.sh tests/support/network/pyproject.toml
-	$(INSTALL) -e '.[train,demo,dev]' ./tests/support/network
+	$(INSTALL) -e ./client -e '.[train,demo,dev]' ./tests/support/network
 	@tests/system.sh
 	@touch $@

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 TESTS: Final = Path(__file__).parent
-ROOTS: Final = (TESTS, TESTS.parent)
+ROOTS: Final = (TESTS, TESTS.parent, TESTS.parent / "client")
 PACKAGES: Final = {"torch": {"torch", "torchvision", "sklearn"}, "browser": {"selenium"}}
 """Marker -> packages; a module that imports one of them, or a module of ours that does, has the marker."""
 NAMES: Final = {

@@ -36,7 +36,7 @@ class Mutation:
     """Node id of the test that has to fail."""
 
 
-SCRIPTS: Final = "preflight/redis/scripts/fencing"
+SCRIPTS: Final = "client/preflight/redis/scripts/fencing"
 FENCING: Final = "tests/integration/worker/broker/test_fencing.py"
 CHECKPOINT: Final = "tests/unit/training/checkpoints/test_checkpoint.py"
 ARTIFACT: Final = "tests/unit/training/artifacts/test_artifact.py"
@@ -44,7 +44,7 @@ PIPELINE: Final = "tests/unit/worker/jobs/test_pipeline.py"
 SEARCH: Final = "tests/unit/calibration/search/test_search.py"
 MUTATIONS: Final = (
     Mutation(
-        "a superseded attempt writes nothing", "preflight/redis/scripts/shared/guard.lua",
+        "a superseded attempt writes nothing", "client/preflight/redis/scripts/shared/guard.lua",
         "if newest > attempt then", "if false then",
         f"{FENCING}::test_a_superseded_attempt_writes_nothing_at_all",
     ),
@@ -99,7 +99,7 @@ MUTATIONS: Final = (
         "tests/unit/worker/admission/test_admission.py::test_only_one_function_is_allowed",
     ),
     Mutation(
-        "a forged signature is refused", "preflight/queue/signing.py",
+        "a forged signature is refused", "client/preflight/queue/signing.py",
         'return hmac.compare_digest(sign(job, terms, key).encode(), signature.encode(errors="replace"))',
         "return bool(sign(job, terms, key))",
         "tests/unit/preflight/queue/test_signing.py::test_nothing_else_verifies",
@@ -210,7 +210,8 @@ def is_caught(tree: Path, mutation: Mutation) -> bool:
 
 def run_tests(tree: Path, tests: Sequence[str]) -> int:
     """Run tests on a copy, whose packages come before those that are installed; return pytest's exit code."""
-    environment = {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    folders = os.pathsep.join(map(str, (tree, tree / "client", tree / "tests")))
+    environment = {**os.environ, "PYTHONPATH": folders, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS

@@ -97,7 +97,7 @@ class Measured:
     """Steps that were timed."""
 
     seconds: tuple[Seconds, ...]
-    """Of each step in the long run (preflight/container/work_clock.py), fetching its batch included."""
+    """Of each step in the long run (client/preflight/container/work_clock.py), fetching its batch included."""
     fetch_s: Seconds
     """Sum of the seconds spent waiting for batches."""
     once_s: Seconds = 0.0

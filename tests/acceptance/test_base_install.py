@@ -1,20 +1,20 @@
-"""The wheel without extras, in a new virtual environment away from the source."""
+"""The wheels without extras, in a new virtual environment away from the source."""
 
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
-from support.worker.services import RunWorker, new_environment, wait_for
+from support.worker.services import RunWorker, Wheels, new_environment, wait_for
 
 from preflight import Client
 from worker.config.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of a virtual environment with the built wheel and its base dependencies."""
-    return new_environment(tmp_path_factory.mktemp("base"), str(wheel))
+def environment(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a virtual environment with the built wheels and their base dependencies."""
+    return new_environment(tmp_path_factory.mktemp("base"), str(wheels.client), str(wheels.worker))
 
 
 def test_it_brings_no_torch(environment: Path) -> None:

@@ -1,4 +1,4 @@
-"""The wheel with the newest version of every dependency, as `pip install` chooses it without constraints."""
+"""The wheels with the newest version of every dependency, as `pip install` chooses it without constraints."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.web.service import serving
-from support.worker.services import new_environment, wait_for
+from support.worker.services import Wheels, new_environment, wait_for
 
 from preflight import Client
 from worker.config.settings import Settings, service_environment
@@ -17,10 +17,10 @@ TRAINING = ("numpy", "pillow", "psutil", "safetensors")
 
 
 @pytest.fixture(scope="module")
-def newest(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def newest(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Python of an environment for all roles; packages that it lacks are those of this one."""
     directory = tmp_path_factory.mktemp("newest")
-    python = new_environment(directory, f"{wheel}[web]", *TRAINING, constrained=False)
+    python = new_environment(directory, str(wheels.client), f"{wheels.worker}[web]", *TRAINING, constrained=False)
     (site,) = directory.glob("lib/python*/site-packages")
     (site / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
@@ -33,7 +33,7 @@ def no_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_is_enqueued_and_trained(newest: Path, settings: Settings, client: Client) -> None:
-    """Producer and worker run from the wheel."""
+    """Producer and worker run from the wheels."""
     environment = {**os.environ, **service_environment(settings)}
     preflight = str(newest.parent / "preflight")
     where = [str(newest), "-P", "-c", "import worker; print(worker.__file__)"]

@@ -98,7 +98,7 @@ class StockScene(Scene):
     moments = MOMENTS
 
     def __init__(self, directory: Path, store: Path, expected: Undisturbed | None) -> None:
-        environment = {**clean_environment(), "PYTHONPATH": str(ROOT)}
+        environment = {**clean_environment(), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}"}
         super().__init__(directory, environment, expected, BEYOND)
         self._store = store
         self.queue = Queue(connection=self.connection)

@@ -14,7 +14,7 @@ from preflight.errors import PreflightError
 from worker.config import docs
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("preflight", "worker", "calibration", "training")
+ROOMS = ("client/preflight", "worker", "calibration", "training")
 FOUND = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("tests/**/*.md")]
 PAGES = sorted(page for page in FOUND if "node_modules" not in page.parts)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

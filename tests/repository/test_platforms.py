@@ -489,4 +489,11 @@ def test_the_image_gets_all_packages_and_nothing_that_is_held_back() -> None:
     copied = {source.rstrip("*") for sources in copies for source in sources}
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = set(pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-    assert packages <= copied <= let_through
+    assert packages | {"client"} <= {source.partition("/")[0] for source in copied} <= let_through
+
+
+def test_worker_and_client_are_of_one_version() -> None:
+    """The worker takes its own from client/pyproject.toml, and asks for exactly that client."""
+    worker, client = (tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"] for path in ("", "client"))
+    assert worker["dynamic"] == ["version"]
+    assert worker["dependencies"] == [f"{client['name']}=={client['version']}"]

@@ -42,7 +42,7 @@ def escapes(tree: ast.Module) -> list[str]:
 
 WALL_CLOCK = {
     "calibration/cache/gauge_history.py", "calibration/cache/plan_cache.py", "calibration/cache/trial_log.py",
-    "training/loop/progress.py", "preflight/files/journal.py",
+    "training/loop/progress.py", "client/preflight/files/journal.py",
 }  # fmt: skip
 """Modules that read the system clock: for the moment of a record, never for a duration."""
 
@@ -52,13 +52,15 @@ def test_durations_do_not_come_from_the_system_clock() -> None:
     reads = re.compile(r"\btime\.time\(|\bfrom time import .*\btime\b")
     found = {
         path
-        for path in tracked("calibration/*.py", "training/*.py", "preflight/files/*.py")
+        for path in tracked("calibration/*.py", "training/*.py", "client/preflight/files/*.py")
         if reads.search((ROOT / path).read_text())
     }
     assert found == WALL_CLOCK
 
 
-PATH = re.compile(r"(?<![\w./-])((?:preflight|worker|training|calibration|tests|bench|docs|deploy)/[\w./-]*[\w/])")
+PATH = re.compile(
+    r"(?<![\w./-])((?:client|preflight|worker|training|calibration|tests|bench|docs|deploy)/[\w./-]*[\w/])"
+)
 
 
 @pytest.mark.parametrize("page", [one for one in tracked("*.md") if one not in ("CHANGELOG.md", "docs/decisions.md")])

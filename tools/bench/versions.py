@@ -85,18 +85,18 @@ def checked_out(revision: str) -> Iterator[Path]:
         archive = subprocess.Popen(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE)  # noqa: S607 - git on PATH
         subprocess.run(["tar", "-x", "-C", scratch], stdin=archive.stdout, check=True)  # noqa: S607 - tar on PATH
         project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
-        info = tree / f"preflight_worker-{project['version']}.dist-info"
+        version = version_of(tree)
+        info = tree / f"preflight_worker-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-        )
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n")
         groups = ((group, points) for group, points in project["entry-points"].items())
         (info / "entry_points.txt").write_text(
             "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups)
         )
         _install_own(tree)
         for package in PACKAGES:  # no run of it has to, where bytecode is not kept
-            compileall.compile_dir(tree / package, quiet=2)
+            for folder in _folders(tree):
+                compileall.compile_dir(folder / package, quiet=2)
         yield tree
 
 
@@ -112,13 +112,20 @@ def _install_own(tree: Path) -> None:
 
 def version_of(tree: Path) -> str:
     """Return the version of a checkout."""
-    return str(tomllib.loads((tree / "pyproject.toml").read_text())["project"]["version"])
+    projects = [tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in _folders(tree)]
+    return next(str(project["version"]) for project in projects if "version" in project)
+
+
+def _folders(tree: Path) -> list[Path]:
+    """Return the folders of a checkout's projects; until 0.27.0 there was one."""
+    return [folder for folder in (tree, tree / "client") if (folder / "pyproject.toml").is_file()]
 
 
 def environment(tree: Path, url: str, directory: Path) -> dict[str, str]:
     """Return the environment of a checkout's commands, with a Redis and what they write in `directory`."""
+    python_path = os.pathsep.join(map(str, _folders(tree)))
     return {
-        **os.environ, "PYTHONPATH": str(tree), "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",
+        **os.environ, "PYTHONPATH": python_path, "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",
         **{f"PREFLIGHT_{name}_DIR": str(directory / name) for name in ("CACHE", "STATE", "ARTIFACT")},
     }  # fmt: skip
 

@@ -173,16 +173,24 @@ def start_program() -> Iterator[StartProgram]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@dataclass(frozen=True, slots=True)
+class Wheels:
+    """Paths of the project's two wheels."""
+
+    client: Path
+    worker: Path
+
+
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built wheel."""
-    directory = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)]
-    built = subprocess.run(command, capture_output=True, text=True)
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    """The built wheels."""
+    directory = tmp_path_factory.mktemp("wheels")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory)]
+    built = subprocess.run([*command, str(ROOT / "client"), str(ROOT)], capture_output=True, text=True)
     if built.returncode != 0:
-        pytest.skip(f"the wheel cannot be built: {built.stderr.strip()[-200:]}")
-    (wheel,) = directory.glob("*.whl")
-    return wheel
+        pytest.skip(f"the wheels cannot be built: {built.stderr.strip()[-200:]}")
+    (client,), (worker,) = (list(directory.glob(f"preflight_{name}-*.whl")) for name in ("client", "worker"))
+    return Wheels(client, worker)
 
 
 def install_into(directory: Path, package: str) -> None:

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from preflight.packages import ROOT, explain_hidden, in_the_way
+from preflight.packages import explain_hidden, in_the_way
+
+ROOT = Path(__file__).parents[3]
 
 COMMAND = "import sys; from preflight.command import main; sys.argv = ['preflight', *sys.argv[1:]]; main()"
 
 
 def python(*arguments: str, cwd: Path, first: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """Run Python in a folder, with another one first in PYTHONPATH."""
-    listed = [str(first), str(ROOT)] if first else [str(ROOT)]
+    own = [str(ROOT), str(ROOT / "client")]
+    listed = [str(first), *own] if first else own
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(listed)}
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
@@ -60,6 +63,7 @@ def test_nothing_is_in_the_way_of_an_installation(tmp_path: Path) -> None:
     assert explain_hidden() is None
     assert in_the_way(tmp_path) is None
     assert in_the_way(ROOT) is None
+    assert in_the_way(ROOT / "client") is None
     done = python("-P", "-c", COMMAND, "--version", cwd=tmp_path, first=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -48,8 +48,10 @@ def main(asked: BenchOptions) -> None:
         record.write()
         return
     for title, peer in PEERS.items():
-        request: dict[str, JsonValue] = {"peer": peer, "store": store, "target": TARGETS["fast"][0], "epochs": PEER_EPOCHS}
-        runs = [ask("tools.bench.speed.peers", {**request, "seed": seed}) for seed in range(PEER_SEEDS)]
+        target, request = TARGETS["fast"][0], dict[str, JsonValue](peer=peer, store=store, epochs=PEER_EPOCHS)
+        runs = [
+            ask("tools.bench.speed.peers", {**request, "target": target, "seed": seed}) for seed in range(PEER_SEEDS)
+        ]
         there = [run["seconds"] for run in runs if run["accuracy"] >= TARGETS["fast"][0]]
         record.row(title, samples([run["accuracy"] for run in runs], ".2%"), "",
                    samples([run["seconds"] for run in runs], ".1f"),

@@ -29,7 +29,7 @@ KEPT = ("none", "a channel", "RQ")
 
 
 def used_by_scripts() -> Iterator[tuple[str, str]]:
-    for path in sorted((ROOT / "preflight" / "redis" / "scripts").rglob("*.lua")):
+    for path in sorted((ROOT / "client" / "preflight" / "redis" / "scripts").rglob("*.lua")):
         yield from ((path.name, name) for name in re.findall(r"'((?:rq|preflight):[^']*)'", path.read_text()))
 
 

@@ -20,7 +20,7 @@ from preflight.redis.server.program import GLIBC, MACHINES, PACKAGES, PYTHON, fi
 from worker.cli.demo import run_demo
 from worker.config.settings import Settings
 
-PROGRAM = ROOT / "preflight" / "redis" / "server" / "program.py"
+PROGRAM = ROOT / "client" / "preflight" / "redis" / "server" / "program.py"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEMO = [Requirement(line) for line in TypeAdapter(list[str]).validate_python(PROJECT["optional-dependencies"]["demo"])]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

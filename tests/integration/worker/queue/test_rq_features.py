@@ -206,7 +206,7 @@ def test_a_job_of_rqs_cron(client: Client, settings: Settings, start_worker: Sta
     config.write_text(CRON.format(job=BROKEN))
     start_worker()
     command = [str(Path(sys.executable).with_name("rq")), "cron", str(config), "--url", settings.redis_url]
-    cron = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    cron = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}"})
     try:
         wait_until(lambda: any(job.status == "failed" for job in client.jobs()), 60)
     finally:

@@ -34,7 +34,7 @@ def test_the_signed_bytes_are_documented() -> None:
     text = canonical({"job": job, **asdict(TERMS)}).decode()
     assert text in " ".join((ROOT / "docs" / "wire.md").read_text().split())
     assert text in "".join(
-        line.strip() for line in (ROOT / "preflight" / "queue" / "signing.py").read_text().splitlines()
+        line.strip() for line in (ROOT / "client" / "preflight" / "queue" / "signing.py").read_text().splitlines()
     )
 
 

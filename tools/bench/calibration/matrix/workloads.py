@@ -65,7 +65,7 @@ def python_path(directory: Path) -> str:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: matrix\nVersion: 1\n")
     (package / "entry_points.txt").write_text(ENTRY_POINTS)
     own_task = ROOT / "deploy" / "examples" / "own_task"
-    return os.pathsep.join(map(str, (directory, ROOT, own_task, os.environ.get("PYTHONPATH", ""))))
+    return os.pathsep.join(map(str, (directory, ROOT, ROOT / "client", own_task, os.environ.get("PYTHONPATH", ""))))
 
 
 def main() -> None:

@@ -4,22 +4,27 @@ Python takes the first that it finds: in the folder of the program that runs, th
 among what is installed.
 """
 
+import json
 import sys
 from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 NAMES: Final = ("worker", "training", "calibration")
+WORKER: Final = "preflight-worker"
+"""Name of the distribution that has them."""
 ROOT: Final = Path(__file__).resolve().parent.parent
-"""Folder in which all of them lie, installed or in a checkout."""
+"""Folder in which `preflight` lies."""
 
 
 def explain_hidden(names: Collection[str] = NAMES) -> str | None:
     """Return which file or folder Python would import for one of our packages, in one sentence; None: they are ours."""
     for name in names:
         found = _found(name)
-        if found is not None and found.parent != ROOT:
+        if found is not None and not is_own(found.parent):
             return explain(name, found, listed=not _is_programs_folder(found.parent))
     return None
 
@@ -33,6 +38,31 @@ def explain(name: str, found: Path, *, listed: bool) -> str:
     )
 
 
+def is_own(folder: Path) -> bool:
+    """Whether a folder has the worker's packages: beside `preflight`, in its checkout, or where they were installed."""
+    return folder == ROOT or folder == _checkout() or folder in _installed()
+
+
+def _checkout() -> Path | None:
+    """Return the checkout whose folder `client` holds `preflight`; None: it is installed, or was copied elsewhere."""
+    project = ROOT.parent / "pyproject.toml"
+    is_checkout = ROOT.name == "client" and project.is_file() and f'name = "{WORKER}"' in project.read_text()
+    return ROOT.parent if is_checkout else None
+
+
+def _installed() -> tuple[Path, ...]:
+    """Return the folders of the installed worker: its site-packages, and its checkout where that is used in place."""
+    try:
+        worker = distribution(WORKER)
+    except PackageNotFoundError:
+        return ()
+    origin = json.loads(worker.read_text("direct_url.json") or "{}")
+    checkout = Path(unquote(urlsplit(str(origin.get("url", ""))).path))
+    is_used_in_place = origin.get("dir_info", {}).get("editable", False)
+    site = Path(str(worker.locate_file(""))).resolve()
+    return (site, checkout.resolve()) if is_used_in_place else (site,)
+
+
 def _is_programs_folder(folder: Path) -> bool:
     """Whether a folder is that of the program that runs, which Python puts first; with -P it does not."""
     return not sys.flags.safe_path and bool(sys.path) and Path(sys.path[0]).resolve() == folder
@@ -40,7 +70,7 @@ def _is_programs_folder(folder: Path) -> bool:
 
 def in_the_way(folder: Path) -> Path | None:
     """Return the file or folder in `folder` that programs started there would import for one of our packages."""
-    if folder.resolve() == ROOT:
+    if is_own(folder.resolve()):
         return None
     candidates = (path for name in NAMES for path in (folder / name, folder / f"{name}.py"))
     return next((path for path in candidates if path.is_file() or (path / "__init__.py").is_file()), None)

@@ -1,7 +1,7 @@
 """Redis program: the redis-server or valkey-server that the demo and the tests start.
 
-`python preflight/redis/server/program.py` says what `make demo` would miss. The Makefile asks it before anything is
-downloaded: it needs no package, and runs on a Python that is too old for the rest.
+`python client/preflight/redis/server/program.py` says what `make demo` would miss. The Makefile asks it before anything
+is downloaded: it needs no package, and runs on a Python that is too old for the rest.
 """
 
 import platform
