@@ -80,7 +80,7 @@ def run(environment: dict[str, str], *arguments: str) -> str:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("rq", "server", "tests"), [
-    (OLDEST, "Valkey", (*TESTS, *FEATURES)),
+    (OLDEST, "Valkey", TESTS),
     (NEWEST, "Redis", TESTS),
     pytest.param(OLDEST, "Redis", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
     pytest.param(NEWEST, "Valkey", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),

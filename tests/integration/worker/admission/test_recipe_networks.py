@@ -33,9 +33,9 @@ def test_a_fence_of_a_wrong_type_is_no_beginning(client: Client, raw: Redis, run
 def test_a_job_that_has_begun_goes_on(client: Client, raw: Redis, start_worker: StartWorker) -> None:
     """Its worker is killed in training, and another one takes it from its checkpoint."""
     raw.hset(keys.fence("named"), "attempt", 1)  # by a worker of 0.25.1
-    client.enqueue(digits_job(job_id="named", epochs=60, **NAMED))
+    client.enqueue(digits_job(job_id="named", epochs=15, **NAMED))
     first = start_worker()
-    wait_until(lambda: (client.status("named").epoch or 0) >= 3)
+    wait_until(lambda: (client.status("named").epoch or 0) >= 2)
     first.process.kill()
     start_worker()
     assert wait_for(client, "named").status == "finished"
@@ -48,13 +48,13 @@ def test_a_checkpoint_on_this_disk_is_a_beginning(
 ) -> None:
     """Redis lost what it knew of the job."""
     raw.hset(keys.fence("named"), "attempt", 1)
-    client.enqueue(digits_job(job_id="named", epochs=60, **NAMED))
+    client.enqueue(digits_job(job_id="named", epochs=15, **NAMED))
     first = start_worker()
-    wait_until(lambda: (client.status("named").epoch or 0) >= 3)
+    wait_until(lambda: (client.status("named").epoch or 0) >= 2)
     first.process.kill()
     first.process.wait()
     raw.flushall()
     assert has_attempts(settings, "named")
-    client.enqueue(digits_job(job_id="named", epochs=60, **NAMED))
+    client.enqueue(digits_job(job_id="named", epochs=15, **NAMED))
     run_worker()
     assert client.status("named").status == "finished"

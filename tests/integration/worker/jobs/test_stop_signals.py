@@ -72,7 +72,7 @@ def weights(client: Client, run_worker: RunWorker, undisturbed: dict[str, str | 
     ("number", "server", "plan", "order"),
     [
         (signal.SIGTERM, "fork server", "one process", "parents first"),
-        (signal.SIGTERM, "fresh interpreters", "one process", "children first"),
+        pytest.param(signal.SIGTERM, "fresh interpreters", "one process", "children first", marks=pytest.mark.slow),
         (signal.SIGTERM, "fork server", "loader workers", "children first"),
         (signal.SIGINT, "fork server", "one process", "children first"),
         pytest.param(signal.SIGTERM, "fork server", "one process", "children first", marks=pytest.mark.slow),
@@ -172,7 +172,7 @@ def test_a_supervisor_that_is_stopped_by_itself_requeues_its_job(
     worker.stop()
 
 
-@pytest.mark.parametrize("server", ENVIRONMENTS)
+@pytest.mark.parametrize("server", ["fork server", pytest.param("fresh interpreters", marks=pytest.mark.slow)])
 def test_every_process_of_a_calibration_is_asked_to_stop(
     server: str, client: Client, queue: Queue, start_worker: StartWorker
 ) -> None:
