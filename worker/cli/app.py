@@ -9,12 +9,12 @@ import click
 
 from preflight.errors import InvalidConfig, PreflightError
 from training.process.interrupts import raised_safely
-from worker.cli.commands import admin, cache, calibrate, local, quarantine, queue, service
+from worker.cli.commands import admin, cache, calibrate, data, local, quarantine, queue, service
 from worker.cli.exit_codes import BAD_INPUT, FAILURE, INTERRUPTED
 from worker.state.signals import handle_hangup
 
 COMMANDS: Final = (
-    admin.completion, admin.doctor, admin.health, cache.cache, calibrate.calibrate, local.demo, local.export,
+    admin.completion, admin.doctor, admin.health, cache.cache, calibrate.calibrate, data.data, local.demo, local.export,
     local.predict, local.profile, local.train, local.upload, quarantine.quarantine, queue.cancel, queue.enqueue,
     queue.jobs, queue.resubmit, queue.retry, queue.watch, service.serve, service.worker,
 )  # fmt: skip

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from preflight.wire import TrainJob
+    from worker.config.settings import Settings
 
 WORKERS: Final = re.compile(r"(?P<min>[0-9]{1,9})-(?P<max>[0-9]{1,9})")
 """From so many workers to so many."""
@@ -36,9 +37,18 @@ def parse_job_options(
 ) -> TrainJob:
     """Return the job that the options describe; raises `InvalidConfig`, and takes `has_begun` as `parse_job`."""
     from preflight.wire import JOB_TYPE, parse_job
+    from worker.cli.context import load_settings
 
     default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist"}
-    return parse_job({**default, **job_fields(options)}, has_begun)
+    return parse_job(
+        {**default, **job_fields(options)}, has_begun, lambda name: _require_dataset(name, load_settings())
+    )
+
+
+def _require_dataset(name: str, settings: Settings) -> None:
+    from training.catalog.names import require_dataset
+
+    require_dataset(name, settings.data_dir)
 
 
 def require_one_worker(job: TrainJob, command: str) -> TrainJob:

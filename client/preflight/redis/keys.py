@@ -96,6 +96,11 @@ def plan(job_id: str) -> str:
     return f"preflight:{{{job_id}}}:plan"
 
 
+def dataset(job_id: str) -> str:
+    """Version of the imported data set that all attempts of a job use, as `photos@2`."""
+    return f"preflight:{{{job_id}}}:dataset"
+
+
 def group(job_id: str) -> str:
     """Hash of the group that trains a job: its seats, their beats, and the leader's orders."""
     return f"preflight:{{{job_id}}}:group"
@@ -223,6 +228,7 @@ KEYS: Final = (
         "30 days or more"),
     Key("preflight:{{{rq_id}}}:alias", "string", "worker, web", "worker, client, web", "64 bytes", OF_JOB),
     Key("preflight:{{{job}}}:plan", "string", "worker", "worker", "16 KiB", OF_JOB),
+    Key("preflight:{{{job}}}:dataset", "string", "worker", "worker", "128 bytes", OF_JOB),
     Key("preflight:{{{job}}}:group", "hash", "worker", "worker", "5,000 fields, 4 KiB a message, 16 KiB a request",
         "120 s"),
     # --- RQ's, of a queue or of all

@@ -96,7 +96,7 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
         elif as_json:
             click.echo(answer.model_dump_json())
         else:
-            click.echo(f"{answer.label:3}  {answer.confidence:6.1%}  {printable(answer.image)}")
+            click.echo(f"{printable(answer.name):3}  {answer.confidence:6.1%}  {printable(answer.image)}")
     raise SystemExit(BAD_INPUT if refused else 0)
 
 

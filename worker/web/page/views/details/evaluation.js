@@ -25,22 +25,23 @@ export async function showEvaluation(place, path, files, signal) {
   }
 }
 
-function parts({ samples, right, confusion, errors }) {
+function parts({ samples, right, classes, confusion, errors }) {
+  const name = (label) => classes?.[label] ?? label;
   const words = `${number(right, 0)} of ${number(samples, 0)} samples are correct, ${percent(right / samples)}.`;
   return [
     h("p", words),
-    confusion ? matrix(confusion) : h("p.note", "The report has the confusion matrix."),
+    confusion ? matrix(confusion, name) : h("p.note", "The report has the confusion matrix."),
     errors.length > 0 && h("h3", "Most confident errors"),
-    errors.length > 0 && h("ol.errors", errors.map(errorItem)),
+    errors.length > 0 && h("ol.errors", errors.map((error) => errorItem(error, name))),
   ];
 }
 
-function matrix(confusion) {
+function matrix(confusion, name) {
   const most = Math.max(1, ...confusion.flatMap((row, truth) => row.filter((_, predicted) => predicted !== truth)));
-  const labels = confusion.map((_, label) => h("th.n", { scope: "col" }, label));
+  const labels = confusion.map((_, label) => h("th.n", { scope: "col" }, name(label)));
   const rows = confusion.map((row, truth) => {
     const cells = row.map((count, predicted) => h(cellName(count, truth === predicted, most), count || "·"));
-    return h("tr", h("th.n", { scope: "row" }, truth), cells);
+    return h("tr", h("th.n", { scope: "row" }, name(truth)), cells);
   });
   const table = h(
     "table.confusion",
@@ -58,14 +59,14 @@ function cellName(count, isRight, most) {
   return count ? `td.n.wrong.w${Math.ceil((3 * count) / most)}` : "td.n.none";
 }
 
-function errorItem({ sample, truth, predicted, confidence, truth_confidence: rest, png }) {
+function errorItem({ sample, truth, predicted, confidence, truth_confidence: rest, png }, name) {
   return h(
     "li",
     h("img", { src: `data:image/png;base64,${png}`, alt: `Test sample ${number(sample, 0)}`, width: "56", height: "56" }),
     h(
       "div",
-      h("strong", `${truth} taken for ${predicted}`),
-      h("small", `sample ${number(sample, 0)}, confidence ${percent(confidence)}; ${percent(rest)} for ${truth}`),
+      h("strong", `${name(truth)} taken for ${name(predicted)}`),
+      h("small", `sample ${number(sample, 0)}, confidence ${percent(confidence)}; ${percent(rest)} for ${name(truth)}`),
     ),
   );
 }
