@@ -13,6 +13,7 @@ from typing import Literal
 
 from redis.exceptions import RedisError
 
+from preflight.cli.unusable import explain_unusable
 from preflight.container.resources import detect
 from preflight.contract.registry import DATASETS, MODELS, names
 from preflight.errors import PreflightError
@@ -24,7 +25,6 @@ from preflight.redis.retry import CLUSTERED, clustered
 from preflight.redis.server.faults import find_faults
 from training.data.prepare import available, explain_absence
 from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
-from worker.broker.connect import explain_unusable
 from worker.cli.diagnosis.health import ask_web
 from worker.config.settings import DEFAULT_PORT, Settings
 from worker.exporters.base import exports, probe
