@@ -40,8 +40,8 @@ from worker.config.settings import Settings
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
-from worker.queue.loop.glance import Glance
 from worker.queue.loop.job_run import JobRunner
+from worker.queue.loop.key_existence import KeyExistence
 from worker.queue.loop.presence import Presence
 from worker.queue.loop.seating import Seating
 from worker.queue.standby import Standby
@@ -199,8 +199,9 @@ class PreflightWorker(Worker):
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
         """Send a heartbeat, handle commands, do chores; return the id of the next job, if one comes in time."""
-        glance = Glance([self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name)], self._chores.maintainer.watched)
-        (registered, suspended, offered), exist = glance.read(self.connection.exists(*glance.names))
+        single = [self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name)]
+        existence = KeyExistence(single, self._chores.maintainer.watched)
+        (registered, suspended, offered), exist = existence.read(self.connection.exists(*existence.names))
         self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
         self._step("commands", self._commands.handle)

@@ -18,7 +18,15 @@ from preflight.redis import keys
 from worker.config.settings import Settings
 from worker.jobs.group.address import own_address
 from worker.jobs.group.member import Member
-from worker.jobs.group.messages import MAX_REQUEST_BYTES, REQUEST, SAID, BadMessage, Post, Said, own_versions
+from worker.jobs.group.messages import (
+    MAX_REQUEST_BYTES,
+    MEMBER_STATE,
+    REQUEST,
+    BadMessage,
+    MemberState,
+    Sealer,
+    own_versions,
+)
 from worker.jobs.group.seats import MemberSeat, Offer, read_offers
 from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse, describe_exit
@@ -92,20 +100,20 @@ class Seating:
         if address is None:
             return False
         resources = detect(shares=self._settings.processes)
-        said = Said(
+        reported = MemberState(
             address=address, versions=own_versions(), cores=resources.quota or float(resources.cores),
             memory_mb=resources.memory_bytes >> 20,
         )  # fmt: skip
-        post = Post.of(self._settings, offer.job_id, offer.attempt)
+        sealer = Sealer.of(self._settings, offer.job_id, offer.attempt)
         seat = MemberSeat(self._connection, self._queue, offer, self._worker)
-        sat, text = seat.sit(post.seal(SAID, said, self._worker))
+        sat, text = seat.sit(sealer.seal(MEMBER_STATE, reported, self._worker))
         self._offers = [other for other in self._offers if other != offer]
         if sat == "refused":
             self._refuse(offer)
         if sat != "taken":
             return False
         try:
-            request = post.open(REQUEST, text, "leader", MAX_REQUEST_BYTES)
+            request = sealer.open(REQUEST, text, "leader", MAX_REQUEST_BYTES)
         except BadMessage as error:
             self._log.warning("seat_left", job_id=offer.job_id, message=f"the leader sent {error}")
             self._refuse(offer)
@@ -113,8 +121,8 @@ class Seating:
             return False
         with tempfile.TemporaryDirectory(prefix="preflight-group-", ignore_cleanup_errors=True) as directory:
             member = Member(
-                seat=seat, settings=self._settings, worker=self._worker, request=request, post=post, said=said,
-                stop=self._stop, server=self._standby.server, directory=Path(directory),
+                seat=seat, settings=self._settings, worker=self._worker, request=request, sealer=sealer,
+                reported=reported, stop=self._stop, server=self._standby.server, directory=Path(directory),
             )  # fmt: skip
             self._run(member, offer)
         return True

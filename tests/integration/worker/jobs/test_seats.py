@@ -40,11 +40,11 @@ def test_an_idle_worker_sits_down_and_follows_orders(raw: Redis) -> None:
     assert mine.sit("hello") == ("taken", REQUEST)
     assert seat(raw, offer, "other").sit("hello") == ("full", "")
     led = seats.lead(1, REQUEST, "open", [Instruction("member", "come", "stays")])
-    assert [(each.worker, each.said) for each in led.seats] == [("member", "hello")]
+    assert [(each.worker, each.sealed) for each in led.seats] == [("member", "hello")]
     assert led.idle == 0
     assert read_offers(raw, QUEUE, "other") == []  # no seat is free
     assert mine.beat("ready")[:2] == ("seated", "come")
-    assert seats.lead(1, REQUEST, "open", []).seats[0].said == "ready"
+    assert seats.lead(1, REQUEST, "open", []).seats[0].sealed == "ready"
     mine.leave()
     assert seats.lead(1, REQUEST, "open", []).seats == []
 
