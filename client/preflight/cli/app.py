@@ -20,7 +20,7 @@ from preflight.cli.exit_codes import BAD_INPUT, FAILURE, INTERRUPTED
 from preflight.cli.interrupts import handle_hangup, raised_safely
 from preflight.contract.registry import nearest
 from preflight.errors import InvalidConfig, PreflightError
-from preflight.packages import NAMES, explain_hidden, is_worker_installed
+from preflight.packages import NAMES, explain_hidden, how_to_install, is_worker_installed
 
 GROUP: Final = "preflight.commands"
 """Entry points of further commands: name of the command = click command."""
@@ -28,7 +28,7 @@ NO_TEMPORARY: Final = "No usable temporary directory"
 """Part of the message of `tempfile`."""
 COLLECTOR_THRESHOLD: Final = 50_000
 """New objects between two looks of the garbage collector; by default 700, where imports are looked at 180 times."""
-ABSENT: Final = "preflight-worker is not installed here; install it by pip install ./client '.[train]' in a checkout"
+ABSENT: Final = f"preflight-worker is not installed here; {how_to_install('train')}"
 
 
 class CommandGroup(click.Group):

@@ -143,7 +143,7 @@ def test_a_command_of_the_worker_is_named_as_absent(
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"preflight: '{name}' is not a command of the client{hint}; preflight-worker is not installed here; "
-        "install it by pip install ./client '.[train]' in a checkout\n"
+        "pip install ./client '.[train]' in a checkout of preflight\n"
     )
     listed = run(client_alone, "preflight", "--help", cwd=application, environment=environment).stdout
     assert "  watch " in listed
