@@ -73,7 +73,7 @@ def test_workers_find_the_suite(tmp_path: Path) -> None:
         PreflightScene(tmp_path / "ours", Preflight(tmp_path), None), StockScene(tmp_path / "stock", tmp_path, None)
     )  # fmt: skip
     for scene in scenes:
-        command = [sys.executable, "-P", "-c", "import faults.hungry, faults.stock"]
+        command = [sys.executable, "-P", "-c", "import tools.faults.hungry, tools.faults.stock"]
         subprocess.run(command, cwd="/", env={**scene.environment, "TMPDIR": str(tmp_path)}, check=True)
 
 

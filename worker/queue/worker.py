@@ -37,6 +37,7 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
@@ -97,14 +98,12 @@ class PreflightWorker(Worker):
         self._intake = Intake(connection, queue, settings, records, self._retry)
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
+        shared = WorkerContext(connection, queue, name, settings, self._stop)
         self._chores = Chores(
-            connection, queue, name, settings, self._stop, self._standby, self._intake, self._retry,
-            self._parts, with_scheduler=with_scheduler,
+            shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
         )  # fmt: skip
-        self._runner = JobRunner(
-            connection, queue, name, settings, self._stop, self._standby, records, self._retry, self._heartbeat_busy
-        )
-        self._seating = Seating(connection, queue.name, name, settings, self._stop, self._standby, self._heartbeat_busy)
+        self._runner = JobRunner(shared, self._standby, records, self._retry, self._heartbeat_busy)
+        self._seating = Seating(shared, self._standby, self._heartbeat_busy)
 
     @property
     def connection_timeout(self) -> int:
