@@ -94,7 +94,7 @@ bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write
 	$(BIN)/python -m tools.bench.listing
 	@$(MAKE) bench-speed
 
-figures: $(VENV)/.dev  ## Write the tables of README.md and docs/benchmarks.md from tools/bench/results/.
+figures: $(VENV)/.dev  ## Write the tables of README.md and docs/ from tools/bench/results/.
 	$(BIN)/python -m tools.bench.figures
 
 SPEED ?=
