@@ -16,8 +16,11 @@ def require_dataset(name: str, data_dir: Path) -> None:
 
 
 def known_datasets(data_dir: Path) -> Sequence[str]:
-    """Return the names of all data sets, sorted."""
-    return sorted({*names(DATASETS), *Catalog(data_dir).names()})
+    """Return the names of all data sets, sorted, those of imported data also with each version."""
+    catalog = Catalog(data_dir)
+    imported = catalog.names()
+    versions = (f"{name}@{number}" for name in imported for number in catalog.numbers(name))
+    return sorted({*names(DATASETS), *imported, *versions})
 
 
 def pin(name: str, data_dir: Path) -> str:

@@ -36,6 +36,11 @@ def ended(queue: str) -> str:
     return f"preflight:ended:{queue}"
 
 
+def datasets(queue: str) -> str:
+    """Hash of the data sets that the workers of a queue have: name -> when one said so, seconds since the epoch."""
+    return f"preflight:datasets:{queue}"
+
+
 def offers(queue: str) -> str:
     """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.jobs.group.seats`."""
     return f"preflight:offers:{queue}"
@@ -213,6 +218,7 @@ KEYS: Final = (
     Key("preflight:maintainer:{queue}:unscheduled:{number}", "string", "worker", "worker", "512 bytes",
         "25 s; no longer one holds"),
     Key("preflight:ended:{queue}", "hash", "worker", "worker", "256 bytes an id, 32 a status, 250 a step", NONE),
+    Key("preflight:datasets:{queue}", "hash", "worker", "client", "5,000 fields, 128 bytes each", "1 day"),
     Key("preflight:offers:{queue}", "hash", "worker", "worker", "64 bytes a job, 40 an offer, 5,000 offers", "120 s"),
     Key("preflight:idle:{queue}", "zset", "worker", "worker", "their number; of 6 s", "60 s"),
     # --- of one job

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from preflight.cli.arguments import quote
+from preflight.cli.options import UncheckedPath
 from preflight.errors import DatasetError, InvalidConfig
-from worker.cli.arguments import quote
 from worker.cli.context import load_settings
-from worker.cli.options import UncheckedPath
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -7,10 +7,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from preflight.cli.formatting.text import columns, printable
 from preflight.numbers import plural
 from training.catalog.version import Version
-from worker.admission.quarantine import printable
-from worker.cli.formatting.text import columns
 
 MAX_CLASSES: Final = 40
 """Classes that are listed; `--json` has all."""

@@ -165,3 +165,24 @@ def test_without_redis_nothing_is_removed_unless_it_is_forced(
     assert "hunter2" not in refused.stderr
     assert run("data", "remove", "mine", "--force").exit_code == 0
     assert SHAPES[0] not in run("data", "list").stdout
+
+
+def test_a_producer_knows_what_the_workers_have(
+    settings: Settings, client: Client, connection: Redis, run_worker: RunWorker, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """`preflight enqueue` looks in Redis: the producer's machine has neither data nor directory."""
+    monkeypatch.setenv("PREFLIGHT_REDIS_URL", settings.redis_url)
+    monkeypatch.setenv("PREFLIGHT_DATA_DIR", str(tmp_path / "elsewhere"))
+    imported(settings.data_dir, save_tree(tmp_path / "photos", 5))
+    assert client.datasets() == frozenset()
+    assert run("enqueue", "--dataset", "mine").exit_code == 2
+    run_worker()
+    assert {"mine", "mine@1", "mnist"} <= client.datasets()
+    enqueued = run("enqueue", "--dataset", "mine@1", "--job-id", "a")
+    assert (enqueued.exit_code, enqueued.stdout) == (0, "a\n")
+    refused = run("enqueue", "--dataset", "mime")
+    assert refused.exit_code == 2
+    assert "dataset 'mime' is not known (did you mean 'mine'?); the workers have " in refused.stderr
+    connection.hset(keys.datasets(settings.queue), mapping={"old": 1, "bad": "x" * 5_000, "y" * 5_000: 1})
+    assert not {"old", "bad"} & client.datasets()
