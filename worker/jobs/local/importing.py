@@ -18,8 +18,8 @@ from training.importing.form import Options
 from training.importing.run import Progress, Request, run_import
 from training.importing.sources.base import Source
 from training.importing.sources.detect import read_source
-from training.importing.sources.remote import fetch, is_url
 from worker.config.settings import Settings, child_environment
+from worker.jobs.local.remote_source import fetch, is_url
 
 MAX_PROCESSES = 16
 MAX_JOBS = 10_000

@@ -131,7 +131,7 @@ def test_all_keys_of_a_real_run_are_in_the_table(
     assert {key for key in used if kind_of(key) is None and not key.startswith("rq:pubsub")} == set()
     assert {row.name for key in used if (row := kind_of(key))} >= {
         row.name for row in KEYS if row.writer == "worker"
-        and not row.name.endswith((":accepted", ":plan", ":group", ":unscheduled:{number}"))
+        and not row.name.endswith((":accepted", ":plan", ":dataset", ":group", ":unscheduled:{number}"))
     }  # fmt: skip
     for key in sorted(map(text, raw.keys())):
         row = kind_of(key)

@@ -9,7 +9,7 @@ from support.files.pictures import save_tree
 from preflight.errors import DatasetError
 from training.importing.form import Options
 from training.importing.sources.detect import read_source
-from training.importing.sources.remote import fetch
+from worker.jobs.local.remote_source import fetch
 
 
 def nothing() -> None:
