@@ -63,13 +63,16 @@ def _digits(text: bytes, columns: int, delimiter: int) -> npt.NDArray[np.int16] 
     marks = found[ends].reshape(-1, columns)
     if not ((marks[:, :-1] == delimiter).all() and (marks[:, -1] == NEWLINE).all()):
         return None
-    lengths = np.diff(ends, prepend=-1) - 1
-    if lengths.min(initial=1) < 1 or lengths.max(initial=1) > 3:
+    lengths = np.empty(len(ends), np.int64)
+    np.subtract(ends[1:], ends[:-1], out=lengths[1:])
+    lengths[:1] = ends[:1] + 1
+    if lengths.min(initial=2) < 2 or lengths.max(initial=2) > 4:  # the mark behind it included
         return None
     values = digits[ends - 1].astype(np.int16)
-    tens, hundreds = lengths > 1, lengths > 2
-    values[tens] += 10 * digits[ends[tens] - 2].astype(np.int16)
-    values[hundreds] += 100 * digits[ends[hundreds] - 3].astype(np.int16)
+    longer = np.flatnonzero(lengths > 2)
+    values[longer] += 10 * digits[ends[longer] - 2].astype(np.int16)
+    longest = longer[lengths[longer] > 3]
+    values[longest] += 100 * digits[ends[longest] - 3].astype(np.int16)
     return values.reshape(-1, columns)
 
 

@@ -16,7 +16,7 @@ from training.importing.sources.files import unpacked_gzip
 from training.importing.sources.trees import SPLITS, entries
 
 LABELS: Final = ("label", "class", "target", "y", "digit", "labels")
-CHUNK: Final = 4 << 20
+CHUNK: Final = 1 << 22
 """Bytes of a task."""
 LOOK: Final = 256 << 10
 """Bytes at the start of a file from which its form is found."""
