@@ -14,7 +14,7 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 LAYERS = {
     "preflight": (
         "errors numbers packages statistics", "container contract files", "config tuner", "redis", "wire",
-        "events launch queue", "client", "command",
+        "events launch queue", "client", "cli", "command",
     ),
     "training": (
         "prediction seat system", "process", "group models", "data", "artifacts optim", "step", "checkpoints", "loop",
@@ -31,6 +31,12 @@ LAYERS = {
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
 OUTSIDE = {"redis", "rq", "structlog", "click", "http", "socketserver", "urllib"}
 """What training and calibration know nothing of."""
+READERS = {
+    "worker/config/settings.py",
+    "training/process/fork_server/main.py",  # it starts itself again
+    "preflight/cli/run.py", "preflight/launch/site/sitecustomize.py",  # the environment of other people's commands
+}  # fmt: skip
+"""Modules that read the environment."""
 BARE = {"container", "statistics", "tuner"}
 """Parts of `preflight` that run where nothing is installed: they need the standard library alone."""
 HEAVY = {
@@ -172,7 +178,7 @@ def test_heavy_packages_stay_out_of_module_scope(path: str) -> None:
 @pytest.mark.parametrize("path", modules())
 def test_only_the_settings_read_the_environment(path: str) -> None:
     names = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
-    if path in ("worker/config/settings.py", "training/process/fork_server/main.py"):  # the latter starts itself again
+    if path in READERS:
         assert "environ" in names
     else:
         assert not names & {"environ", "getenv", "environb", "putenv"}

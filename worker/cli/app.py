@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from preflight.cli.run import run
 from preflight.errors import InvalidConfig, PreflightError
 from training.process.interrupts import raised_safely
 from worker.cli.commands import admin, cache, calibrate, local, quarantine, queue, service
@@ -16,7 +17,7 @@ from worker.state.signals import handle_hangup
 COMMANDS: Final = (
     admin.completion, admin.doctor, admin.health, cache.cache, calibrate.calibrate, local.demo, local.export,
     local.predict, local.profile, local.train, local.upload, quarantine.quarantine, queue.cancel, queue.enqueue,
-    queue.jobs, queue.resubmit, queue.retry, queue.watch, service.serve, service.worker,
+    queue.jobs, queue.resubmit, queue.retry, queue.watch, run, service.serve, service.worker,
 )  # fmt: skip
 
 

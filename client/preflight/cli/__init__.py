@@ -1,0 +1,1 @@
+"""Commands of `preflight` that need no worker."""
