@@ -14,7 +14,7 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 LAYERS = {
     "preflight": (
         "errors numbers packages statistics", "container contract files", "config tuner", "redis", "wire",
-        "events launch queue", "client", "cli", "command",
+        "events launch queue", "client", "cli lightning transformers", "command",
     ),
     "training": (
         "prediction seat system", "process", "group models", "data", "artifacts optim", "step", "checkpoints", "loop",

@@ -31,8 +31,8 @@ class Ended:
     quota: float | None
 
 
-def block(findings: Findings, ended: Ended) -> str:
-    """Return the sentences as lines."""
+def block(findings: Findings, ended: Ended, *, is_over: bool = False) -> str:
+    """Return the sentences as lines; `is_over`: the training has ended, though its process lives."""
     lines = [_untouched(findings)] if not findings.processes else [_trained(findings.processes, ended)]
     main = findings.processes[0] if findings.processes else None
     if main is not None:
@@ -41,7 +41,7 @@ def block(findings: Findings, ended: Ended) -> str:
     lines += [f"the tuning stopped after an error of its own: {failure}" for failure in findings.failures]
     lines += [
         f"process {each.pid} still trains in the background; this is what it has done so far"
-        for each in findings.processes[:1] if each.is_alive
+        for each in findings.processes[:1] if each.is_alive and not is_over
     ]  # fmt: skip
     return "\n".join(f"preflight: {line}" for line in lines if line)
 
@@ -121,6 +121,9 @@ def _predicted(main: Process) -> str:
     said = f"{duration(left)} ({duration(low)} to {duration(high)}) were predicted after {done}"
     if not checked:
         return said
+    total = integer(found[0].get("total")) or 0
+    if main.steps < total:
+        return f"{said}; it ended after {main.steps:,} of {plural(total, 'step')}"
     took = (number(checked[0].get("ended_at")) or 0.0) - (number(found[0].get("at")) or 0.0)
     return f"{said}; it took {duration(took)}"
 

@@ -154,6 +154,7 @@ class _Training:
         self._settled: list[list[float]] = []
         """Seconds of steps, by second, since the settings won."""
         self._predicted: tuple[int, float] | None = None
+        """Steps that were done then, and the seconds of a step."""
         self._memory_peak = 0
         self.steps = 1
         """That were made so far; the first one was, but its beginning was not seen."""
@@ -222,8 +223,9 @@ class _Training:
             noisy=seen.noisy, memory_peak=self._memory_peak, memory_limit=self._container.memory_limit,
         )  # fmt: skip
         if self._predicted is not None and ended:
-            done, predicted_s = self._predicted
-            self._journal.write("checked", steps=self.steps - done, predicted_s=predicted_s, ended_at=time.time())
+            done, step_s = self._predicted
+            steps = self.steps - done
+            self._journal.write("checked", steps=steps, predicted_s=step_s * steps, ended_at=time.time())
 
     def _apply(self, wanted: Settings) -> None:
         if wanted != self._now:
@@ -253,7 +255,7 @@ class _Training:
             return
         step_s, low, high = step_interval(blocks, mean_step)
         left = total - self.steps
-        self._predicted = (self.steps, step_s * left)
+        self._predicted = (self.steps, step_s)
         self._journal.write(
             "prediction", done=self.steps, total=total, step_s=step_s, left_s=step_s * left, low_s=low * left,
             high_s=high * left,
@@ -269,7 +271,7 @@ class _Training:
         return None
 
 
-def install(folder: Path, variables: Mapping[str, str]) -> None:
+def install(folder: Path, variables: Mapping[str, str]) -> TrainingHook:
     """Join the tuning to all optimizers of this process; torch has been imported."""
     from torch.compiler import is_compiling
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -284,6 +286,7 @@ def install(folder: Path, variables: Mapping[str, str]) -> None:
     register_optimizer_step_post_hook(after_step)
     os.register_at_fork(after_in_child=hook.forget)
     atexit.register(hook.finish)
+    return hook
 
 
 def _torch_threads() -> int:

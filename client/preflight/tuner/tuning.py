@@ -10,7 +10,7 @@ from ..container.interference import Interference
 from ..container.resources import SHORT
 from ..statistics import Comparison
 from .laps import Block, Lap, without_pauses
-from .race import BLOCK_SECONDS, COST_SECONDS, LEAST_GAIN, LONG_LAP, Outcome, Racer, Steps, compared
+from .race import BLOCK_SECONDS, COST_SECONDS, ENOUGH_LAP, LEAST_GAIN, LONG_LAP, Outcome, Racer, Steps, compared
 from .settings import Settings
 from .surroundings import Surroundings
 
@@ -20,6 +20,8 @@ STEADY: Final = 1.3
 """Two laps in a row within it: the warm-up is over."""
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the kernel's counters, each of half a millisecond."""
+LEAST_LOOK_SECONDS: Final = 0.2
+"""Twenty ticks of the kernel's clock: less shows neighbours that are not there."""
 SLOW: Final = 1.25
 """Times the seconds of a step that were measured last, from which on the container has changed."""
 FAST: Final = 0.8
@@ -98,8 +100,7 @@ class Tuning:
 
     def steps(self) -> Steps[None]:
         """Yield the settings of the next lap for as long as the training lasts."""
-        last = yield from self._warm_up()
-        base = yield from self._racer.block(self._own, seconds=0.0 if last >= LONG_LAP else BLOCK_SECONDS)
+        base = yield from self._measure_own()
         self._report_trial("own", "own", self._own, base)
         if self._limits.threads:
             base = yield from self._race_threads(base)
@@ -125,20 +126,33 @@ class Tuning:
         self._report("winner", settings=self.best, step_s=base.step, gain=self.gains.total(), why=why)
 
     def _look(self) -> Interference:
+        if self._clock() - self._looked < LEAST_LOOK_SECONDS:
+            return self.seen
         self._looked = self._clock()
         self.seen = self._around.look()
         return self.seen
 
-    def _warm_up(self) -> Steps[float]:
-        """Run the first laps, which compile, allocate and fill caches; return the seconds of the last one."""
+    def _measure_own(self) -> Steps[Block]:
+        """Run the script's own settings; a long lap beside others is enough, as each one more may cost seconds."""
+        last = yield from self._warm_up()
+        if last.wall >= ENOUGH_LAP and self._is_crowded(self._own.threads):
+            return Block((last.step,), last.steps, last.wall)
+        seconds = 0.0 if last.wall >= LONG_LAP else BLOCK_SECONDS
+        return (yield from self._racer.block(self._own, seconds=seconds))
+
+    def _warm_up(self) -> Steps[Lap]:
+        """Run the first laps, which compile, allocate and fill caches; return the last one."""
         wall, before = 0.0, 0.0
         while True:
             lap = yield self._own
             wall += lap.wall
             steady = before > 0 and max(lap.step / before, before / lap.step) < STEADY
-            if wall >= WARM_SECONDS or (steady and wall >= BLOCK_SECONDS / 2):
+            if wall >= ENOUGH_LAP and self._clock() - self._looked >= LOOK_SECONDS:
                 self._look()
-                return lap.wall
+            is_late = wall >= WARM_SECONDS or (wall >= ENOUGH_LAP and self._is_crowded(self._own.threads))
+            if is_late or (steady and wall >= BLOCK_SECONDS / 2):
+                self._look()
+                return lap
             before = lap.step
 
     def _granted(self) -> float:
