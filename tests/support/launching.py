@@ -15,12 +15,12 @@ PREFLIGHT: Final = str(Path(sys.executable).with_name("preflight"))
 
 def run(
     command: Sequence[str], *options: str, variables: Mapping[str, str] | None = None, cwd: Path | None = None,
-    stdin: str = "",
+    stdin: str = "", timeout: float = 150,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run a command under `preflight run`; its output is text."""
     return subprocess.run(
         [PREFLIGHT, "run", *options, "--", *command],
-        input=stdin, capture_output=True, text=True, timeout=150, cwd=cwd, env={**os.environ, **(variables or {})},
+        input=stdin, capture_output=True, text=True, timeout=timeout, cwd=cwd, env={**os.environ, **(variables or {})},
         check=False,
     )  # fmt: skip
 

@@ -25,6 +25,7 @@ for _ in range(int(sys.argv[1])):
     optimizer.step()
 print(*[tensor.double().sum().item() for tensor in model.parameters()])
 """
+pytestmark = pytest.mark.timeout(600)  # a dozen trainings, also on a busy machine
 Found = dict[str, dict[str, object]]
 
 
@@ -33,7 +34,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Found]:
     """Train all kinds once; return the output, and what was found about each by its name."""
     folder = tmp_path_factory.mktemp("odd")
     report = folder / "report.json"
-    done = run([sys.executable, ODD, str(folder)], "--json", str(report), "-q")
+    done = run([sys.executable, ODD, str(folder)], "--json", str(report), "-q", timeout=550)
     assert done.returncode == 0, done.stderr
     processes = TypeAdapter(list[dict[str, object]]).validate_python(read_report(report)["processes"])
     by_process = {str(each["pid"]): each for each in processes}
