@@ -14,7 +14,7 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 LAYERS = {
     "preflight": (
         "errors numbers packages statistics", "container contract files", "config tuner", "redis", "wire",
-        "events launch queue", "client", "cli lightning transformers", "command",
+        "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
         "prediction seat system", "process", "group models", "data", "artifacts optim", "step", "checkpoints", "loop",
@@ -32,9 +32,9 @@ LAYERS = {
 OUTSIDE = {"redis", "rq", "structlog", "click", "http", "socketserver", "urllib"}
 """What training and calibration know nothing of."""
 READERS = {
-    "worker/config/settings.py",
+    "preflight/cli/settings.py", "worker/config/settings.py",
     "training/process/fork_server/main.py",  # it starts itself again
-    "preflight/cli/run.py", "preflight/launch/site/sitecustomize.py",  # the environment of other people's commands
+    "preflight/launch/run.py", "preflight/launch/site/sitecustomize.py",  # the environment of other people's commands
 }  # fmt: skip
 """Modules that read the environment."""
 BARE = {"container", "statistics", "tuner"}
@@ -206,7 +206,7 @@ def test_the_service_side_imports_no_torch() -> None:
 def test_help_needs_neither_torch_nor_rq() -> None:
     """`preflight --help` imports only what it prints with."""
     program = (
-        "from click.testing import CliRunner; from worker.cli import main;"
+        "from click.testing import CliRunner; from preflight.cli.app import main;"
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0"
     )
     assert loaded({"torch", "rq", "redis", "pydantic"}, program) == []

@@ -1,1 +1,1 @@
-"""Commands of `preflight` that need no worker."""
+"""The command `preflight`. Each command imports what it needs when it runs, so that `--help` is immediate."""

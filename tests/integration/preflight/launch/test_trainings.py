@@ -12,6 +12,7 @@ from support import odd_trainings
 from support.launching import read_report, run
 
 from preflight.wire import CalibrationTrial, CalibrationWinner, ResourceLimits
+from preflight.wire.base import Event
 
 ODD: Final = odd_trainings.__file__
 PLAIN: Final = """
@@ -87,7 +88,7 @@ def test_exact_is_bit_equal_and_the_events_are_those_of_the_contract(tmp_path: P
     lines = tuned.stderr.splitlines()
     assert any(line.startswith("preflight: 6,000 steps in ") for line in lines)
     events = [json.loads(line) for line in lines if line.startswith("{")]
-    kinds = {"resource_limits": ResourceLimits, "calibration_trial": CalibrationTrial,
+    kinds: dict[str, type[Event]] = {"resource_limits": ResourceLimits, "calibration_trial": CalibrationTrial,
              "calibration_winner": CalibrationWinner}  # fmt: skip
     for event in events:
         if event["type"] in kinds:

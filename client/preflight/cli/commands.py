@@ -1,0 +1,106 @@
+"""A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, run, completion."""
+
+from typing import Final
+
+import click
+
+from preflight.cli.arguments import check_job_id, parse_enqueued_job, parse_limit, parse_statuses
+from preflight.cli.context import load_settings, make_client
+from preflight.cli.exit_codes import FAILURE
+from preflight.cli.options import completing, job_options
+from preflight.cli.watch import watch_job
+from preflight.errors import InvalidConfig
+from preflight.launch.run import run
+
+
+@click.command()
+@job_options
+@click.option("--wait", is_flag=True, help="Watch the job until it ends; the exit code is the job's.")
+@click.option("--ensure", is_flag=True, help="Keep it in the outbox until it has ended; see `resubmit`.")
+def enqueue(wait: bool, ensure: bool, **options: object) -> None:
+    """Enqueue a job and print its id."""
+    job, settings = parse_enqueued_job(options), load_settings()
+    client = make_client(settings)
+    result = client.enqueue(job, job_timeout=settings.job_timeout, ensure=ensure)
+    click.echo(result.job_id)
+    if result.waiting:
+        click.echo("Redis does not answer; the job waits in the outbox for `preflight resubmit`", err=True)
+        raise SystemExit(FAILURE)
+    if not result.created:
+        click.echo(f"job {result.job_id} exists already; nothing was enqueued", err=True)
+    if wait:
+        watch_job(client, result.job_id)
+
+
+@click.command()
+def resubmit() -> None:
+    """Enqueue lost jobs of the outbox again. Print their ids."""
+    for job_id in make_client(load_settings()).resubmit():
+        click.echo(job_id)
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", shell_complete=completing("jobs"))
+@click.option("--plain", is_flag=True, help="Print one line per event; default where stdout is not a terminal.")
+def watch(job_id: str, plain: bool) -> None:
+    """Watch a job until it ends. The exit code is the job's. Ctrl-C leaves the job running."""
+    watch_job(make_client(load_settings()), job_id, plain=plain)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("--status", "statuses", metavar="STATUS,...", shell_complete=completing("statuses"),
+              help="Only jobs that are queued, running, finished, failed or cancelled.")  # fmt: skip
+@click.option("--limit", metavar="N", help="Only the newest N; default: 100.")
+def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
+    """List the jobs in Redis, newest last, then the running ones."""
+    from preflight.cli.formatting.jobs import job_table
+
+    wanted, most = parse_statuses(statuses), parse_limit(limit)
+    client = make_client(load_settings())
+    states = client.jobs(limit=most, statuses=wanted)
+    if as_json:
+        for state in reversed(states):
+            click.echo(state.model_dump_json(exclude_none=True))
+    else:
+        click.echo(job_table(states[::-1]))
+    if client.suspended():
+        click.echo("workers are suspended and take no job; `rq resume` ends it", err=True)
+    if limit is None and len(states) == most:
+        click.echo(f"there may be more than these {most} jobs; --limit N lists more", err=True)
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", shell_complete=completing("active jobs"))
+def cancel(job_id: str) -> None:
+    """Cancel a queued or running job. A running one stops within a step."""
+    client = make_client(load_settings())
+    check_job_id(job_id)
+    if not client.cancel(job_id):
+        status = client.status(job_id).status
+        raise InvalidConfig(
+            f"job {job_id!r} is {status}; only a queued or running job can be cancelled", field="job_id"
+        )
+    click.echo(f"cancellation of {job_id} requested")
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", shell_complete=completing("jobs"))
+def retry(job_id: str) -> None:
+    """Enqueue a failed or cancelled job again. It resumes from its checkpoint, where there is one."""
+    client = make_client(load_settings())
+    check_job_id(job_id)
+    click.echo(f"{client.retry(job_id)} is queued again")
+
+
+@click.command()
+@click.argument("shell", metavar="bash|zsh|fish", shell_complete=completing("shells"))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a completion script. Use: eval "$(preflight completion bash)"."""
+    from preflight.cli.completion import script
+
+    click.echo(script(context.find_root().command, shell))
+
+
+COMMANDS: Final = (cancel, completion, enqueue, jobs, resubmit, retry, run, watch)

@@ -1,0 +1,46 @@
+"""Table of `preflight jobs`."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from preflight.cli.formatting.text import columns, printable
+from preflight.numbers import format_age, plural
+from preflight.wire import JobState
+
+WAITING: Final = ("scheduled", "deferred", "rate_limited")
+"""RQ's statuses of a job that waits for its time, for another job, or for its turn."""
+
+
+def job_table(states: Sequence[JobState]) -> str:
+    """Return jobs as aligned columns."""
+    if not states:
+        return "no jobs"
+    head = ("JOB", "STATUS", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
+    return columns([head, *(_row(state, time.time()) for state in states)])
+
+
+def _row(state: JobState, now: float) -> tuple[str, ...]:
+    updated = "" if state.updated_at is None else f"{format_age(now - state.updated_at)} ago"
+    epoch = "" if state.epoch is None else f"{state.epoch}/{state.epochs or '?'}"
+    accuracy = state.test_accuracy if state.test_accuracy is not None else state.val_acc
+    return (
+        state.job_id, _status(state), updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
+        printable(state.reason or ""),
+    )  # fmt: skip
+
+
+def _status(state: JobState) -> str:
+    """Return the status; that of RQ, too, where it says why the job waits."""
+    why = state.rq_status if state.status == "queued" and state.rq_status in WAITING else None
+    if state.status == "running" and (state.workers or 1) > 1:
+        return f"running ({plural(state.workers or 1, 'worker')})"
+    return f"{state.status} ({why})" if why else state.status
+
+
+def _took(state: JobState, now: float) -> str:
+    """Return the duration of the newest attempt, up to its last event."""
+    if state.started_at is None:
+        return ""
+    until = now if state.status == "running" else state.updated_at or now
+    return format_age(until - state.started_at)
