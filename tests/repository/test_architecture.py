@@ -44,6 +44,7 @@ HEAVY = {
     "matplotlib", "jinja2", "markupsafe", "PIL", "onnx", "onnxruntime",
 }  # fmt: skip
 CHILD_SIDE = {
+    "preflight/lightning.py", "preflight/transformers.py",
     "calibration/measure/benchmark.py", "calibration/measure/candidate.py",
     "training/checkpoints/checkpointer.py", "training/checkpoints/tensors.py",
     "training/data/augment.py", "training/data/batches.py", "training/data/counter_rng.py",
