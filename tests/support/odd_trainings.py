@@ -72,7 +72,7 @@ def own_threads() -> None:
     """The script sets its threads before each step."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for batch in batches(1.0):
+    for batch in batches(4.0):
         torch.set_num_threads(2)
         loss_of(model, batch).backward()
         optimizer.step()
@@ -125,7 +125,8 @@ def _with_loader(method: str) -> None:
     data = TensorDataset(torch.randn(512, 32), torch.randn(512, 1))
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for batch in DataLoader(data, batch_size=16, num_workers=1, multiprocessing_context=method):
+    loader = DataLoader(data, batch_size=16, num_workers=1, multiprocessing_context=method)
+    for batch in loader:
         loss_of(model, batch).backward()
         optimizer.step()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from preflight.container.interference import OTHERS
-from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, records, text
+from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
 from preflight.numbers import plural
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
@@ -91,7 +91,7 @@ def _speed(main: Process, did: str) -> str:
         return did
     if reason:
         return f"{did} with {own.describe()}; nothing was raced: {reason}"
-    how = f"{did} with {_most_used(main, now).describe()}"
+    how = f"{did} with {now.describe()}"
     gain = fields(summary.get("gain"))
     ratio, low, high = (number(gain.get(name)) for name in ("ratio", "low", "high"))
     if ratio is not None and low is not None and high is not None:
@@ -100,16 +100,6 @@ def _speed(main: Process, did: str) -> str:
     if not main.named("winner"):
         return f"{how}; too few steps to find something faster"
     return f"{how}, {whose}: nothing that was tried is faster" if now.threads == own.threads else how
-
-
-def _most_used(main: Process, now: Settings) -> Settings:
-    """Return the settings under which most of the time was spent: those of the last seconds may be a race."""
-    spent = [
-        (number(each.get("seconds")) or 0.0, settings_of(each.get("settings")))
-        for each in records(main.summary.get("spent"))
-    ]
-    longest = max(spent, key=lambda each: each[0], default=(0.0, now))[1]
-    return longest or now
 
 
 def _predicted(main: Process) -> str:

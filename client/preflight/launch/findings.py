@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,8 +122,3 @@ def text(value: Value) -> str:
 def fields(value: Value) -> Record:
     """Return an object of a record; empty where it is none."""
     return value if isinstance(value, dict) else {}
-
-
-def records(value: Value) -> Sequence[Record]:
-    """Return a list of objects of a record."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -216,7 +216,8 @@ class _Training:
         self._memory_peak = max(self._memory_peak, self._container.memory_bytes() or 0, status_sizes()["VmHWM"])
         gain = self._tuning.gains.total() if self._tuning else None
         self._journal.replace(
-            "summary", ended=ended, steps=self.steps, seconds=time.time() - self._began, settings=self._now,
+            "summary", ended=ended, steps=self.steps, seconds=time.time() - self._began,
+            settings=self._tuning.best if self._tuning else self._now,
             spent=[{"settings": each, "steps": steps, "seconds": s} for each, (steps, s) in self._spent.items()],
             gain=gain, settled=self._tuning is not None and self._tuning.settled is not None,
             others=seen.others, processors=seen.processors, stolen=seen.stolen, throttled=seen.throttled,

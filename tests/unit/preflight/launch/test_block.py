@@ -19,7 +19,6 @@ START: Record = {
 }  # fmt: skip
 SUMMARY: Record = {
     "what": "summary", "steps": 1240, "seconds": 182.0, "settings": BEST,
-    "spent": [{"settings": BEST, "seconds": 170.0}],
     "gain": {"ratio": 2.1, "low": 1.9, "high": 2.3}, "others": 0.76, "processors": 2, "stolen": 0.0,
     "memory_peak": 612 * MIB, "memory_limit": 1024 * MIB,
 }  # fmt: skip
@@ -43,7 +42,7 @@ def test_what_was_gained_and_who_disturbed() -> None:
     [
         ({**SUMMARY, "gain": {"ratio": 1.05, "low": 1.02, "high": 1.08}}, "1.05x (1.02x to 1.08x)"),
         (
-            {**SUMMARY, "gain": None, "settings": TWO, "spent": []},
+            {**SUMMARY, "gain": None, "settings": TWO},
             "2 threads, PyTorch's default: nothing that was tried",
         ),
         ({**SUMMARY, "others": 0.02}, "here; peak 612"),
