@@ -8,7 +8,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from training.artifacts.metrics import Mistake, evaluation_metrics
+from training.artifacts.metrics import Mistake, evaluation_metrics, macro_f1
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,8 @@ def evaluation_json(
         }  # fmt: skip
 
     content = {
-        "samples": found.samples, "right": found.right,
+        "samples": found.samples, "right": found.right, "macro_f1": macro_f1(found.classes),
+        "classes": [(each.samples, each.predicted, each.right) for each in found.classes],
         "confusion": found.confusion if len(found.confusion) <= MAX_CLASSES else None,
         "errors": [pictured(mistake) for mistake in found.mistakes[:MAX_ERRORS]],
     }  # fmt: skip

@@ -72,7 +72,7 @@ def _class(found: EvaluationMetrics, score: ClassScore) -> tuple[str, ...]:
     others = [(count, label) for label, count in enumerate(found.confusion[score.label]) if label != score.label]
     most, label = max(others, key=lambda other: (other[0], -other[1]))
     return (
-        str(score.label), f"{score.samples:,}", _share(score.recall), _share(score.precision),
+        str(score.label), f"{score.samples:,}", _share(score.recall), _share(score.precision), _share(score.f1),
         f"{label} ({most:,})" if most else numbers.NONE,
     )  # fmt: skip
 

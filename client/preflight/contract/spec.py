@@ -53,6 +53,17 @@ StepEpochs = Annotated[int, Field(ge=1, le=10_000, description="epochs between t
 StepFactor = Annotated[float, Field(gt=0, le=1, description="factor of each drop (step)")]
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="share of the target spread evenly")]
 GradientClip = Annotated[float, Field(ge=0, le=1e6, description="largest gradient norm; 0 is no limit")]
+ClassWeights = Annotated[
+    Literal["none", "balanced"],
+    Field(description="weight of each class in the loss; balanced: samples / (classes * samples of the class)"),
+]
+Sampler = Annotated[
+    Literal["shuffle", "balanced"],
+    Field(description="order of the samples; balanced draws each class equally often, rare samples several times"),
+]
+Metric = Annotated[
+    Literal["accuracy", "macro_f1"], Field(description="validation figure that decides best epoch and patience")
+]
 Patience = Annotated[int, Field(ge=1, le=10_000, description="epochs without improvement before stopping")]
 ValidationSamples = Annotated[
     int, Field(ge=0, le=10_000_000, description="training samples held out; null: 5,000 or a tenth")
@@ -127,8 +138,11 @@ class TrainSpec:
     step_epochs: StepEpochs = 10
     step_factor: StepFactor = 0.1
     label_smoothing: LabelSmoothing = 0.0
+    class_weights: ClassWeights = "none"
+    sampler: Sampler = "shuffle"
     gradient_clip: GradientClip = 0.0
     patience: Patience | None = None
+    metric: Metric = "accuracy"
     validation_samples: ValidationSamples | None = None
     seed: Seed = 0
     deterministic: bool = False

@@ -16,6 +16,8 @@ FUNCTION: Final = "worker.jobs.train"
 MAX_JOB_BYTES: Final = 64 * 1024
 """Bytes of a job as JSON."""
 MAX_TEXT_LENGTH: Final = 2_000
+MAX_CLASSES: Final = 1_000
+"""Classes of a data set."""
 MAX_WORKERS: Final = 64
 """Workers that may train one job together."""
 JOB_TIMEOUT: Final = 6 * 3600
@@ -77,6 +79,8 @@ Members = Annotated[tuple[Label, ...], Field(max_length=MAX_WORKERS), BeforeVali
 Rates = Annotated[tuple[Rate, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
 Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
 """Of each member, by rank."""
+ClassShares = Annotated[tuple[Share | None, ...], Field(max_length=MAX_CLASSES), BeforeValidator(parse_json)]
+"""Of each class, by its number; null: not defined."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

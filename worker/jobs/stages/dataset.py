@@ -5,6 +5,7 @@ from pathlib import Path
 
 from preflight.wire import TrainJob
 from training.data import prepare_child
+from training.data.class_balance import require_every_class
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.datasets import UnreadableFolder
 from training.data.prepare import explain_absence, prepared
@@ -19,7 +20,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
 
     Raises:
         DatasetError: it is not available.
-        InvalidConfig: the job would see more samples than the service allows.
+        InvalidConfig: the job would see more samples than the service allows, or does not suit the data set.
     """
     began, settings = time.perf_counter(), context.settings
     instead = _instead(job.dataset, settings.data_dir)
@@ -37,6 +38,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
         },
     )
     require_samples_within_limit(job.spec(), info.train_count, settings)
+    require_every_class(job.spec(), info)
     return info
 
 
