@@ -40,8 +40,10 @@ HEAVY = {
 CHILD_SIDE = {
     "calibration/measure/benchmark.py", "calibration/measure/candidate.py",
     "training/checkpoints/checkpointer.py", "training/checkpoints/tensors.py",
-    "training/data/augment.py", "training/data/batches.py", "training/data/counter_rng.py",
-    "training/data/image_ops.py", "training/data/loader.py",
+    "training/data/augmentation/augment.py", "training/data/augmentation/colour.py",
+    "training/data/augmentation/framing.py", "training/data/augmentation/image_ops.py",
+    "training/data/batches.py", "training/data/counter_rng.py",
+    "training/data/loader.py",
     "training/distributed/elastic.py", "training/distributed/gloo.py",
     "training/distributed/gradients.py", "training/distributed/measuring.py", "training/distributed/mesh.py",
     "training/distributed/rank.py", "training/distributed/ranks.py", "training/distributed/rendezvous.py",

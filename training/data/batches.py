@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Sampler
 
 from preflight.contract.plan import MemoryFormat, Plan
 from preflight.contract.spec import Augmentation, TrainSpec
-from training.data.augment import augment
+from training.data.augmentation.augment import augment
 from training.data.class_balance import BalancedPasses, training_samples
 from training.data.counter_rng import shuffle
 from training.data.dataset_store import PreparedDataset, open_dataset

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
 
+from preflight.contract.spec import MAX_CLASSES
 from preflight.redis.untrusted.values import as_json
 
 CONTRACT_VERSION: Final = "1"
@@ -16,8 +17,6 @@ FUNCTION: Final = "worker.jobs.train"
 MAX_JOB_BYTES: Final = 64 * 1024
 """Bytes of a job as JSON."""
 MAX_TEXT_LENGTH: Final = 2_000
-MAX_CLASSES: Final = 1_000
-"""Classes of a data set."""
 MAX_WORKERS: Final = 64
 """Workers that may train one job together."""
 JOB_TIMEOUT: Final = 6 * 3600

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from preflight.wire import TrainJob
 from training.data import prepare_child
+from training.data.augmentation.suitability import flip_warning, require_suitable
 from training.data.class_balance import require_every_class
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.datasets import UnreadableFolder
@@ -38,7 +39,12 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
         },
     )
     require_samples_within_limit(job.spec(), info.train_count, settings)
-    require_every_class(job.spec(), info)
+    spec = job.spec()
+    require_every_class(spec, info)
+    require_suitable(spec.augmentation, info)
+    doubt = flip_warning(spec.augmentation, info)
+    if doubt is not None:
+        context.warn(doubt)
     return info
 
 
