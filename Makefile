@@ -56,7 +56,7 @@ test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverag
 	$(BIN)/coverage report
 
 mutations: $(VENV)/.dev  ## Break the code under the most important promises, line by line, and see a test fail for each.
-	PYTHONPATH=tests $(BIN)/python -m mutations
+	PYTHONPATH=tests $(BIN)/python -m tools.mutations
 
 check: lint types rules  ## Lint, types, and the rules of the repository: imports, YAML, pages.
 
@@ -94,7 +94,7 @@ bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write
 	$(BIN)/python -m tools.bench.listing
 	@$(MAKE) bench-speed
 
-figures: $(VENV)/.dev  ## Write the tables of README.md and docs/benchmarks.md from tools/bench/results/.
+figures: $(VENV)/.dev  ## Write the tables of README.md and docs/ from tools/bench/results/.
 	$(BIN)/python -m tools.bench.figures
 
 SPEED ?=
@@ -128,7 +128,7 @@ ROUNDS ?= 28
 SEED ?= 20
 FAULTS ?= --parallel 2 --stock 1
 faults: $(VENV)/.dev build/stock/.made  ## Try real faults, on the newest stock RQ too, and write docs/faults.md; ROUNDS=1000 runs more, an interrupted run continues.
-	PYTHONPATH=tests $(BIN)/python -m faults --rounds $(ROUNDS) --seed $(SEED) --stock-python build/stock/bin/python --write docs/faults.md $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python -m tools.faults --rounds $(ROUNDS) --seed $(SEED) --stock-python build/stock/bin/python --write docs/faults.md $(FAULTS)
 
 DOCKER ?= docker
 CONTAINERS ?=

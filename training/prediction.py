@@ -108,14 +108,28 @@ class PredictionCheck:
         )
 
 
-def compare(
-    prediction: Prediction, *, epoch: int, steps: int, whole: bool, share: float, cold: bool, measured_s: float
-) -> PredictionCheck:
-    """Compare `measured_s` with `share` of a predicted epoch, of a process that is `cold` or warm."""
-    warm_s = prediction.warm_s if cold else 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Steps of one epoch that were measured together."""
+
+    epoch: int
+    steps: int
+    whole: bool
+    """They are the whole epoch."""
+    share: float
+    """Of the predicted epoch."""
+    cold: bool
+    """The process had just begun."""
+    seconds: float
+
+
+def compare(prediction: Prediction, measured: Stretch) -> PredictionCheck:
+    """Compare the seconds of a stretch with its share of the predicted epoch."""
+    share, steps, measured_s = measured.share, measured.steps, measured.seconds
+    warm_s = prediction.warm_s if measured.cold else 0.0
     predicted_s = prediction.epoch_s * share + warm_s
     return PredictionCheck(
-        epoch=epoch, steps=steps, whole=whole,
+        epoch=measured.epoch, steps=steps, whole=measured.whole,
         predicted_s=predicted_s, low_s=prediction.low_s * share + warm_s, high_s=prediction.high_s * share + warm_s,
         measured_s=measured_s, predicted_batch_s=predicted_s / steps, measured_batch_s=measured_s / steps,
         deviation=measured_s / predicted_s - 1, cause=None, seen="",

@@ -8,7 +8,7 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.memory.model import Memory
 from calibration.memory.prober import SLOW
 from calibration.races.budget import budget_seconds, steps_of_race
-from calibration.races.progress import make_trial, record_trial
+from calibration.races.progress import Tried, make_trial, record_trial
 from calibration.races.run import NothingMeasured, SearchRun
 from calibration.races.timing import measure, time_reference, validate
 from preflight.contract.plan import Plan
@@ -107,7 +107,7 @@ def record_own(run: SearchRun, memory: Memory, began: float, note: str = "") -> 
     notes = [each for each in (memory.note, note) if each]
     if run.cut < run.task.batch_size:
         notes.append(f"plans are compared on steps of {run.cut} samples, as whole ones take {memory.step_s:.1f} s")
-    record_trial(run, make_trial(run, "own", run.own, "own", "; ".join(notes), began), None)
+    record_trial(run, make_trial(run, Tried("own", run.own, began), "own", "; ".join(notes)), None)
 
 
 def _comparison_samples(run: SearchRun, memory: Memory) -> int:

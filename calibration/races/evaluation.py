@@ -6,7 +6,7 @@ from typing import Final
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.races.baseline import OVERDUE
 from calibration.races.budget import PAIRS, gate_size, training_seconds
-from calibration.races.progress import end_trial, note_trial
+from calibration.races.progress import Tried, end_trial, note_trial
 from calibration.races.racing import DROP_BELOW, fit_side_by_side, race, race_seconds, race_validation
 from calibration.races.run import SearchRun
 from calibration.races.timing import PATIENCE, epoch_seconds
@@ -28,15 +28,15 @@ COSINE: Final = 0.99
 
 def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
     """Measure a plan against the best one; return whether it won."""
-    began, run.noise = run.backend.now(), ""
+    tried, run.noise = Tried(knob, plan, run.backend.now()), ""
     if run.records.crashed_before(plan):
-        return end_trial(run, knob, plan, "failed", "an earlier calibration crashed under it", began, best)
+        return end_trial(run, tried, "failed", "an earlier calibration crashed under it", best)
     # What compiling costs is charged to the whole training, and that may have been another one's length.
     kept = None if knob == "compile" else run.records.lookup(best, plan)
     if kept is not None:
         return reuse_trial(run, kept, best)
     run.records.attempt(plan)
-    run.backend.limit(min(run.task.seconds, began + PATIENCE * race_seconds(run, best, plan)) + OVERDUE)
+    run.backend.limit(min(run.task.seconds, tried.began + PATIENCE * race_seconds(run, best, plan)) + OVERDUE)
     try:
         if plan.precision != "float32" and plan.precision != best.precision:
             if not fit_side_by_side(run, best, plan):
@@ -45,15 +45,15 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
             cosine = run.backend.check(plan, best, steps=steps, samples=samples).cosine
             if not cosine > COSINE:
                 note = f"its gradients differ from those of {best.precision}: cosine {cosine:.3f}, at least {COSINE}"
-                return end_trial(run, knob, plan, "rejected", note, began, best)
+                return end_trial(run, tried, "rejected", note, best)
         comparison = race_validation(run, best, plan) if knob == "eval_batch" else race(run, best, plan)
     except PlanFailed as error:
-        return end_trial(run, knob, plan, "failed", str(error), began, best)
+        return end_trial(run, tried, "failed", str(error), best)
     except WorkerLost as error:
         run.failures += 1
-        return end_trial(run, knob, plan, "failed", str(error), began, best)
+        return end_trial(run, tried, "failed", str(error), best)
     verdict, note = judge(run, knob, best, plan, comparison)
-    return end_trial(run, knob, plan, verdict, note, began, best, comparison)
+    return end_trial(run, tried, verdict, note, best, comparison)
 
 
 def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:

@@ -1,5 +1,6 @@
 """Trials: each is recorded on disk and reported as it ends."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from calibration.races.run import SearchRun
@@ -17,23 +18,29 @@ OBVIOUS: Final = 3.0
 """Low end of a gain that no noise brings about: it is proven beside a neighbour, too, for as long as that one stays."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A plan that is being tried, for the sake of one knob."""
+
+    knob: Knob
+    plan: Plan
+    began: float
+    """By the backend's clock, in seconds."""
+
+
 def make_trial(
-    run: SearchRun,
-    knob: Knob,
-    plan: Plan,
-    verdict: Verdict,
-    note: str,
-    began: float,
-    comparison: Comparison | None = None,
+    run: SearchRun, tried: Tried, verdict: Verdict, note: str, comparison: Comparison | None = None
 ) -> Trial:
     """Return the trial of a plan with its measurements."""
+    plan = tried.plan
     known = run.evidence.get(plan)
     steps = [step for block in known.blocks for step in block] if known else []
     saving_s, cost_s = run.expected.get(plan, (None, None))
     # A ratio of two single figures has no interval: one without a width would read as certainty.
     spread = comparison if comparison and comparison.low < comparison.high else None
     return Trial(
-        knob=knob, plan=plan, verdict=verdict, note=note, at=began, seconds=max(0.0, run.backend.now() - began),
+        knob=tried.knob, plan=plan, verdict=verdict, note=note, at=tried.began,
+        seconds=max(0.0, run.backend.now() - tried.began),
         steps=len(steps), step_s=known.step_s if known else None,
         predicted_epoch_s=epoch_seconds(run, plan) if known else None,
         slowest_s=slowest(steps) if steps else None,
@@ -44,18 +51,18 @@ def make_trial(
     )  # fmt: skip
 
 
-def end_trial(run: SearchRun, knob: Knob, plan: Plan, verdict: Verdict, note: str, began: float, best: Plan,
-    comparison: Comparison | None = None,
-) -> bool:  # fmt: skip
+def end_trial(
+    run: SearchRun, tried: Tried, verdict: Verdict, note: str, best: Plan, comparison: Comparison | None = None
+) -> bool:
     """Record the verdict on a plan; return whether it won."""
-    won = verdict in ADOPTED
+    won, plan = verdict in ADOPTED, tried.plan
     if won and comparison:
         run.gained[plan] = comparison.ratio
         _chain(run.raced, run.reference, best, plan, comparison)
         if _is_proven(run, comparison):
             run.disturbed |= bool(run.noise)
             _chain(run.against_own, run.own, best, plan, comparison)
-    record_trial(run, make_trial(run, knob, plan, verdict, note, began, comparison), best)
+    record_trial(run, make_trial(run, tried, verdict, note, comparison), best)
     return won
 
 

@@ -12,7 +12,7 @@ from calibration.races.baseline import OVERDUE, measure_baseline, measure_defaul
 from calibration.races.budget import steps_of_race, training_seconds
 from calibration.races.evaluation import evaluate
 from calibration.races.outpacing import is_outpaced
-from calibration.races.progress import end_trial
+from calibration.races.progress import Tried, end_trial
 from calibration.races.run import PlanStats, SearchRun
 from calibration.races.timing import measure, validate
 from calibration.worth.earlier import plain_plan
@@ -69,7 +69,7 @@ def _leave_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> P
     record_own(run, memory, began, f"stopped after {steps}: clearly slower than {_default_name(run, default)}")
     comparison = compare([(block, known.blocks[0]) for block in own.blocks or [(own.step_s,)]])
     why = "others hold processors" if run.crowded else "one thread for each whole core"
-    end_trial(run, "default", default, "won", why, began, run.own, comparison)
+    end_trial(run, Tried("default", default, began), "won", why, run.own, comparison)
     run.default, run.against_own[default] = default, comparison
     return default
 

@@ -14,24 +14,24 @@ from random import Random
 
 import psutil
 import pytest
-from faults import report, rounds
-from faults.__main__ import try_all
-from faults.catalogue import CATALOGUE
-from faults.event_checks import lost_seconds, sequence_problems
-from faults.hostile import hostile
-from faults.jobs import Moment, Verdict
-from faults.means import neighbours
-from faults.preflight import Preflight, PreflightScene
-from faults.report import Row
-from faults.rounds import Ended, Round
-from faults.service import Service
-from faults.stock import StockScene
-from faults.strikes.runs import Run
-from faults.trials.messages import hostile_hashes
-from faults.trials.runs import alone
 from support.worker.services import wait_until
 
 from preflight.wire import AnyEvent, CheckpointSaved, JobResumed, JobWarning, LoaderConfig, Progress
+from tools.faults import report, rounds
+from tools.faults.__main__ import try_all
+from tools.faults.catalogue import CATALOGUE
+from tools.faults.event_checks import lost_seconds, sequence_problems
+from tools.faults.hostile import hostile
+from tools.faults.jobs import Moment, Verdict
+from tools.faults.means import neighbours
+from tools.faults.preflight import Preflight, PreflightScene
+from tools.faults.report import Row
+from tools.faults.rounds import Ended, Round
+from tools.faults.service import Service
+from tools.faults.stock import StockScene
+from tools.faults.strikes.runs import Run
+from tools.faults.trials.messages import hostile_hashes
+from tools.faults.trials.runs import alone
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "tools" / "bench" / "results" / "faults.jsonl"
@@ -73,7 +73,7 @@ def test_workers_find_the_suite(tmp_path: Path) -> None:
         PreflightScene(tmp_path / "ours", Preflight(tmp_path), None), StockScene(tmp_path / "stock", tmp_path, None)
     )  # fmt: skip
     for scene in scenes:
-        command = [sys.executable, "-P", "-c", "import faults.hungry, faults.stock"]
+        command = [sys.executable, "-P", "-c", "import tools.faults.hungry, tools.faults.stock"]
         subprocess.run(command, cwd="/", env={**scene.environment, "TMPDIR": str(tmp_path)}, check=True)
 
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 from budget import MESSAGES_S, SEED, TIMEOUT_S
-from faults.hostile import Grower, Hostile
 from faulty_redis import Shared, Traps
 from forked_worker import ForkedWorker
 from redis import Redis
@@ -23,6 +22,7 @@ from preflight import Client
 from preflight.redis import keys
 from preflight.redis.server.embedded import redis_server
 from preflight.wire import TrainJob
+from tools.faults.hostile import Grower, Hostile
 from worker.config.settings import Settings
 
 MESSAGES: Final = 10_000

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("client/preflight", "worker", "calibration", "training")
 FOUND = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("tests/**/*.md")]
 PAGES = sorted(page for page in FOUND if "node_modules" not in page.parts)
+LONGEST = {"README.md": 110, "docs/decisions.md": 200, "docs/benchmarks.md": 300}
+"""Page -> lines; a new row takes the place of one that no longer decides anything."""
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -76,9 +78,8 @@ def test_the_readme_leads_to_every_page() -> None:
 
 def test_the_pages_that_grow_stay_short() -> None:
     """A new decision takes the place of one that no longer decides anything."""
-    lengths = {page: len((ROOT / page).read_text().splitlines()) for page in ("README.md", "docs/decisions.md")}
-    assert lengths["README.md"] <= 110
-    assert lengths["docs/decisions.md"] <= 200
+    for page, most in LONGEST.items():
+        assert len((ROOT / page).read_text().splitlines()) <= most, page
 
 
 def test_the_tables_are_those_of_the_results() -> None:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from mutations import MUTATIONS, ROOT, Mutation
+
+from tools.mutations import MUTATIONS, ROOT, Mutation
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.promise.replace(" ", "-"))

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from faults.means import NotHere
-
 from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
+from tools.faults.means import NotHere
 
 ROOT: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 100_000

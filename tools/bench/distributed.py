@@ -135,7 +135,7 @@ def trained(spec: TrainSpec, store: Path, place: Path, boxes: list[Container]) -
             with child:
                 done = next_of(iter_records(child, until(time.monotonic() + TRAINING_PATIENCE)), "done")
     accuracy = done["test_accuracy"]
-    assert isinstance(accuracy, float)  # noqa: S101 - the training's own record
+    assert isinstance(accuracy, float)
     return accuracy
 
 
@@ -172,7 +172,7 @@ def together(
             if number == 0:
                 told = iter_records(child, until(time.monotonic() + patience))
                 port = next_of(told, "listening")["port"]
-                assert isinstance(port, int)  # noqa: S101 - the agent's own record
+                assert isinstance(port, int)
                 endpoint = (ADDRESSES[0], port)
         yield told
 

@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/benchmarks.md from tools/bench/results/: `make figures`.
+"""Write the tables of README.md and docs/ from tools/bench/results/: `make figures`.
 
 With `--check` nothing is written, and the exit code is 1 where a page differs from its results.
 """
@@ -12,7 +12,9 @@ from tools.bench.calibration.matrix.chart import draw_matrix
 from tools.bench.record import Record, load
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "architecture.md")
+PAGES: Final = tuple(
+    ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/benchmark-tables.md", "docs/architecture.md")
+)
 CHART: Final = ROOT / "docs" / "calibration-matrix.svg"
 SECTION: Final = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 README: Final = (

@@ -71,8 +71,11 @@ def connect_store(endpoint: tuple[str, int]) -> TCPStore:
     return TCPStore(*endpoint, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
 
 
-class Punctual(_BackendRendezvousStateHolder):
-    """The state of the rendezvous, whose last call ends early when all have come that are awaited."""
+class EarlyCloseState(_BackendRendezvousStateHolder):
+    """The state of the rendezvous, whose last call ends early when all have come that are awaited.
+
+    It extends a private class of torch: by the public ones each round waits for the whole last call (2 s).
+    """
 
     awaited = 1
 
@@ -85,8 +88,11 @@ class Punctual(_BackendRendezvousStateHolder):
         return written
 
 
-class Prompt(_DistributedRendezvousOpExecutor):
-    """Carries out what a node has to do; looks again after `POLL_SECONDS`, where the base class waits for a second."""
+class PollingExecutor(_DistributedRendezvousOpExecutor):
+    """Carries out what a node has to do; looks again after `POLL_SECONDS`, where the base class waits for a second.
+
+    It extends a private class of torch: with the public ones each round begins up to a second later.
+    """
 
     def run(
         self,
@@ -118,11 +124,11 @@ class Rendezvous(DynamicRendezvousHandler):
             keep_alive_interval=HEARTBEAT, keep_alive_max_attempt=MISSED_HEARTBEATS,
         )  # fmt: skip
         backend = C10dRendezvousBackend(store, seat.secret)
-        self._punctual = Punctual(backend, settings, cache_duration=0)
-        self._punctual.awaited = seat.awaited
+        self._state_of_round = EarlyCloseState(backend, settings, cache_duration=0)
+        self._state_of_round.awaited = seat.awaited
         node = self._node_desc_generator.generate(seat.address)
-        super().__init__(node, settings, backend.name, store, self._punctual)
-        self._op_executor = Prompt(node, self._punctual, settings)
+        super().__init__(node, settings, backend.name, store, self._state_of_round)
+        self._op_executor = PollingExecutor(node, self._state_of_round, settings)
         self._server = store
         self._over = memoryview(mmap.mmap(-1, 1))
         self._began = 0.0
@@ -136,7 +142,7 @@ class Rendezvous(DynamicRendezvousHandler):
         self._bootstrap_store_info = None  # torch would keep the first round's, of a node that may have gone
         formed = super().next_rendezvous()
         self._rounds += 1
-        self._ranks = self._punctual.awaited = formed.world_size
+        self._ranks = self._state_of_round.awaited = formed.world_size
         self._timeout._set_timeouts(last_call=LAST_CALL)
         return formed
 
@@ -149,9 +155,9 @@ class Rendezvous(DynamicRendezvousHandler):
         if self._over[0]:
             return 0
         waiting = super().num_nodes_waiting()
-        missing = max(0, self._ranks - len(self._punctual.state.participants))
+        missing = max(0, self._ranks - len(self._state_of_round.state.participants))
         self.vanished = missing > 0
-        self._punctual.awaited = self._ranks + waiting - missing
+        self._state_of_round.awaited = self._ranks + waiting - missing
         return waiting + missing
 
     @property

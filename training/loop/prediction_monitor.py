@@ -10,7 +10,7 @@ from preflight.container.interference import CounterSample, Interference
 from preflight.container.work_clock import per_period
 from preflight.contract.plan import Plan
 from preflight.files.journal import RecordWriter
-from training.prediction import DEVIATION, Cause, Prediction, PredictionCheck, compare
+from training.prediction import DEVIATION, Cause, Prediction, PredictionCheck, Stretch, compare
 from training.step.train_state import EpochDone
 
 FIRST_STEPS: Final = 100
@@ -90,10 +90,10 @@ class PredictionMonitor:
             return
         # The interval of an epoch is that of its steps.
         share = self._prediction.step_s * self._steps / self._prediction.epoch_s
-        compared = compare(
-            self._prediction, epoch=epoch, steps=self._steps, whole=False, share=share, cold=True,
-            measured_s=self._seconds,
+        measured = Stretch(
+            epoch=epoch, steps=self._steps, whole=False, share=share, cold=True, seconds=self._seconds
         )  # fmt: skip
+        compared = compare(self._prediction, measured)
         self._steps = None
         self._record(compared, self._began, adapted=self._adapted_ever)
 
@@ -101,10 +101,10 @@ class PredictionMonitor:
         """Observe the end of an epoch of `steps` steps; one that is predicted has `epoch_steps`."""
         if self._prediction is not None and self._whole:
             share = self._prediction.share(steps / epoch_steps)
-            compared = compare(
-                self._prediction, epoch=done.epoch, steps=steps, whole=True, share=share, cold=self._cold,
-                measured_s=done.seconds,
+            measured = Stretch(
+                epoch=done.epoch, steps=steps, whole=True, share=share, cold=self._cold, seconds=done.seconds
             )  # fmt: skip
+            compared = compare(self._prediction, measured)
             self._record(compared, self._epoch_began, adapted=self._adapted_in_epoch)
         if self._prediction is not None:
             self._epoch_began = self._machine.sample()

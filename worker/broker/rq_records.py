@@ -96,11 +96,11 @@ class RqRecords:
             args=[job.id, execution.id, self._worker_name, EXECUTION_TTL],
         )  # fmt: skip
 
-    def renew_execution(self, job: UntrustedJob, execution: Execution) -> None:
+    def renew_execution(self, job: UntrustedJob, job_id: str, execution: Execution) -> None:
         """Renew the execution, unless it has ended."""
         run_script(
             self._connection, "rq/renew_execution", TEXT,
-            keys=[self._queue.started_job_registry.key, keys.rq_job(job.id)],
+            keys=[self._queue.started_job_registry.key, keys.rq_job(job.id), keys.fence(job_id)],
             args=[job.id, execution.id, self._worker_name, EXECUTION_TTL, as_date(time.time())],
         )  # fmt: skip
 

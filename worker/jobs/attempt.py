@@ -7,14 +7,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from pydantic import JsonValue
-from redis import Redis
 
 from preflight.errors import ArtifactError, GroupShort
 from preflight.redis.retry import retry_until_available
 from training.process.fork_server.client import ForkServer
 from worker.admission.admitted_job import AdmittedJob
 from worker.broker.fencing import Fence
-from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
 from worker.exporters.tensorboard import tensorboard_sinks
@@ -27,7 +25,8 @@ from worker.jobs.pipeline import outcome_of, resume_pipeline
 from worker.jobs.stages.extras import add_extras, inherited_extras
 from worker.jobs.stages.pending_extras import Extras, ExtrasFile, pending_attempts
 from worker.jobs.stages.plan_store import RedisPlanStore
-from worker.state.control import Interrupted, StopSignal
+from worker.jobs.worker_context import WorkerContext
+from worker.state.control import Interrupted
 from worker.state.paths import JobPaths, open_paths
 from worker.state.spool import Spool
 
@@ -43,8 +42,8 @@ class Attempt:
     """An attempt that `fence` has claimed. Use as a context: leaving it closes its files."""
 
     def __init__(
-        self, job: AdmittedJob, fence: Fence, connection: Redis, settings: Settings, worker: str, stop: StopSignal,
-        recorder: OutcomeRecorder, refused: Mapping[str, str], server: ForkServer | None,
+        self, worker: WorkerContext, job: AdmittedJob, fence: Fence, recorder: OutcomeRecorder,
+        refused: Mapping[str, str], server: ForkServer | None,
     ) -> None:  # fmt: skip
         """Open the files of the attempt.
 
@@ -53,28 +52,27 @@ class Attempt:
         Raises:
             PreflightError: a file cannot be opened.
         """
-        job_id, rq_job, attempt = job.job_id, job.rq_job, fence.attempt
-        self._connection = connection
+        settings, job_id, rq_job, attempt = worker.settings, job.job_id, job.rq_job, fence.attempt
+        self._worker = worker
         self._fence = fence
         self._job = job
-        self._stop = stop
         with ExitStack() as stack:
             paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
             spool = stack.enter_context(closing(_open_spool(paths, job_id, attempt)))
             meta: dict[str, JsonValue] = {**rq_job.meta, **({REFUSED: [*refused]} if refused else {})}
             self.events = RedisSink(fence, spool, kept=settings.events_kept, meta=meta)
             self.heartbeat = AttemptHeartbeat(
-                fence, self.events, stop, recorder.start, timeout=rq_job.timeout, shares=settings.processes
+                fence, self.events, worker.stop, recorder.start, timeout=rq_job.timeout, shares=settings.processes
             )
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
             log = LogSink(job_id, attempt, enqueued_at=rq_job.enqueued_at)
             self._context = JobContext(
-                settings=settings, worker=worker, job_id=job_id, attempt=attempt, paths=paths,
+                settings=settings, worker=worker.name, job_id=job_id, attempt=attempt, paths=paths,
                 enqueued_at=rq_job.enqueued_at,
                 sinks=(log, self.events, *drawn), control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server,
-                plans=RedisPlanStore(connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
-                seats=LeaderSeats(connection, settings.queue, fence, ttl=GROUP_TTL),
+                plans=RedisPlanStore(worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
+                seats=LeaderSeats(worker.connection, settings.queue, fence, ttl=GROUP_TTL),
                 extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),
             )  # fmt: skip
             self._files = stack.pop_all()
@@ -97,7 +95,7 @@ class Attempt:
 
     def add_extras(self, extras: Extras) -> None:
         """Add what follows the recorded result and could not be left to another process; raises as `run`."""
-        control = ExtrasControl(self.events, self._stop)
+        control = ExtrasControl(self.events, self._worker.stop)
         add_extras(replace(self._context, control=control), extras)
         control.drain()
 
@@ -126,7 +124,9 @@ class Attempt:
         self.heartbeat.drain()
         check = self.heartbeat.check
         result = retry_until_available(
-            lambda: stored_result(self._connection, self._job.job_id), "read the result of earlier attempts", check
+            lambda: stored_result(self._worker.connection, self._job.job_id),
+            "read the result of earlier attempts",
+            check,
         )
         if result is not None:
             extras = inherited_extras(self._context, result)

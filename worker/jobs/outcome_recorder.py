@@ -18,10 +18,10 @@ from worker.broker.fencing import Fence, Superseded
 from worker.broker.requeue import RqJobRef
 from worker.broker.rq_records import End, Execution, RqRecords, failed, finished, stopped
 from worker.broker.shared_keys import RedisRetry
-from worker.config.settings import Settings
 from worker.events.redis_sink import RedisSink
 from worker.jobs.heartbeat import AttemptHeartbeat
 from worker.jobs.outcome import Failed, Outcome, Stopped
+from worker.jobs.worker_context import WorkerContext
 
 REQUEUE_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted supervisor tries to requeue its job; then the reaper does."""
@@ -34,17 +34,17 @@ class OutcomeRecorder:
     """Records one execution of a job. Methods raise `RedisError` and may be called again."""
 
     def __init__(
-        self, place: RqJobRef, worker_name: str, execution: Execution, job: AdmittedJob, settings: Settings,
-        fence: Fence, retry: RedisRetry,
+        self, worker: WorkerContext, place: RqJobRef, execution: Execution, job: AdmittedJob, fence: Fence,
+        retry: RedisRetry,
     ) -> None:  # fmt: skip
         self._place = place
         self._retry = retry
         self._connection = retry.connection
-        self._settings = settings
+        self._settings = settings = worker.settings
         self._execution = execution
         self._job = job
         self._fence = fence
-        self._records = RqRecords(retry.connection, place.queue, worker_name, acceptance_ttl=acceptance_ttl(settings))
+        self._records = RqRecords(retry.connection, place.queue, worker.name, acceptance_ttl=acceptance_ttl(settings))
 
     def start(self) -> None:
         """Record the job as started, or restore what Redis has lost of it."""

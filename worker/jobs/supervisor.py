@@ -9,9 +9,7 @@ from functools import partial
 from typing import Final
 
 import structlog
-from redis import Redis
 from redis.exceptions import RedisError
-from rq import Queue
 
 from preflight.errors import GroupShort, InvalidConfig, PreflightError
 from preflight.queue.payload import PoisonMessage
@@ -25,11 +23,11 @@ from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim
 from worker.broker.rq_records import Execution
 from worker.broker.shared_keys import RedisRetry, shared_keys
-from worker.config.settings import Settings
 from worker.jobs.attempt import Attempt
 from worker.jobs.outcome import Failed, Finished, StoredResultUnreadable, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder, Recorded
-from worker.state.control import Interrupted, StopSignal
+from worker.jobs.worker_context import WorkerContext
+from worker.state.control import Interrupted
 from worker.state.paths import next_attempt
 
 BUSY_PAUSE: Final = 1.0
@@ -40,26 +38,22 @@ class Supervisor:
     """Runs one job in this process."""
 
     def __init__(
-        self, connection: Redis, queue: Queue, worker_name: str, execution: Execution, job: AdmittedJob,
-        settings: Settings, stop: StopSignal, server: ForkServer | None,
-    ) -> None:  # fmt: skip
-        """Run `job`, which a worker took from `queue`, under `execution`, RQ's record of it.
+        self, worker: WorkerContext, execution: Execution, job: AdmittedJob, server: ForkServer | None
+    ) -> None:
+        """Run `job`, which `worker` took from its queue, under `execution`, RQ's record of it.
 
         `server` forks its children; None: they are fresh interpreters.
         """
-        self._connection = connection
-        self._worker_name = worker_name
+        self._worker = worker
         self._job = job
-        self._settings = settings
-        self._stop = stop
         self._server = server
-        self._place = RqJobRef(queue, job.rq_job.id, execution.id)
+        self._place = RqJobRef(worker.queue, job.rq_job.id, execution.id)
         self._fence = Fence(
-            connection, job.job_id, f"{worker_name}/{execution.id}", ttl=settings.state_ttl,
+            worker.connection, job.job_id, f"{worker.name}/{execution.id}", ttl=worker.settings.state_ttl,
             request=job.request.digest(),
         )  # fmt: skip
-        self._retry = RedisRetry(connection, shared_keys(queue, worker_name), self._keep_waiting)
-        self._recorder = OutcomeRecorder(self._place, worker_name, execution, job, settings, self._fence, self._retry)
+        self._retry = RedisRetry(worker.connection, shared_keys(worker.queue, worker.name), self._keep_waiting)
+        self._recorder = OutcomeRecorder(worker, self._place, execution, job, self._fence, self._retry)
         self._log = structlog.get_logger("preflight").bind(job_id=job.job_id)
 
     def run(self) -> None:
@@ -91,7 +85,7 @@ class Supervisor:
 
     def _claim_and_run(self) -> None:
         allowed = max(MAX_DEATHS, self._job.rq_job.options.retries_left)
-        least = next_attempt(self._settings, self._job.job_id)
+        least = next_attempt(self._worker.settings, self._job.job_id)
         claim = self._retry(
             lambda: self._fence.claim(self._job.rq_job.id, least=least, max_deaths=allowed), "claim the job"
         )
@@ -114,7 +108,8 @@ class Supervisor:
                 self._refuse_mismatch()
             case "over":  # the job has ended meanwhile
                 self._retry(
-                    lambda: reclaim(self._connection, self._job.job_id, self._place, lease=""), "clear the job away"
+                    lambda: reclaim(self._worker.connection, self._job.job_id, self._place, lease=""),
+                    "clear the job away",
                 )
 
     def _run_claimed(self) -> None:
@@ -131,14 +126,13 @@ class Supervisor:
     def _run_attempt(self) -> None:
         """Run the attempt and record its outcome."""
         refused = self._retry(
-            lambda: refused_options(self._connection, self._place.queue, self._job.rq_job, self._settings),
+            lambda: refused_options(
+                self._worker.connection, self._place.queue, self._job.rq_job, self._worker.settings
+            ),
             "read the job's dependents",
         )
         try:
-            attempt = Attempt(
-                self._job, self._fence, self._connection, self._settings, self._worker_name, self._stop, self._recorder,
-                refused, self._server,
-            )  # fmt: skip
+            attempt = Attempt(self._worker, self._job, self._fence, self._recorder, refused, self._server)
         except PreflightError as error:
             self._retry(partial(self._recorder.publish_failure, error), "publish the failure")
             self._release(self._retry(partial(self._recorder.record_failure, error), "record the failure"))
@@ -149,7 +143,7 @@ class Supervisor:
             if isinstance(outcome, Finished) and outcome.extras is not None:
                 attempt.add_extras(outcome.extras)
         # After a failover that lost the end, the next attempt publishes the spool; else the janitor removes it.
-        if isinstance(outcome, Finished) and is_replicated(self._connection):
+        if isinstance(outcome, Finished) and is_replicated(self._worker.connection):
             attempt.clear()
 
     def _release(self, recorded: Recorded) -> None:
@@ -158,7 +152,7 @@ class Supervisor:
 
     def _record_stored_result(self) -> None:
         """Record the end of a job that an earlier attempt finished without recording it."""
-        result = self._retry(lambda: stored_result(self._connection, self._job.job_id), "read the stored result")
+        result = self._retry(lambda: stored_result(self._worker.connection, self._job.job_id), "read the stored result")
         if result is None:  # it expired between claim and read
             self._claim_and_run()
             return
@@ -176,19 +170,21 @@ class Supervisor:
 
     def _quarantine(self, why: str) -> None:
         poison = PoisonMessage(why, self._job.rq_job.id)
-        action = partial(quarantine_job, self._connection, self._place.queue, self._settings, poison, self._job.job_id)
+        action = partial(
+            quarantine_job, self._worker.connection, self._place.queue, self._worker.settings, poison, self._job.job_id
+        )
         self._retry(action, "put the job into quarantine")
 
     def _defer(self) -> None:
         """Defer to the attempt that runs; the queue keeps the job in case it dies."""
         deadline = time.monotonic() + BUSY_PAUSE
-        while time.monotonic() < deadline and not self._stop():
+        while time.monotonic() < deadline and not self._worker.stop():
             time.sleep(0.05)
-        retry_until_available(lambda: defer(self._connection, self._place), "defer the job", lambda: None)
+        retry_until_available(lambda: defer(self._worker.connection, self._place), "defer the job", lambda: None)
 
     def _keep_waiting(self) -> None:
         """Between two tries: renew the lease, check for a stop signal."""
-        self._stop.check()
+        self._worker.stop.check()
         if self._fence.attempt:
             try:
                 self._fence.renew_lease(progressed=False)

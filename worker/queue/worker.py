@@ -37,11 +37,12 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
-from worker.queue.loop.glance import Glance
 from worker.queue.loop.job_run import JobRunner
+from worker.queue.loop.key_existence import KeyExistence
 from worker.queue.loop.presence import Presence
 from worker.queue.loop.seating import Seating
 from worker.queue.standby import Standby
@@ -97,14 +98,12 @@ class PreflightWorker(Worker):
         self._intake = Intake(connection, queue, settings, records, self._retry)
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
+        shared = WorkerContext(connection, queue, name, settings, self._stop)
         self._chores = Chores(
-            connection, queue, name, settings, self._stop, self._standby, self._intake, self._retry,
-            self._parts, with_scheduler=with_scheduler,
+            shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
         )  # fmt: skip
-        self._runner = JobRunner(
-            connection, queue, name, settings, self._stop, self._standby, records, self._retry, self._heartbeat_busy
-        )
-        self._seating = Seating(connection, queue.name, name, settings, self._stop, self._standby, self._heartbeat_busy)
+        self._runner = JobRunner(shared, self._standby, records, self._retry, self._heartbeat_busy)
+        self._seating = Seating(shared, self._standby, self._heartbeat_busy)
 
     @property
     def connection_timeout(self) -> int:
@@ -199,8 +198,9 @@ class PreflightWorker(Worker):
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
         """Send a heartbeat, handle commands, do chores; return the id of the next job, if one comes in time."""
-        glance = Glance([self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name)], self._chores.maintainer.watched)
-        (registered, suspended, offered), exist = glance.read(self.connection.exists(*glance.names))
+        single = [self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name)]
+        existence = KeyExistence(single, self._chores.maintainer.watched)
+        (registered, suspended, offered), exist = existence.read(self.connection.exists(*existence.names))
         self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
         self._step("commands", self._commands.handle)

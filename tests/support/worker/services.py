@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faults.machines import RedisServer
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
@@ -22,6 +21,7 @@ from preflight import Client
 from preflight.redis.connection import open_redis
 from preflight.redis.server.embedded import redis_server
 from preflight.wire import JobState, TrainJob
+from tools.faults.machines import RedisServer
 from worker.config.settings import Settings, load, service_environment
 
 ROOT = Path(__file__).parents[3]

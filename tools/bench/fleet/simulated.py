@@ -21,7 +21,7 @@ from preflight.redis.lua import script_source
 from preflight.redis.replies import as_date
 from preflight.redis.retry import BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, backoff
 from tools.bench.fleet.real import QUEUE
-from worker.queue.loop.glance import Glance
+from worker.queue.loop.key_existence import KeyExistence
 from worker.queue.loop.maintainer import CLAIM_INTERVAL, MAINTAINERS, PLACE_SECONDS
 from worker.queue.loop.presence import IDLE_HEARTBEAT_INTERVAL
 from worker.queue.worker import BLMOVE_TIMEOUT, IDLE_STRETCH, WORKER_TTL
@@ -74,7 +74,7 @@ class IdleWorker:
         self._name = f"{host}.0.{secrets.token_hex(4)}"
         self._key = keys.rq_worker(self._name)
         self._places = [keys.maintainer(QUEUE, True, number) for number in range(MAINTAINERS)]
-        self._glance = Glance([self._key, keys.RQ_SUSPENDED], self._places)
+        self._existence = KeyExistence([self._key, keys.RQ_SUSPENDED], self._places)
         self._next_heartbeat = 0.0
         self._next_claim = _after(CLAIM_INTERVAL)
 
@@ -96,8 +96,8 @@ class IdleWorker:
                 await asyncio.sleep(next(pauses))
 
     async def _turn(self, redis: Connection) -> None:
-        count = await redis.call("EXISTS", *self._glance.names)
-        registered = self._glance.read(count if isinstance(count, int) else 0)[0][0]
+        count = await redis.call("EXISTS", *self._existence.names)
+        registered = self._existence.read(count if isinstance(count, int) else 0)[0][0]
         now = time.monotonic()
         if not registered:
             await redis.call("HSET", self._key, "state", "idle", "hostname", self._host, "birth", as_date(time.time()))

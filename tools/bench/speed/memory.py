@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import psutil
-from faults.means import NotHere, memory_limit
 
 from preflight.container.resources import status_sizes
 from preflight.wire import TrainResult
 from tools.bench.calibration.common import PREFLIGHT, mnist
 from tools.bench.record import judged, start
 from tools.bench.speed.common import BenchOptions
+from tools.faults.means import NotHere, memory_limit
 from worker.config.settings import load, service_environment
 
 CASES: Final = (("cnn", 512), ("cnn", 1024), ("cnn", 2048), ("resnet18", 1024), ("resnet18", 2048))

@@ -15,10 +15,10 @@ from training.seat import Seat, Wire
 from worker.jobs.context import JobContext
 from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
 from worker.jobs.group.group import Group
-from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Post, new_nonce
+from worker.jobs.group.group_events import GroupEvents
+from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Sealer, new_nonce
 from worker.jobs.group.roster import SILENT_SECONDS, Roster, Seated
 from worker.jobs.group.seats import Instruction, LeaderSeats, Led, Verdict
-from worker.jobs.group.tidings import Tidings
 from worker.state.control import RestartTraining
 
 LEAD_INTERVAL: Final = 1.0
@@ -37,8 +37,8 @@ class Leader(Group):
     address: str
     resources: Resources
     roster: Roster
-    post: Post
-    tidings: Tidings
+    sealer: Sealer
+    events: GroupEvents
     ranks: tuple[str, ...] = field(init=False)
     """Who trains now, by rank; the leader alone at first."""
     led: Led = field(default_factory=lambda: Led(0, 0, False, ()))
@@ -82,7 +82,7 @@ class Leader(Group):
         self._nonce, self._seated = new_nonce(), True
         self._awaited = min(request.most, len(others) + 1)
         return Seat(
-            name=request.leader, leader=True, address=self.address, secret=self.post.secret(self._nonce),
+            name=request.leader, leader=True, address=self.address, secret=self.sealer.secret(self._nonce),
             least=request.least, most=request.most, gather_seconds=request.gather_seconds, measure=self._measures,
             wire=self._fixed_wire, awaited=self._awaited,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class Leader(Group):
         awaits = any(member.called_at and member.name not in self.ranks for member in self.roster.members.values())
         self._next = time.monotonic() + (LEAD_INTERVAL if self._number and not awaits else GATHER_INTERVAL)
         instructions, self._instructions = self._instructions, []
-        sealed = self.post.seal(REQUEST, self.request, "leader")
+        sealed = self.sealer.seal(REQUEST, self.request, "leader")
         offered = offer(
             self.request, seated=len(self.roster.members), closed=self._closed, began=self._number > 0,
             remaining_s=self._remaining_s,
@@ -174,7 +174,7 @@ class Leader(Group):
         self._dismiss(name, why, "refused")
 
     def _dismiss(self, name: str, why: str, verdict: Verdict) -> None:
-        order = self.post.seal(ORDER, Leave(why=why[:1_000]), name)
+        order = self.sealer.seal(ORDER, Leave(why=why[:1_000]), name)
         self._instructions.append(Instruction(name, order, verdict))
         self.roster.members.pop(name, None)
         self._next = 0.0
@@ -206,7 +206,7 @@ class Leader(Group):
 
     def _send_call(self, member: Seated, awaited: int) -> None:
         if self._call is not None:
-            order = self.post.seal(ORDER, replace(self._call, awaited=awaited), member.name)
+            order = self.sealer.seal(ORDER, replace(self._call, awaited=awaited), member.name)
             self._instructions.append(Instruction(member.name, order, "stays"))
             member.called_at, self._next = time.monotonic(), 0.0
 
@@ -241,14 +241,14 @@ class Leader(Group):
     def _show(self, ranks: tuple[str, ...]) -> None:
         before, self.ranks = self.ranks, ranks
         self.roster.met.update(ranks)
-        self.tidings.show(before, ranks, {name: one.said for name, one in self.roster.members.items()})
+        self.events.show(before, ranks, {name: one.reported for name, one in self.roster.members.items()})
 
     def _weigh(self, payload: dict[str, JsonValue]) -> None:
         """Decide on a measurement whether the group goes on, and with whom; raises `RestartTraining`."""
-        measured = self.tidings.read_measurement(payload)
+        measured = self.events.read_measurement(payload)
         self._measured, self._wire = True, measured.wire
         found = weigh(self.ranks, self.request.least, measured)
-        self.tidings.show_measurement(self.ranks, measured, kept=found.kept, demanded=self.request.least)
+        self.events.show_measurement(self.ranks, measured, kept=found.kept, demanded=self.request.least)
         for name in found.slow:
             self._refuse(name, f"it is too slow for the others: {measured.speed_of(name)}")
         if not found.kept:

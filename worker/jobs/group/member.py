@@ -29,7 +29,17 @@ from training.system.digests import Digests
 from worker.admission.limits import require_samples_within_limit
 from worker.broker.fencing import LEASE_MS
 from worker.config.settings import Settings, job_environment
-from worker.jobs.group.messages import ORDER, SAID, BadMessage, Call, GroupRequest, Leave, Post, Replayed, Said
+from worker.jobs.group.messages import (
+    MEMBER_STATE,
+    ORDER,
+    BadMessage,
+    Call,
+    GroupRequest,
+    Leave,
+    MemberState,
+    Replayed,
+    Sealer,
+)
 from worker.jobs.group.seats import MemberSeat
 from worker.state.control import StopSignal
 
@@ -59,8 +69,8 @@ class Member:
     settings: Settings
     worker: str
     request: GroupRequest
-    post: Post
-    said: Said
+    sealer: Sealer
+    reported: MemberState
     stop: StopSignal
     server: ForkServer | None
     """That forks the training process; None: it is a fresh interpreter."""
@@ -99,9 +109,9 @@ class Member:
             require_samples_within_limit(self.request.spec, info.train_count, self.settings)
             data = checksum(info, Digests(alive=self._check))
         except PreflightError as error:
-            self._say(replace(self.said, state="failed", why=error.message[:1_000]))
+            self._say(replace(self.reported, state="failed", why=error.message[:1_000]))
             self._wait()
-        self._say(replace(self.said, state="ready", data=data))
+        self._say(replace(self.reported, state="ready", data=data))
         return info
 
     def _dataset(self) -> DatasetInfo:
@@ -129,8 +139,8 @@ class Member:
                 continue
 
     def _follow(self, call: Call, store: DatasetInfo) -> None:
-        """Train until the process ends; a failure is said, and the leader decides. Raises `_Called`."""
-        self._say(replace(self.said, state="starting", call=call.number, why=""))
+        """Train until the process ends; a failure is reported, and the leader decides. Raises `_Called`."""
+        self._say(replace(self.reported, state="starting", call=call.number, why=""))
         request, plan = self.request, self.request.plan
         training = TrainingRequest(
             spec=request.spec, plan=plan, store=store.path, facts={}, artifact=self.directory / "model",
@@ -145,27 +155,27 @@ class Member:
             ) as child:  # fmt: skip
                 read_to_end(child, self._check, self._on_record)
         except PreflightError as error:
-            self._say(replace(self.said, state="lost", why=error.message[:1_000]))
+            self._say(replace(self.reported, state="lost", why=error.message[:1_000]))
         else:
-            self._say(replace(self.said, state="ready"))
+            self._say(replace(self.reported, state="ready"))
 
     def _on_record(self, record: Record) -> None:
         if record.kind == "connecting":
-            self._say(replace(self.said, state="training"))
+            self._say(replace(self.reported, state="training"))
 
     def _seat(self, call: Call) -> Seat:
         request = self.request
         return Seat(
-            name=self.worker, leader=False, address=self.said.address, endpoint=(call.host, call.port),
-            secret=self.post.secret(call.nonce), least=request.least, most=request.most,
+            name=self.worker, leader=False, address=self.reported.address, endpoint=(call.host, call.port),
+            secret=self.sealer.secret(call.nonce), least=request.least, most=request.most,
             gather_seconds=request.gather_seconds, measure=call.measure, wire=call.wire,
             awaited=call.awaited,
         )  # fmt: skip
 
     # --- beats
 
-    def _say(self, said: Said) -> None:
-        self.said, self._next = said, 0.0
+    def _say(self, reported: MemberState) -> None:
+        self.reported, self._next = reported, 0.0
 
     def _wait(self) -> NoReturn:
         """Wait for a call; raises `_Called`, `Dismissed`, `Interrupted`."""
@@ -178,10 +188,10 @@ class Member:
         self._check_stop()
         if time.monotonic() < self._next:
             return
-        trains = self.said.state == "training" and self._leave_at is None
+        trains = self.reported.state == "training" and self._leave_at is None
         self._next = time.monotonic() + (BEAT_INTERVAL if trains else WAIT_INTERVAL)
         try:
-            kept, order, heard_s = self.seat.beat(self.post.seal(SAID, self.said, self.worker))
+            kept, order, heard_s = self.seat.beat(self.sealer.seal(MEMBER_STATE, self.reported, self.worker))
             REDIS.note_answer()
         except PERMANENT_ERRORS:
             raise
@@ -202,26 +212,26 @@ class Member:
         if self._leave_at is None:
             self._leave_at = time.monotonic() + LINGER_SECONDS
             self._next = 0.0
-        if self.said.state != "training" or time.monotonic() >= self._leave_at:
+        if self.reported.state != "training" or time.monotonic() >= self._leave_at:
             self.stop.check()
 
     def _require_leader(self, kept: str) -> None:
         """Leave a leader that is not heard; while Redis is away, one that trains on is known by the training itself."""
         silent = time.monotonic() - self._heard > LEASE_SECONDS
-        if silent and (kept == "seated" or self.said.state != "training"):
+        if silent and (kept == "seated" or self.reported.state != "training"):
             raise Dismissed(f"its leader was not heard for {LEASE_SECONDS:g} s")
 
     def _obey(self, text: str) -> None:
         if not text:
             return
         try:
-            order = self.post.open(ORDER, text, self.worker)
+            order = self.sealer.open(ORDER, text, self.worker)
         except Replayed:
             return
         except BadMessage as error:
             raise Dismissed(f"the leader sent {error}") from error
         if isinstance(order, Leave):
             raise Dismissed(order.why)
-        if order != self.call and self.said.state in ("ready", "starting", "training", "lost"):
+        if order != self.call and self.reported.state in ("ready", "starting", "training", "lost"):
             self.call = order
             raise _Called

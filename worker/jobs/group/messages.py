@@ -56,7 +56,7 @@ def own_versions() -> Versions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Said:
+class MemberState:
     """What a member says of itself with each beat."""
 
     address: Address
@@ -101,7 +101,7 @@ class Leave:
 Order = Call | Leave
 
 REQUEST = TypeAdapter(GroupRequest)
-SAID = TypeAdapter(Said)
+MEMBER_STATE = TypeAdapter(MemberState)
 ORDER: TypeAdapter[Order] = TypeAdapter(
     Annotated[Order, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
 )
@@ -117,7 +117,7 @@ class Replayed(BadMessage):
 
 
 @plain_dataclass(frozen=True, slots=True)
-class Post:
+class Sealer:
     """Seals and opens the messages of one attempt: who can write to Redis, but has no key, can send none.
 
     Messages are numbered by their sender, by its clock, as a worker may sit down twice: whoever can write to Redis may
@@ -133,7 +133,7 @@ class Post:
     """The same for those that were opened: an older one that comes again is somebody's copy."""
 
     @classmethod
-    def of(cls, settings: Settings, job_id: str, attempt: int) -> "Post":
+    def of(cls, settings: Settings, job_id: str, attempt: int) -> "Sealer":
         """Return that of an attempt, with the signing key of the service."""
         key = settings.signing_key
         return cls(None if key is None else key.get_secret_value().encode(), f"{job_id} {attempt}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.jobs.group.messages import SAID, BadMessage, Post, Replayed, Said, Versions
+from worker.jobs.group.messages import MEMBER_STATE, BadMessage, MemberState, Replayed, Sealer, Versions
 from worker.jobs.group.seats import SeatTaken
 
 SILENT_SECONDS: Final = 5.0
@@ -28,7 +28,7 @@ class Seated:
     """One member."""
 
     name: str
-    said: Said
+    reported: MemberState
     age_s: float = 0.0
     """Seconds since its beat."""
     called_at: float | None = None
@@ -39,14 +39,14 @@ class Seated:
     @property
     def is_available(self) -> bool:
         """Whether it can train along."""
-        return self.said.state in ("ready", "starting", "training", "lost") and self.age_s < SILENT_SECONDS
+        return self.reported.state in ("ready", "starting", "training", "lost") and self.age_s < SILENT_SECONDS
 
 
 @dataclass(slots=True)
 class Roster:
     """Everybody who has a seat, and who may not take one any more."""
 
-    post: Post
+    sealer: Sealer
     versions: Versions
     """Of the leader."""
     data: str
@@ -60,7 +60,7 @@ class Roster:
     def may_return(self, member: Seated) -> bool:
         """Whether a member that is let go may sit down again: its network was cut, or its process came too late."""
         most = MAX_RETURNS if member.name in self.met else LATE_RETURNS
-        if member.said.state != "lost" or self.returns[member.name] >= most:
+        if member.reported.state != "lost" or self.returns[member.name] >= most:
             return False
         self.returns[member.name] += 1
         return True
@@ -71,7 +71,7 @@ class Roster:
         found: dict[str, Seated] = {}
         for seat in seats:
             try:
-                said = self.post.open(SAID, seat.said, seat.worker)
+                reported = self.sealer.open(MEMBER_STATE, seat.sealed, seat.worker)
             except Replayed:  # somebody else's doing: it is not heard, and takes its seat again
                 if seat.worker in self.members:
                     found[seat.worker] = self.members[seat.worker]
@@ -80,8 +80,8 @@ class Roster:
             except BadMessage as error:
                 bad[seat.worker] = f"it sent {error}"
                 continue
-            member = self.members.get(seat.worker) or Seated(name=seat.worker, said=said)
-            member.said, member.age_s = said, seat.age_s
+            member = self.members.get(seat.worker) or Seated(name=seat.worker, reported=reported)
+            member.reported, member.age_s = reported, seat.age_s
             found[seat.worker] = member
         self.members = found
         return bad
@@ -92,36 +92,36 @@ class Roster:
 
     def are_settled(self) -> bool:
         """Whether nobody prepares any more."""
-        return all(member.said.state != "preparing" for member in self.members.values())
+        return all(member.reported.state != "preparing" for member in self.members.values())
 
     def objection(self, member: Seated, call: int, ranks: Sequence[str], leader: str) -> str | None:
         """Return why a member cannot take part; None where it can.
 
         `call` is the number of the newest call, `ranks` who is in the group, `leader` the leader's address and port.
         """
-        said, own = member.said, self.versions
-        if said.versions != own:
-            names = [name for name in ("preflight", "torch") if getattr(said.versions, name) != getattr(own, name)]
-            parts = [f"{name} {getattr(said.versions, name)} instead of {getattr(own, name)}" for name in names]
+        reported, own = member.reported, self.versions
+        if reported.versions != own:
+            names = [name for name in ("preflight", "torch") if getattr(reported.versions, name) != getattr(own, name)]
+            parts = [f"{name} {getattr(reported.versions, name)} instead of {getattr(own, name)}" for name in names]
             return f"it has {' and '.join(parts)}; deploy all workers of a queue alike"
-        if said.state == "failed":
-            return said.why
-        if said.data and said.data != self.data:
+        if reported.state == "failed":
+            return reported.why
+        if reported.data and reported.data != self.data:
             return "its data set has other content than the leader's; delete the one that is wrong"
-        if said.state == "lost" and said.call == call and call:
+        if reported.state == "lost" and reported.call == call and call:
             member.lost_since = member.lost_since or time.monotonic()
             if time.monotonic() - member.lost_since > LOST_SECONDS:
-                return f"its training process has ended: {said.why}"
+                return f"its training process has ended: {reported.why}"
         else:
             member.lost_since = None
         return None if member.name in ranks else self._lateness(member, call, leader)
 
     def _lateness(self, member: Seated, call: int, leader: str) -> str | None:
         """Return what keeps a member that was called from being in the group; None: it is in time."""
-        said, now = member.said, time.monotonic()
+        reported, now = member.reported, time.monotonic()
         if member.called_at is None:
             return None
-        if said.state != "training" or said.call != call:
+        if reported.state != "training" or reported.call != call:
             member.connecting_since = None
             late = now - member.called_at > START_SECONDS
             return f"its training process has not started within {START_SECONDS:g} s" if late else None
@@ -129,6 +129,6 @@ class Roster:
         if now - member.connecting_since <= REACH_SECONDS:
             return None
         return (
-            f"it at {said.address} and the leader at {leader} have not connected within {REACH_SECONDS:g} s; "
+            f"it at {reported.address} and the leader at {leader} have not connected within {REACH_SECONDS:g} s; "
             "open all ports between workers, or set PREFLIGHT_ADVERTISE_HOST"
         )

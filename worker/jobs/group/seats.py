@@ -17,7 +17,7 @@ from worker.broker.fencing import Fence, Superseded
 from worker.jobs.group.messages import MAX_REQUEST_BYTES
 
 IDLE_MS: Final = 6_000
-"""Milliseconds after which a worker that has not said so again is not idle any more."""
+"""Milliseconds after which a worker that has not reported again is not idle any more."""
 OVER_SECONDS: Final = 60
 """Seconds for which the members of a group are told that it is over."""
 MAX_OFFER_BYTES: Final = 40
@@ -29,12 +29,12 @@ Sat = Literal["taken", "full", "refused", "over"]
 Verdict = Literal["stays", "forgotten", "leaves", "refused"]
 Kept = Literal["seated", "over", "lost"]
 
-Said = Annotated[str, BeforeValidator(text)]
+Text = Annotated[str, BeforeValidator(text)]
 """What others have written; bytes that are no UTF-8 are replaced, and no message is left."""
-SAT: TypeAdapter[tuple[Sat, str]] = TypeAdapter(tuple[Annotated[Sat, BeforeValidator(text)], Said])
-BEAT: TypeAdapter[tuple[Kept, str, int]] = TypeAdapter(tuple[Annotated[Kept, BeforeValidator(text)], Said, int])
+SAT: TypeAdapter[tuple[Sat, str]] = TypeAdapter(tuple[Annotated[Sat, BeforeValidator(text)], Text])
+BEAT: TypeAdapter[tuple[Kept, str, int]] = TypeAdapter(tuple[Annotated[Kept, BeforeValidator(text)], Text, int])
 LED: TypeAdapter[tuple[str, int, int, bool, list[tuple[str, int, str]]]] = TypeAdapter(
-    tuple[str, int, int, bool, list[tuple[Said, int, Said]]]
+    tuple[str, int, int, bool, list[tuple[Text, int, Text]]]
 )
 OFFERS = TypeAdapter(list[bytes])
 
@@ -67,7 +67,7 @@ class SeatTaken:
     worker: str
     age_s: float
     """Seconds since its beat."""
-    said: str
+    sealed: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class MemberSeat:
         self._offer = offer
         self._worker = worker
 
-    def sit(self, said: str) -> tuple[Sat, str]:
+    def sit(self, sealed: str) -> tuple[Sat, str]:
         """Take the seat; returns whether it is taken, and the leader's request then."""
         job_id = self._offer.job_id
         return run_script(
@@ -123,14 +123,14 @@ class MemberSeat:
                 keys.fence(job_id), keys.lease(job_id), keys.offers(self._queue), keys.group(job_id),
                 keys.idle_workers(self._queue),
             ],
-            args=[job_id, self._offer.attempt, self._worker, said, MAX_REQUEST_BYTES],
+            args=[job_id, self._offer.attempt, self._worker, sealed, MAX_REQUEST_BYTES],
         )  # fmt: skip
 
-    def beat(self, said: str) -> tuple[Kept, str, float]:
+    def beat(self, sealed: str) -> tuple[Kept, str, float]:
         """Keep the seat; returns whether there is one, the leader's order, and seconds since the leader was heard."""
         kept, order, heard_ms = run_script(
             self._connection, "group/beat", BEAT, keys=[keys.group(self._offer.job_id)],
-            args=[self._offer.attempt, self._worker, said],
+            args=[self._offer.attempt, self._worker, sealed],
         )  # fmt: skip
         return kept, order, heard_ms / 1000
 
@@ -174,7 +174,7 @@ class LeaderSeats:
         )  # fmt: skip
         if status == "superseded":
             raise Superseded
-        return Led(waiting, idle, older, [SeatTaken(worker, age / 1000, said) for worker, age, said in taken])
+        return Led(waiting, idle, older, [SeatTaken(worker, age / 1000, sealed) for worker, age, sealed in taken])
 
     def waiting(self) -> int:
         """Return how many jobs wait in the queue."""

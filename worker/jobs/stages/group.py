@@ -18,10 +18,10 @@ from worker.jobs.context import JobContext
 from worker.jobs.group.address import own_address
 from worker.jobs.group.gathering import gather as await_members
 from worker.jobs.group.group import Group
+from worker.jobs.group.group_events import GroupEvents
 from worker.jobs.group.leader import Leader
-from worker.jobs.group.messages import GroupRequest, Post, own_versions
+from worker.jobs.group.messages import GroupRequest, Sealer, own_versions
 from worker.jobs.group.roster import Roster
-from worker.jobs.group.tidings import Tidings
 
 MIN_GATHER_SECONDS: Final = 0.5
 """For elastic's rendezvous, which waits no shorter."""
@@ -72,16 +72,16 @@ def gather(
             context.emit("group_short", {"workers": 1, "wanted": size.min, "message": error.message})
             raise GroupShort(error.message) from error
         return Group()
-    post = Post.of(context.settings, context.job_id, context.attempt)
+    sealer = Sealer.of(context.settings, context.job_id, context.attempt)
     seconds = max(MIN_GATHER_SECONDS, context.settings.gather_seconds)
     leader = Leader(
-        context=context, seats=context.seats, address=address, resources=resources, post=post,
+        context=context, seats=context.seats, address=address, resources=resources, sealer=sealer,
         request=GroupRequest(
             leader=context.worker, spec=spec, plan=choice.plan, least=size.min,
             most=max(size.min, min(size.max, spec.batch_size // LEAST_SHARE)), gather_seconds=seconds,
         ),
-        roster=Roster(post, own_versions(), checksum(store, context.digests)),
-        tidings=Tidings(context=context, leader=context.worker, resources=resources),
+        roster=Roster(sealer, own_versions(), checksum(store, context.digests)),
+        events=GroupEvents(context=context, leader=context.worker, resources=resources),
     )  # fmt: skip
     try:
         await_members(leader, context.settings.gather_seconds)

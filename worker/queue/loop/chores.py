@@ -4,15 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from redis import Redis
 from redis.exceptions import RedisError
-from rq import Queue
 
 from preflight.redis import keys
 from preflight.redis.retry import is_wrong_type
 from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
-from worker.config.settings import Settings
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
 from worker.queue.loop.forks import fork_for_extras
 from worker.queue.loop.maintainer import Maintainer
@@ -23,7 +21,7 @@ from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.maintenance.scheduler import Scheduler
 from worker.queue.standby import Standby
-from worker.state.control import Interrupted, StopSignal
+from worker.state.control import Interrupted
 from worker.state.supervision import Supervisor
 
 MAX_FAILURES_LENGTH: Final = 500
@@ -45,30 +43,27 @@ class Chores:
     """The chores of one worker."""
 
     def __init__(
-        self, connection: Redis, queue: Queue, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
-        intake: Intake, retry: RedisRetry, parts: Supervisor, *, with_scheduler: bool,
+        self, worker: WorkerContext, standby: Standby, intake: Intake, retry: RedisRetry, parts: Supervisor, *,
+        with_scheduler: bool,
     ) -> None:  # fmt: skip
-        """Look after `queue` in the name of `worker`; `with_scheduler`: enqueue its scheduled jobs, too.
+        """Look after the queue of `worker`; `with_scheduler`: enqueue its scheduled jobs, too.
 
         What fails of it is taken again later each time, by `parts`, and shown in the worker's record.
         """
         self._parts = parts
         self._shown_failures = ""
-        self._connection = connection
-        self._queue = queue
-        self._worker_key = keys.rq_worker(worker)
+        self._connection = connection = worker.connection
+        self._worker_key = keys.rq_worker(worker.name)
         self._retry = retry
         self._standby = standby
-        self.maintainer = Maintainer(connection, queue, worker, with_scheduler=with_scheduler)
+        self.maintainer = Maintainer(connection, worker.queue, worker.name, with_scheduler=with_scheduler)
         self.shared_keys = SharedKeysWatch(connection, retry)
-        self.reaper = Reaper(connection, queue, intake.quarantine_poison)
-        self.cleaner = RegistryCleaner(connection, queue, worker, ttl=settings.state_ttl)
-        self.dependents = Dependents(connection, queue, settings)
-        self.scheduler = Scheduler(connection, queue, worker, enabled=with_scheduler)
-        self.janitor = Janitor(settings)
-        self.extras = PendingExtrasChore(
-            settings, partial(fork_for_extras, connection, settings, worker, stop, standby)
-        )
+        self.reaper = Reaper(connection, worker.queue, intake.quarantine_poison)
+        self.cleaner = RegistryCleaner(connection, worker.queue, worker.name, ttl=worker.settings.state_ttl)
+        self.dependents = Dependents(connection, worker.queue, worker.settings)
+        self.scheduler = Scheduler(connection, worker.queue, worker.name, enabled=with_scheduler)
+        self.janitor = Janitor(worker.settings)
+        self.extras = PendingExtrasChore(worker.settings, partial(fork_for_extras, worker, standby))
 
     def step(self, exist: int) -> bool:
         """Do what is due; returns whether there is something to maintain.

@@ -1,22 +1,18 @@
 """Forks of an idle worker for the extras of jobs."""
 
 import structlog
-from redis import Redis
 
-from worker.config.settings import Settings
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.maintenance.late_extras import LateExtras
 from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse
-from worker.state.control import StopSignal
 
 
-def fork_for_extras(
-    connection: Redis, settings: Settings, worker: str, stop: StopSignal, standby: Standby, job_id: str, beside: bool
-) -> WorkHorse | None:
+def fork_for_extras(worker: WorkerContext, standby: Standby, job_id: str, beside: bool) -> WorkHorse | None:
     """Start a work-horse for the extras of a job, `beside` the next one or not; None: no process could be started."""
     server = None if beside else standby.server  # its children have its priority
-    extras = LateExtras(connection, settings, worker, job_id, stop, server, beside=beside)
-    horse = WorkHorse(job_id, extras.run, stop, lambda: True, standby.stop, timeout=-1)
+    extras = LateExtras(worker, job_id, server, beside=beside)
+    horse = WorkHorse(job_id, extras.run, worker.stop, lambda: True, standby.stop, timeout=-1)
     try:
         horse.start()
     except OSError as error:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import structlog
-from redis import Redis
-from rq import Queue
 
 from preflight.errors import TimedOut
 from preflight.wire import build_events
@@ -17,29 +15,25 @@ from worker.admission.refusal import publish_failure
 from worker.broker.requeue import RqJobRef, read_lease, reclaim
 from worker.broker.rq_records import Execution, RqRecords, failed
 from worker.broker.shared_keys import RedisRetry
-from worker.config.settings import Settings
 from worker.jobs.supervisor import Supervisor
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse, describe_exit
-from worker.state.control import Interrupted, StopSignal
+from worker.state.control import Interrupted
 
 
 class JobRunner:
     """Runs the jobs of one worker, one after the other."""
 
     def __init__(
-        self, connection: Redis, queue: Queue, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
-        records: RqRecords, retry: RedisRetry, heartbeat: Callable[[Callable[[], None]], bool],
+        self, worker: WorkerContext, standby: Standby, records: RqRecords, retry: RedisRetry,
+        heartbeat: Callable[[Callable[[], None]], bool],
     ) -> None:  # fmt: skip
-        """Run jobs of `queue` in the name of `worker`.
+        """Run jobs of the queue of `worker`.
 
         `heartbeat` sends that of the worker and calls what it is given; it returns whether Redis took both.
         """
-        self._connection = connection
-        self._queue = queue
         self._worker = worker
-        self._settings = settings
-        self._stop = stop
         self._standby = standby
         self._records = records
         self._retry = retry
@@ -56,8 +50,8 @@ class JobRunner:
         """Run the job in a work-horse, and requeue it when that dies."""
         execution = Execution(secrets.token_hex(16), time.time())
         self._retry(lambda: self._records.begin_execution(job.rq_job, execution), "record the execution")
-        ref = RqJobRef(self._queue, job.rq_job.id, execution.id)
-        status = "not begun" if self._stop() else self._run_work_horse(job, execution)
+        ref = RqJobRef(self._worker.queue, job.rq_job.id, execution.id)
+        status = "not begun" if self._worker.stop() else self._run_work_horse(job, execution)
         if status == "timeout":
             self._fail_late(job, execution)
         elif status == "not begun":
@@ -70,16 +64,13 @@ class JobRunner:
 
     def _run_work_horse(self, job: AdmittedJob, execution: Execution) -> int | Literal["timeout", "not begun"]:
         def supervise() -> None:
-            Supervisor(
-                self._connection, self._queue, self._worker, execution, job, self._settings, self._stop,
-                self._standby.server,
-            ).run()  # fmt: skip
+            Supervisor(self._worker, execution, job, self._standby.server).run()
 
         self._standby.prepare()
         build_events()  # beside torch's import, once for all jobs
         self._horse = WorkHorse(
-            job.job_id, supervise, self._stop,
-            lambda: self._heartbeat(lambda: self._records.renew_execution(job.rq_job, execution)),
+            job.job_id, supervise, self._worker.stop,
+            lambda: self._heartbeat(lambda: self._records.renew_execution(job.rq_job, job.job_id, execution)),
             self._standby.stop, timeout=job.rq_job.timeout,
         )  # fmt: skip
         try:
@@ -92,7 +83,7 @@ class JobRunner:
         job = admitted.rq_job
         late = TimedOut(f"the job ran longer than {job.timeout} s and did not stop; its supervisor was killed")
         self._retry(
-            lambda: publish_failure(self._connection, self._settings, admitted.job_id, late, job.id),
+            lambda: publish_failure(self._worker.connection, self._worker.settings, admitted.job_id, late, job.id),
             "publish the failure",
         )
         end = failed(job, f"{late.reason}: {late.message}")
@@ -100,12 +91,12 @@ class JobRunner:
 
     def _requeue(self, job: AdmittedJob, ref: RqJobRef) -> None:
         """Put a job that no longer runs at the front of its queue, unless another worker's attempt holds its lease."""
-        owner = f"{self._worker}/{ref.execution} "
+        owner = f"{self._worker.name}/{ref.execution} "
 
         def put_back() -> None:
-            lease = read_lease(self._connection, job.job_id)
+            lease = read_lease(self._worker.connection, job.job_id)
             if not lease or lease.startswith(owner):
-                reclaim(self._connection, job.job_id, ref, lease=lease)
+                reclaim(self._worker.connection, job.job_id, ref, lease=lease)
 
         try:
             self._retry(put_back, "requeue the job")

@@ -9,20 +9,26 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from redis import Redis
 from redis.exceptions import RedisError
 
 from preflight.container.resources import detect
 from preflight.errors import InvalidConfig
 from preflight.redis import keys
-from worker.config.settings import Settings
 from worker.jobs.group.address import own_address
 from worker.jobs.group.member import Member
-from worker.jobs.group.messages import MAX_REQUEST_BYTES, REQUEST, SAID, BadMessage, Post, Said, own_versions
+from worker.jobs.group.messages import (
+    MAX_REQUEST_BYTES,
+    MEMBER_STATE,
+    REQUEST,
+    BadMessage,
+    MemberState,
+    Sealer,
+    own_versions,
+)
 from worker.jobs.group.seats import MemberSeat, Offer, read_offers
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.standby import Standby
 from worker.queue.work_horse import WorkHorse, describe_exit
-from worker.state.control import StopSignal
 
 IDLE_INTERVAL: Final = 2.5
 """Seconds between two looks where there was no offer: leaders read who is idle."""
@@ -36,15 +42,10 @@ class Seating:
     """The seats that one worker takes, one after the other."""
 
     def __init__(
-        self, connection: Redis, queue: str, worker: str, settings: Settings, stop: StopSignal, standby: Standby,
-        heartbeat: Callable[[Callable[[], None]], bool],
-    ) -> None:  # fmt: skip
-        """Sit down at jobs of `queue`; `heartbeat` as for `JobRunner`."""
-        self._connection = connection
-        self._queue = queue
+        self, worker: WorkerContext, standby: Standby, heartbeat: Callable[[Callable[[], None]], bool]
+    ) -> None:
+        """Sit down at jobs of the queue of `worker`; `heartbeat` as for `JobRunner`."""
         self._worker = worker
-        self._settings = settings
-        self._stop = stop
         self._standby = standby
         self._heartbeat = heartbeat
         self._horse: WorkHorse | None = None
@@ -67,13 +68,13 @@ class Seating:
         Raises `redis.exceptions.RedisError`.
         """
         self._offers = []
-        if self._settings.group == "off" or not (offered or time.monotonic() >= self._next_look):
+        if self._worker.settings.group == "off" or not (offered or time.monotonic() >= self._next_look):
             return
         self._next_look = time.monotonic() + IDLE_INTERVAL
         if not self._is_usable():  # leaders would wait for it
             return
         self._standby.prepare_idle()  # a seat is taken sooner with torch imported
-        found = read_offers(self._connection, self._queue, self._worker)
+        found = read_offers(self._worker.connection, self._worker.queue.name, self._worker.name)
         self._offers = [offer for offer in found if (offer.job_id, offer.attempt) not in self._refused]
 
     def has_offer(self, *, short: bool) -> bool:
@@ -91,21 +92,21 @@ class Seating:
         address = self._address()
         if address is None:
             return False
-        resources = detect(shares=self._settings.processes)
-        said = Said(
+        resources = detect(shares=self._worker.settings.processes)
+        reported = MemberState(
             address=address, versions=own_versions(), cores=resources.quota or float(resources.cores),
             memory_mb=resources.memory_bytes >> 20,
         )  # fmt: skip
-        post = Post.of(self._settings, offer.job_id, offer.attempt)
-        seat = MemberSeat(self._connection, self._queue, offer, self._worker)
-        sat, text = seat.sit(post.seal(SAID, said, self._worker))
+        sealer = Sealer.of(self._worker.settings, offer.job_id, offer.attempt)
+        seat = MemberSeat(self._worker.connection, self._worker.queue.name, offer, self._worker.name)
+        sat, text = seat.sit(sealer.seal(MEMBER_STATE, reported, self._worker.name))
         self._offers = [other for other in self._offers if other != offer]
         if sat == "refused":
             self._refuse(offer)
         if sat != "taken":
             return False
         try:
-            request = post.open(REQUEST, text, "leader", MAX_REQUEST_BYTES)
+            request = sealer.open(REQUEST, text, "leader", MAX_REQUEST_BYTES)
         except BadMessage as error:
             self._log.warning("seat_left", job_id=offer.job_id, message=f"the leader sent {error}")
             self._refuse(offer)
@@ -113,8 +114,8 @@ class Seating:
             return False
         with tempfile.TemporaryDirectory(prefix="preflight-group-", ignore_cleanup_errors=True) as directory:
             member = Member(
-                seat=seat, settings=self._settings, worker=self._worker, request=request, post=post, said=said,
-                stop=self._stop, server=self._standby.server, directory=Path(directory),
+                seat=seat, settings=self._worker.settings, worker=self._worker.name, request=request, sealer=sealer,
+                reported=reported, stop=self._worker.stop, server=self._standby.server, directory=Path(directory),
             )  # fmt: skip
             self._run(member, offer)
         return True
@@ -124,23 +125,28 @@ class Seating:
         structlog.contextvars.bind_contextvars(job_id=offer.job_id)
         self._standby.prepare()
         self._horse = WorkHorse(
-            offer.job_id, member.run, self._stop, lambda: self._heartbeat(lambda: None), self._standby.stop, timeout=-1
+            offer.job_id,
+            member.run,
+            self._worker.stop,
+            lambda: self._heartbeat(lambda: None),
+            self._standby.stop,
+            timeout=-1,
         )
-        worker_key = keys.rq_worker(self._worker)
+        worker_key = keys.rq_worker(self._worker.name)
         try:
-            self._connection.hset(worker_key, mapping={"state": "busy", keys.GROUP: offer.job_id})
+            self._worker.connection.hset(worker_key, mapping={"state": "busy", keys.GROUP: offer.job_id})
             status = self._horse.run()
         finally:
             self._horse = None
             structlog.contextvars.unbind_contextvars("job_id")
             self._standby.job_ended()
             self._next_look = 0.0
-        if status != 0 and not self._stop():
+        if status != 0 and not self._worker.stop():
             self._refuse(offer)  # it would end again
             detail = describe_exit(status) if isinstance(status, int) else status
             self._log.error("member_died", job_id=offer.job_id, message=f"the process of a member ended: {detail}")
         with suppress(RedisError):
-            self._connection.hdel(worker_key, keys.GROUP)
+            self._worker.connection.hdel(worker_key, keys.GROUP)
 
     def _refuse(self, offer: Offer) -> None:
         if len(self._refused) >= MAX_REMEMBERED:
@@ -149,7 +155,7 @@ class Seating:
 
     def _is_usable(self) -> bool:
         """Whether this worker has an address; one that is set may be none of this machine, or not yet."""
-        if self._settings.advertise_host is not None and time.monotonic() >= self._next_address:
+        if self._worker.settings.advertise_host is not None and time.monotonic() >= self._next_address:
             self._next_address = time.monotonic() + ADDRESS_INTERVAL
             self._usable = self._address() is not None
         return self._usable
@@ -157,7 +163,7 @@ class Seating:
     def _address(self) -> str | None:
         """Return the address of this worker; None, with one warning, where it has none."""
         try:
-            address = own_address(self._settings)
+            address = own_address(self._worker.settings)
         except InvalidConfig as error:
             if not self._warned:
                 self._log.warning("group_unusable", message=f"this worker sits down nowhere: {error.message}")

@@ -7,7 +7,7 @@ from redis import Redis
 
 from preflight.redis import keys
 from worker.broker.shared_keys import RedisRetry
-from worker.queue.loop.glance import Glance
+from worker.queue.loop.key_existence import KeyExistence
 
 WATCH_INTERVAL: Final = 10.0
 """Seconds between two looks; while jobs run, types are checked with each look of the reaper."""
@@ -22,7 +22,7 @@ class SharedKeysWatch:
         """Watch the keys that `retry` expects."""
         self._connection = connection
         self._retry = retry
-        self._glance = Glance([keys.RQ_RATE_LIMITS], list(retry.expected))
+        self._existence = KeyExistence([keys.RQ_RATE_LIMITS], list(retry.expected))
         self._count: int | None = None
         self._next_look = 0.0
         self._next_check = 0.0
@@ -35,7 +35,7 @@ class SharedKeysWatch:
 
     def step(self) -> None:
         """Look, and rename keys of a wrong type where a key has come; raises `redis.exceptions.RedisError`."""
-        (self.has_rate_limits,), count = self._glance.read(self._connection.exists(*self._glance.names))
+        (self.has_rate_limits,), count = self._existence.read(self._connection.exists(*self._existence.names))
         if self._count is None or count > self._count or time.monotonic() >= self._next_check:
             self._retry.rename_wrong_types()
             self._next_check = time.monotonic() + TYPE_CHECK_INTERVAL

@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 import structlog
 from pydantic import JsonValue
-from redis import Redis
 
 from preflight.container.resources import MemoryUse, detect
 from preflight.errors import ArtifactError
@@ -18,7 +17,6 @@ from preflight.redis.retry import retry_until_available
 from preflight.redis.untrusted.reads import read_fields
 from training.process.fork_server.client import ForkServer
 from worker.broker.fencing import Fence, Superseded
-from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
 from worker.jobs.context import JobContext
@@ -26,8 +24,9 @@ from worker.jobs.heartbeat import ExtrasControl
 from worker.jobs.outcome import stored_result
 from worker.jobs.stages.extras import add_extras, without_told
 from worker.jobs.stages.pending_extras import FILE_NAME, ExtrasFile, PendingExtras, pending_attempts, read_pending
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.maintenance.extras_room import must_give_way, use_idle_priority
-from worker.state.control import Interrupted, StopSignal
+from worker.state.control import Interrupted
 from worker.state.paths import JOBS, open_paths
 from worker.state.spool import Spool
 
@@ -48,10 +47,7 @@ class _InProgress(Exception):
 class LateExtras:
     """The pending extras of one job on this disk."""
 
-    def __init__(
-        self, connection: Redis, settings: Settings, worker_name: str, job_id: str, stop: StopSignal,
-        server: ForkServer | None, *, beside: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, worker: WorkerContext, job_id: str, server: ForkServer | None, *, beside: bool) -> None:
         """Do the extras of `job_id`.
 
         `server` forks their processes; None: they are fresh interpreters. `beside`: the next job may run meanwhile, so
@@ -59,12 +55,9 @@ class LateExtras:
         """
         self._server = server
         self._beside = beside
-        self._connection = connection
-        self._settings = settings
-        self._worker_name = worker_name
+        self._worker = worker
         self._job_id = job_id
-        self._stop = stop
-        self._job = settings.state_dir / JOBS / job_id
+        self._job = worker.settings.state_dir / JOBS / job_id
         self._log = structlog.get_logger("preflight").bind(job_id=job_id)
 
     def run(self) -> None:
@@ -92,8 +85,8 @@ class LateExtras:
                 self._log.warning("extras_postponed", message=error.message)
 
     def _run(self, pending: PendingExtras, attempt: int) -> None:
-        job_id, settings = self._job_id, self._settings
-        fence = Fence(self._connection, job_id, pending.owner, ttl=settings.state_ttl, request=pending.request)
+        job_id, settings = self._job_id, self._worker.settings
+        fence = Fence(self._worker.connection, job_id, pending.owner, ttl=settings.state_ttl, request=pending.request)
         fence.resume(pending.rq_id, attempt)
         with ExitStack() as stack:
             paths = stack.enter_context(closing(open_paths(settings, job_id, attempt)))
@@ -105,7 +98,7 @@ class LateExtras:
             events = RedisSink(fence, spool, kept=settings.events_kept, meta=self._meta(pending.rq_id))
             control = self._control(events)
             context = JobContext(
-                settings=settings, worker=self._worker_name, job_id=job_id, attempt=attempt, paths=paths,
+                settings=settings, worker=self._worker.name, job_id=job_id, attempt=attempt, paths=paths,
                 sinks=(LogSink(job_id, attempt), events), control=control, server=self._server,
                 extras=ExtrasFile(paths.attempt, rq_id=pending.rq_id, owner=pending.owner, request=pending.request),
                 seq=max([last, *(one.event.seq for one in spooled)]),
@@ -123,20 +116,22 @@ class LateExtras:
 
     def _control(self, events: RedisSink) -> ExtrasControl:
         if not self._beside:
-            return ExtrasControl(events, self._stop)
-        memory = MemoryUse(share=detect(shares=self._settings.processes).share)
-        return ExtrasControl(events, self._stop, partial(must_give_way, memory), patience=IDLE_PATIENCE)
+            return ExtrasControl(events, self._worker.stop)
+        memory = MemoryUse(share=detect(shares=self._worker.settings.processes).share)
+        return ExtrasControl(events, self._worker.stop, partial(must_give_way, memory), patience=IDLE_PATIENCE)
 
     def _has_result(self) -> bool:
-        return self._retry(lambda: stored_result(self._connection, self._job_id)) is not None
+        return self._retry(lambda: stored_result(self._worker.connection, self._job_id)) is not None
 
     def _meta(self, rq_id: str) -> dict[str, JsonValue]:
         """Return RQ's `job.meta`, which the events of the extras add to."""
-        (stored,) = self._retry(lambda: read_fields(self._connection, keys.rq_job(rq_id), ["meta"], MAX_FIELD_BYTES))
+        (stored,) = self._retry(
+            lambda: read_fields(self._worker.connection, keys.rq_job(rq_id), ["meta"], MAX_FIELD_BYTES)
+        )
         return parse_meta(stored)
 
     def _retry(self, read: Callable[[], T]) -> T:
-        return retry_until_available(read, "add the extras of a job", self._stop.check)
+        return retry_until_available(read, "add the extras of a job", self._worker.stop.check)
 
 
 def _give_up() -> None:

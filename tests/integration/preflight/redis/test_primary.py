@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults.machines import Pair, RedisServer, command, new_pair
 from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import BusyLoadingError, RedisError, ResponseError
@@ -17,6 +16,7 @@ from preflight.redis.connection import PATIENCE, open_async_redis, open_redis
 from preflight.redis.primary import ROLE_INTERVAL, NotPrimary, is_refusal_of_replica, may_be_over_elsewhere
 from preflight.redis.server import embedded as embedded_redis
 from preflight.redis.server.embedded import redis_server
+from tools.faults.machines import Pair, RedisServer, command, new_pair
 
 NEWER = Path(__file__).parents[4] / "build" / "redis-server"
 """The newer one that tests/system.sh installs."""
@@ -30,7 +30,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         if not NEWER.exists():
             pytest.skip("no newer Redis could be installed")
         monkeypatch.setattr(embedded_redis, "executable", lambda: NEWER)
-        monkeypatch.setattr("faults.machines.executable", lambda: NEWER)
+        monkeypatch.setattr("tools.faults.machines.executable", lambda: NEWER)
     with new_pair(tmp_path / "pair") as pair:
         yield pair
 

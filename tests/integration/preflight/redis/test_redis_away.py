@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults.machines import Proxy, RedisServer
 from redis import Redis
 from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 from support.worker.survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
 
 from preflight import Client
+from tools.faults.machines import Proxy, RedisServer
 from worker.config.settings import Settings
 
 

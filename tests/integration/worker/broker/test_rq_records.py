@@ -65,7 +65,7 @@ def test_rq_reads_a_started_job(raw: Redis, queue: Queue) -> None:
     assert raw.llen(queue.intermediate_queue_key) == 0
     (worker,) = Worker.all(connection=raw, serializer=JSONSerializer)
     assert (worker.get_state(), worker.get_current_job_id()) == ("busy", "j")
-    one.records.renew_execution(one.job, one.execution)
+    one.records.renew_execution(one.job, "j", one.execution)
     assert stored(raw).last_heartbeat is not None
 
 
@@ -92,7 +92,7 @@ def test_rq_reads_a_success(raw: Redis, queue: Queue) -> None:
     assert job.get_executions() == []
     one.worker.refresh()
     assert (one.worker.successful_job_count, one.worker.failed_job_count) == (1, 0)
-    one.records.renew_execution(one.job, one.execution)
+    one.records.renew_execution(one.job, "j", one.execution)
     assert queue.started_job_registry.get_job_ids() == []
 
 
@@ -110,6 +110,18 @@ def test_an_end_is_recorded_once(raw: Redis, queue: Queue) -> None:
     queue.enqueue(FUNCTION, args=(JOB,), job_id="j")
     one.records.end_job(one.job, "j", end, None, None)
     assert len(stored(raw).results()) == 2
+
+
+def test_a_second_worker_does_not_record_an_end_again(raw: Redis, queue: Queue) -> None:
+    """It took a job that was reclaimed too early: its heartbeat must not call that "started" after the end."""
+    one, other = running(raw, queue), Execution("f" * 32, time.time())
+    end = finished(one.job, RESULT)
+    one.records.begin_execution(one.job, other)
+    one.records.end_job(one.job, "j", end, one.execution, one.fence)
+    one.records.renew_execution(one.job, "j", other)
+    assert stored(raw).get_status() == JobStatus.FINISHED
+    one.records.end_job(one.job, "j", end, other, None)
+    assert len(stored(raw).results()) == 1
 
 
 def test_rq_reads_a_failure(raw: Redis, queue: Queue) -> None:
@@ -132,7 +144,7 @@ def test_a_ttl_of_zero_deletes_the_records(raw: Redis, queue: Queue, outcome: st
     end = finished(one.job, RESULT) if outcome == "finished" else failed(one.job, "why")
     for _ in range(2):
         one.records.end_job(one.job, "j", end, one.execution, one.fence)
-        one.records.renew_execution(one.job, one.execution)
+        one.records.renew_execution(one.job, "j", one.execution)
     left = [text(key) for key in raw.keys("rq:*") if "worker" not in text(key)]
     assert left == ["rq:queues"]
 
@@ -212,6 +224,6 @@ def test_job_keys_of_another_type_are_replaced(raw: Redis, queue: Queue) -> None
     raw.delete(keys.rq_execution("j", one.execution.id))
     raw.set(keys.rq_execution("j", one.execution.id), "1")
     raw.set(keys.rq_worker_executions(one.worker.name), "1")
-    one.records.renew_execution(one.job, one.execution)
+    one.records.renew_execution(one.job, "j", one.execution)
     one.records.end_job(one.job, "j", finished(one.job, RESULT), one.execution, one.fence)
     assert stored(raw).return_value() == RESULT.model_dump(mode="json", exclude_none=True)

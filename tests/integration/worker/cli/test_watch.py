@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-from faults.machines import RedisServer
 from redis import Redis
 from support.worker.job_events import done, event, progress, started
 from support.worker.services import digits_job
@@ -14,6 +13,7 @@ from preflight import Client, Silence
 from preflight.events.state import publish
 from preflight.redis import keys
 from preflight.wire import AnyEvent
+from tools.faults.machines import RedisServer
 from worker.config.settings import Settings, service_environment
 
 WATCH = [sys.executable, "-P", "-m", "worker.cli", "watch"]

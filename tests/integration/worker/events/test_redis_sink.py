@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import pytest
-from faults.machines import RedisServer
 from hypothesis import event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from preflight.redis import keys
 from preflight.redis.outage import Outage
 from preflight.redis.retry import describe_error
 from preflight.wire import TrainResult, flatten
+from tools.faults.machines import RedisServer
 from worker.broker.fencing import Fence, Superseded
 from worker.broker.requeue import read_lease
 from worker.config.settings import Settings

@@ -2,11 +2,13 @@
 
 import pytest
 from redis import Redis
+from rq import Queue
 
 from preflight.redis import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.config.settings import Settings
 from worker.jobs.group.seats import Instruction, LeaderSeats, MemberSeat, Offer, read_offers
+from worker.jobs.worker_context import WorkerContext
 from worker.queue.loop.seating import Seating
 from worker.queue.standby import Standby
 from worker.state.control import StopSignal
@@ -40,11 +42,11 @@ def test_an_idle_worker_sits_down_and_follows_orders(raw: Redis) -> None:
     assert mine.sit("hello") == ("taken", REQUEST)
     assert seat(raw, offer, "other").sit("hello") == ("full", "")
     led = seats.lead(1, REQUEST, "open", [Instruction("member", "come", "stays")])
-    assert [(each.worker, each.said) for each in led.seats] == [("member", "hello")]
+    assert [(each.worker, each.sealed) for each in led.seats] == [("member", "hello")]
     assert led.idle == 0
     assert read_offers(raw, QUEUE, "other") == []  # no seat is free
     assert mine.beat("ready")[:2] == ("seated", "come")
-    assert seats.lead(1, REQUEST, "open", []).seats[0].said == "ready"
+    assert seats.lead(1, REQUEST, "open", []).seats[0].sealed == "ready"
     mine.leave()
     assert seats.lead(1, REQUEST, "open", []).seats == []
 
@@ -144,7 +146,9 @@ def test_a_worker_without_a_usable_address_is_not_waited_for(
 ) -> None:
     """203.0.113.1 is kept for documentation (RFC 5737): no machine has it."""
     own = settings.model_copy(update={"group": "on", "advertise_host": address, "standby": "off"})
-    seating = Seating(raw, QUEUE, "me", own, StopSignal(), Standby(own), lambda _: True)
+    seating = Seating(
+        WorkerContext(raw, Queue(QUEUE, connection=raw), "me", own, StopSignal()), Standby(own), lambda _: True
+    )
     seats = leading(raw)
     seats.lead(1, REQUEST, "short", [])
     seating.look(offered=True)

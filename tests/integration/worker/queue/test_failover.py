@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults.event_checks import sequence_problems
-from faults.machines import Pair, RedisServer, free_port, new_pair
 from redis import Redis
 from rq.command import send_shutdown_command
 from support.groups.jobs import group_job, start_group, until_formed
@@ -20,6 +18,8 @@ from preflight import Client
 from preflight.redis import keys
 from preflight.redis.replies import text
 from preflight.wire import EVENT, AnyEvent
+from tools.faults.event_checks import sequence_problems
+from tools.faults.machines import Pair, RedisServer, free_port, new_pair
 from worker.config.settings import Settings
 
 PROMISED = 5.0

@@ -3,10 +3,10 @@
 import json
 import time
 
-from faults.machines import RedisServer
 from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
+from tools.faults.machines import RedisServer
 from worker.events.sentences import as_sentence
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faults.container import is_standby
 from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.container.resources import detect
 from preflight.wire import JobWarning
+from tools.faults.container import is_standby
 from worker.config.settings import Settings
 from worker.jobs import fork_server
 from worker.queue import standby

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faults.container import is_standby
-from faults.machines import RedisServer
 from pydantic import JsonValue
 from redis import Redis
 from rq import Callback, Queue, Retry
@@ -38,6 +36,8 @@ from preflight.wire import (
     ReportReady,
     TrainingDone,
 )
+from tools.faults.container import is_standby
+from tools.faults.machines import RedisServer
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.admission import quarantine
 from worker.broker.connect import ClockSkew, connect

@@ -7,7 +7,6 @@ import statistics
 from pathlib import Path
 
 import pytest
-from faults.machines import RedisServer
 from redis import Redis
 from rq.suspension import resume, suspend
 from selenium.webdriver.common.action_chains import ActionChains
@@ -21,6 +20,7 @@ from preflight import Client
 from preflight.redis.keys import alias, events
 from preflight.redis.keys import state as state_key
 from preflight.wire import Progress
+from tools.faults.machines import RedisServer
 from worker.config.settings import Settings
 
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"

@@ -19,7 +19,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from faults.machines import RedisServer
 from redis import Redis
 from rq.suspension import suspend
 from support.web.service import JOB, JSON, OBJECTS, TOKEN, Answer, Service, serving
@@ -29,6 +28,7 @@ from preflight import Client
 from preflight.events.state import publish
 from preflight.redis import keys
 from preflight.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarning, Progress
+from tools.faults.machines import RedisServer
 from worker.config.settings import Settings, service_environment
 from worker.web.auth import MAX_BODY_BYTES
 from worker.web.streams.thinning import stride_of

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults.machines import RedisServer
 from redis import Redis
 from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionError, RedisError, ResponseError
 from structlog.testing import capture_logs
@@ -15,6 +14,7 @@ from preflight.redis import outage, retry
 from preflight.redis.outage import Outage
 from preflight.redis.retry import describe_error, retry_until_available
 from preflight.redis.server.embedded import redis_server
+from tools.faults.machines import RedisServer
 from worker.config.settings import Settings
 
 

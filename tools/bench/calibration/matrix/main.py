@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from faults.means import NotHere
-
 from tools.bench.calibration.matrix import findings, tables
 from tools.bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell, chosen_cells
 from tools.bench.calibration.matrix.findings import Finding, grid_of
@@ -21,6 +19,7 @@ from tools.bench.calibration.matrix.train import Place, train
 from tools.bench.calibration.matrix.workloads import ROOT, python_path
 from tools.bench.container import container
 from tools.bench.record import Record, start
+from tools.faults.means import NotHere
 from worker.config.settings import load, service_environment
 
 NEIGHBOUR: Final = "while True: pass"

@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Final, Self
 
 import torch
-from faults.means import NotHere
 from pydantic import TypeAdapter
 
 from calibration.races.timing import split_steps
 from tools.bench.calibration.matrix.cells import Cell
 from tools.bench.calibration.matrix.findings import same_speed
+from tools.faults.means import NotHere
 from training.system.reference_workload import ReferenceWorkload
 
 EVERY: Final = 0.5

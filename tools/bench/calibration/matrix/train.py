@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from faults.means import memory_kills
 from pydantic import JsonValue, TypeAdapter
 
 from tools.bench.calibration.common import PREFLIGHT
@@ -18,6 +17,7 @@ from tools.bench.calibration.matrix.cells import WORKLOADS, Cell
 from tools.bench.calibration.matrix.findings import Training
 from tools.bench.calibration.matrix.steadiness import Pulse
 from tools.bench.container import Container
+from tools.faults.means import memory_kills
 from worker.config.settings import load, service_environment
 
 LIMIT: Final = 900.0

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faults.machines import RedisServer
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from support.worker.services import digits_job, out_of_memory, read_only
 from preflight import Client
 from preflight.queue.untrusted_job import UntrustedJob, fetch_job
 from preflight.redis import keys
+from tools.faults.machines import RedisServer
 from worker.admission import quarantine
 from worker.admission.refusal import quarantine_job
 from worker.broker.connect import connect

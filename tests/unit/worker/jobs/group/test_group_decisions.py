@@ -6,9 +6,9 @@ from preflight.contract.plan import Plan
 from preflight.contract.spec import DEFAULTS
 from preflight.errors import ChildFailed, ChildKilled, Diverged, PreflightError
 from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, has_gathered, leaving, offer, weigh
+from worker.jobs.group.group_events import Measurement
 from worker.jobs.group.messages import GroupRequest
 from worker.jobs.group.seats import Led
-from worker.jobs.group.tidings import Measurement
 
 LONG = 1_000.0
 

@@ -22,24 +22,24 @@ from worker.broker.fencing import Fence
 from worker.config.settings import Settings
 from worker.jobs.group import roster
 from worker.jobs.group.gathering import gather
+from worker.jobs.group.group_events import GroupEvents
 from worker.jobs.group.leader import Leader
-from worker.jobs.group.messages import ORDER, SAID, Call, GroupRequest, Leave, Post, Said, Versions
+from worker.jobs.group.messages import MEMBER_STATE, ORDER, Call, GroupRequest, Leave, MemberState, Sealer, Versions
 from worker.jobs.group.roster import Roster
 from worker.jobs.group.seats import Instruction, LeaderSeats, Led, SeatTaken
-from worker.jobs.group.tidings import Tidings
 from worker.state.control import RestartTraining
 
 OWN = Versions(preflight="1.0", torch="2.15")
 DATA = "0" * 64
-POST = Post.of(Settings(), "j", 1)
-READY = Said(address="10.0.0.2", versions=OWN, cores=1, memory_mb=1024, state="ready", data=DATA)
+SEALER = Sealer.of(Settings(), "j", 1)
+READY = MemberState(address="10.0.0.2", versions=OWN, cores=1, memory_mb=1024, state="ready", data=DATA)
 
 
 @dataclass
 class ListedSeats(LeaderSeats):
     """Seats of whoever is listed; keeps what was offered and ordered."""
 
-    members: dict[str, Said] = field(default_factory=dict)
+    members: dict[str, MemberState] = field(default_factory=dict)
     jobs: int = 0
     """That wait in the queue."""
     idle: int = 0
@@ -59,14 +59,16 @@ class ListedSeats(LeaderSeats):
         for one in instructions:
             if one.verdict != "stays":
                 self.members.pop(one.worker, None)
-        taken = [SeatTaken(name, 0.1, POST.seal(SAID, said, name)) for name, said in self.members.items()]
+        taken = [
+            SeatTaken(name, 0.1, SEALER.seal(MEMBER_STATE, reported, name)) for name, reported in self.members.items()
+        ]
         return Led(self.jobs, self.idle, self.older_is_short, taken)
 
     def disband(self) -> None:
         self.members.clear()
 
     def orders(self, worker: str) -> list[Call | Leave]:
-        return [POST.open(ORDER, one.order, worker) for one in self.given if one.worker == worker]
+        return [SEALER.open(ORDER, one.order, worker) for one in self.given if one.worker == worker]
 
 
 @dataclass
@@ -94,8 +96,8 @@ def staged(directory: Path, least: int, most: int, *members: str) -> Stage:
         leader="w", spec=DEFAULTS, plan=Plan(threads=1, micro_batch=32), least=least, most=most, gather_seconds=10
     )  # fmt: skip
     leader = Leader(
-        context=context, seats=seats, request=request, address="10.0.0.1", resources=detect(), post=POST,
-        roster=Roster(POST, OWN, DATA), tidings=Tidings(context=context, leader="w", resources=detect()),
+        context=context, seats=seats, request=request, address="10.0.0.1", resources=detect(), sealer=SEALER,
+        roster=Roster(SEALER, OWN, DATA), events=GroupEvents(context=context, leader="w", resources=detect()),
     )  # fmt: skip
     return Stage(leader, seats, sink)
 

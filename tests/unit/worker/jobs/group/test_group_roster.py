@@ -6,22 +6,22 @@ import pytest
 
 from worker.config.settings import Settings
 from worker.jobs.group import roster
-from worker.jobs.group.messages import SAID, Post, Said, Versions
+from worker.jobs.group.messages import MEMBER_STATE, MemberState, Sealer, Versions
 from worker.jobs.group.roster import Roster, Seated
 from worker.jobs.group.seats import SeatTaken
 
 OWN = Versions(preflight="1.0", torch="2.15")
 DATA = "0" * 64
-READY = Said(address="10.0.0.2", versions=OWN, cores=1, memory_mb=1024, state="ready", data=DATA)
-POST = Post.of(Settings(), "job", 1)
+READY = MemberState(address="10.0.0.2", versions=OWN, cores=1, memory_mb=1024, state="ready", data=DATA)
+SEALER = Sealer.of(Settings(), "job", 1)
 
 
 def objection(
-    said: Said, *, call: int = 1, ranks: tuple[str, ...] = (), called_at: float | None = None,
+    reported: MemberState, *, call: int = 1, ranks: tuple[str, ...] = (), called_at: float | None = None,
     connecting_since: float | None = None,
 ) -> str | None:  # fmt: skip
-    seated = Seated(name="worker", said=said, called_at=called_at, connecting_since=connecting_since)
-    return Roster(POST, OWN, DATA).objection(seated, call, ranks, "10.0.0.1 port 4000")
+    seated = Seated(name="worker", reported=reported, called_at=called_at, connecting_since=connecting_since)
+    return Roster(SEALER, OWN, DATA).objection(seated, call, ranks, "10.0.0.1 port 4000")
 
 
 def test_a_member_that_is_alike_may_stay() -> None:
@@ -29,14 +29,14 @@ def test_a_member_that_is_alike_may_stay() -> None:
     assert objection(replace(READY, state="preparing", data="")) is None
 
 
-@pytest.mark.parametrize(("said", "words"), [
+@pytest.mark.parametrize(("reported", "words"), [
     (replace(READY, versions=replace(OWN, torch="2.14")), "torch 2.14 instead of 2.15"),
     (replace(READY, versions=Versions(preflight="0.9", torch="2.14")), "preflight 0.9 instead of 1.0 and torch 2.14"),
     (replace(READY, data="1" * 64), "other content"),
     (replace(READY, state="failed", why="no such data set"), "no such data set"),
 ])  # fmt: skip
-def test_one_that_differs_is_let_go(said: Said, words: str) -> None:
-    assert words in (objection(said) or "")
+def test_one_that_differs_is_let_go(reported: MemberState, words: str) -> None:
+    assert words in (objection(reported) or "")
 
 
 def test_one_that_cannot_be_reached_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,8 @@ def test_one_that_starts_slowly_has_more_time(monkeypatch: pytest.MonkeyPatch) -
 def test_one_whose_process_has_ended_may_still_follow_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    lost = Seated(name="worker", said=replace(READY, state="lost", call=1, why="it was killed"))
-    held = Roster(POST, OWN, DATA)
+    lost = Seated(name="worker", reported=replace(READY, state="lost", call=1, why="it was killed"))
+    held = Roster(SEALER, OWN, DATA)
     assert held.objection(lost, 2, (), "") is None
     assert held.objection(lost, 1, (), "") is None
     now += roster.LOST_SECONDS + 1
@@ -73,11 +73,11 @@ def test_one_whose_process_has_ended_may_still_follow_the_next_call(monkeypatch:
 
 
 def test_who_is_silent_or_not_ready_is_not_available() -> None:
-    held = Roster(POST, OWN, DATA)
+    held = Roster(SEALER, OWN, DATA)
     seats = [
-        SeatTaken("a", 0.5, POST.seal(SAID, READY, "a")),
-        SeatTaken("b", 0.5, POST.seal(SAID, replace(READY, state="preparing"), "b")),
-        SeatTaken("c", roster.SILENT_SECONDS + 1, POST.seal(SAID, READY, "c")),
+        SeatTaken("a", 0.5, SEALER.seal(MEMBER_STATE, READY, "a")),
+        SeatTaken("b", 0.5, SEALER.seal(MEMBER_STATE, replace(READY, state="preparing"), "b")),
+        SeatTaken("c", roster.SILENT_SECONDS + 1, SEALER.seal(MEMBER_STATE, READY, "c")),
         SeatTaken("d", 0.5, "- {}"),
     ]
     assert list(held.update(seats)) == ["d"]

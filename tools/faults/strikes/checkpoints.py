@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from faults.container import hit
-from faults.jobs import Job
-from faults.preflight import PreflightScene
-from faults.scene import Scene
-from faults.strikes.processes import GRACE
-from faults.strikes.runs import Strike
+from tools.faults.container import hit
+from tools.faults.jobs import Job
+from tools.faults.preflight import PreflightScene
+from tools.faults.scene import Scene
+from tools.faults.strikes.processes import GRACE
+from tools.faults.strikes.runs import Strike
 
 
 def damage(how: Callable[[PreflightScene, list[Path], Random], None]) -> Strike[PreflightScene]:

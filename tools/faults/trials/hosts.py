@@ -7,11 +7,11 @@ import time
 from random import Random
 from typing import Final
 
-from faults.container import Container, hit
-from faults.jobs import Job, Moment, Verdict
-from faults.means import Clock
-from faults.scene import Scene
-from faults.trials.runs import finished, judged
+from tools.faults.container import Container, hit
+from tools.faults.jobs import Job, Moment, Verdict
+from tools.faults.means import Clock
+from tools.faults.scene import Scene
+from tools.faults.trials.runs import finished, judged
 
 TAKEOVER_S: Final = 30.0
 """Seconds within which another host goes on with the job of a dead one."""

@@ -1,11 +1,11 @@
-"""Glance: one command of Redis tells which of several keys exist, so that an idle worker need not ask for each."""
+"""Ask with one command of Redis which of several keys exist, so that an idle worker need not ask for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class KeyExistence:
     """The keys of one EXISTS, which counts a key as often as it is named.
 
     The keys in `single` are told apart: each is named more often than all that follow it together.

@@ -1,6 +1,6 @@
 """Break the code under the most important promises, one line at a time, and see the tests fail that hold them.
 
-    PYTHONPATH=tests python -m mutations [WORDS]
+    PYTHONPATH=tests python -m tools.mutations [WORDS]
 
 Works on a copy of the tracked files; WORDS choose the promises whose sentence has one of them. Ends with 1 where a
 mutation survives. `tests/repository/test_mutations.py` holds that each line and each test is still there.

@@ -6,9 +6,9 @@ import time
 from random import Random
 from typing import Final
 
-from faults.jobs import Job
-from faults.scene import Scene
-from faults.strikes.runs import Strike
+from tools.faults.jobs import Job
+from tools.faults.scene import Scene
+from tools.faults.strikes.runs import Strike
 
 WATCH_ERRORS: Final = 50
 """So many times in a row a success cannot be booked."""

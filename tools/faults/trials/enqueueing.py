@@ -4,9 +4,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
-from faults.jobs import Job, Moment, Verdict
-from faults.scene import Scene
-from faults.trials.runs import finished
+from tools.faults.jobs import Job, Moment, Verdict
+from tools.faults.scene import Scene
+from tools.faults.trials.runs import finished
 
 
 def enqueued_twice(scene: Scene, random: Random) -> Verdict:

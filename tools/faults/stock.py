@@ -17,13 +17,13 @@ from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.job import Job as RqJob
 
-from faults.container import clean_environment
-from faults.jobs import FIELDS, FIRST_REPORT_S, Job, Moment, Pace, Undisturbed, Verdict
-from faults.scene import Scene
-from faults.service import Service
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
 from preflight.wire import JOB_TIMEOUT, TrainJob
+from tools.faults.container import clean_environment
+from tools.faults.jobs import FIELDS, FIRST_REPORT_S, Job, Moment, Pace, Undisturbed, Verdict
+from tools.faults.scene import Scene
+from tools.faults.service import Service
 from training.data.prepare import prepare
 
 ROOT: Final = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Final
 
 import psutil
 
-from faults import means
-from faults.container import hit
-from faults.jobs import Job, Verdict
-from faults.preflight import PreflightScene
-from faults.trials.runs import GOOD, MIB, Trial, finished
+from tools.faults import means
+from tools.faults.container import hit
+from tools.faults.jobs import Job, Verdict
+from tools.faults.preflight import PreflightScene
+from tools.faults.trials.runs import GOOD, MIB, Trial, finished
 from worker.jobs.stages.pending_extras import FILE_NAME
 from worker.state.paths import JOBS
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from faults.jobs import Job, Moment, Verdict
-from faults.service import S, Service
+from tools.faults.jobs import Job, Moment, Verdict
+from tools.faults.service import S, Service
 
 TRIES: Final = 2
 """How often a moment may pass by before another one is taken."""

@@ -16,11 +16,11 @@ import psutil
 from redis import Redis
 from rq import Queue
 
-from faults.container import LOOK_EVERY, Container, hit
-from faults.jobs import Moment, Undisturbed, Verdict
-from faults.machines import Pair, Proxy, RedisServer, free_port
+from tools.faults.container import LOOK_EVERY, Container, hit
+from tools.faults.jobs import Moment, Undisturbed, Verdict
+from tools.faults.machines import Pair, Proxy, RedisServer, free_port
 
-TESTS: Final = Path(__file__).parents[1]
+CHECKOUT: Final = Path(__file__).parents[2]
 """Where workers find this package, which has functions and data sets of jobs."""
 COUNT_EVERY: Final = 0.25
 """Seconds between two counts of the trainings that run."""
@@ -68,7 +68,7 @@ class Stage(ABC):
         """Where models go, each to a directory of its job's."""
         self.site = directory / "site"
         """For packages that the workers can import."""
-        python_path = [str(self.site), str(TESTS), *filter(None, [base.get("PYTHONPATH")])]
+        python_path = [str(self.site), str(CHECKOUT), *filter(None, [base.get("PYTHONPATH")])]
         self.environment = {**base, "PYTHONPATH": os.pathsep.join(python_path), MARK: str(directory / "tmp")}
         """Of the workers."""
         self._jobs = count(1)

@@ -14,13 +14,13 @@ from redis import Redis
 from rq import Callback
 from rq.webhook import Webhook
 
-from faults.hostile import Hostile, hostile
-from faults.jobs import Verdict
-from faults.scene import Scene
-from faults.strikes.checkpoints import tripwire
-from faults.trials.runs import GOOD, Trial, finished, worker_problems
 from preflight.errors import PreflightError
 from preflight.queue.untrusted_job import parse
+from tools.faults.hostile import Hostile, hostile
+from tools.faults.jobs import Verdict
+from tools.faults.scene import Scene
+from tools.faults.strikes.checkpoints import tripwire
+from tools.faults.trials.runs import GOOD, Trial, finished, worker_problems
 from worker.admission.admit import admit
 from worker.config.settings import Settings
 

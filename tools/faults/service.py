@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from faults.jobs import Undisturbed
-from faults.scene import Scene
+from tools.faults.jobs import Undisturbed
+from tools.faults.scene import Scene
 
 S = TypeVar("S", bound=Scene)
 

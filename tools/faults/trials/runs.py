@@ -8,11 +8,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from faults.jobs import Job, Verdict
-from faults.means import NotHere
-from faults.scene import Scene
-from faults.service import S, Service
-from faults.strikes.runs import Run
+from tools.faults.jobs import Job, Verdict
+from tools.faults.means import NotHere
+from tools.faults.scene import Scene
+from tools.faults.service import S, Service
+from tools.faults.strikes.runs import Run
 
 MIB: Final = 1 << 20
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from faults.catalogue import Fault
-from faults.jobs import Moment, Verdict
-from faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
-from faults.rounds import Ended
-from faults.stock import BEYOND
+from tools.faults.catalogue import Fault
+from tools.faults.jobs import Moment, Verdict
+from tools.faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
+from tools.faults.rounds import Ended
+from tools.faults.stock import BEYOND
 
-BEGIN: Final = "<!-- python -m faults writes what follows -->"
+BEGIN: Final = "<!-- python -m tools.faults writes what follows -->"
 END: Final = "<!-- and no further -->"
 
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
-from faults.jobs import Moment
-from faults.preflight import PreflightScene
-from faults.scene import Scene
-from faults.stock import StockScene
-from faults.strikes import checkpoints, processes, redis_server
-from faults.strikes.checkpoints import damage
-from faults.strikes.runs import Run, Strike, at
-from faults.trials import enqueueing, extras, groups, hosts, messages, resources
-from faults.trials.runs import Trial, alone
+from tools.faults.jobs import Moment
+from tools.faults.preflight import PreflightScene
+from tools.faults.scene import Scene
+from tools.faults.stock import StockScene
+from tools.faults.strikes import checkpoints, processes, redis_server
+from tools.faults.strikes.checkpoints import damage
+from tools.faults.strikes.runs import Run, Strike, at
+from tools.faults.trials import enqueueing, extras, groups, hosts, messages, resources
+from tools.faults.trials.runs import Trial, alone
 
 FINISHED: Final = "finished once, no double or missing event, weights as undisturbed, no orphan"
 WITHIN: Final = f"{FINISHED}, at most one checkpoint interval lost"

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from preflight.container.resources import Resources
 from training.seat import Wire
 from worker.jobs.context import JobContext
-from worker.jobs.group.messages import Said
+from worker.jobs.group.messages import MemberState
 
 LEAST_SPEEDUP: Final = 1.15
 """Times as fast as the leader alone from which on a group goes on: below, its members are worth more to other jobs."""
@@ -47,7 +47,7 @@ MEASUREMENT = TypeAdapter(Measurement)
 
 
 @dataclass(slots=True, kw_only=True)
-class Tidings:
+class GroupEvents:
     """Tells what becomes of the group of one attempt."""
 
     context: JobContext
@@ -58,14 +58,14 @@ class Tidings:
     """Since the seats are offered."""
     _formed: bool = False
 
-    def show(self, before: Sequence[str], ranks: Sequence[str], said: Mapping[str, Said]) -> None:
+    def show(self, before: Sequence[str], ranks: Sequence[str], reported: Mapping[str, MemberState]) -> None:
         """Tell who trains now, `ranks`, and who did `before`; a group that has not formed yet is none."""
         left, joined = [each for each in before if each not in ranks], [each for each in ranks if each not in before]
         if not self._formed and len(ranks) > 1:
             self._formed = True
             seconds = time.monotonic() - self.began
             self.context.emit("group_formed", {
-                "workers": len(ranks), "members": [*ranks], "seconds": seconds, **self._containers(ranks, said),
+                "workers": len(ranks), "members": [*ranks], "seconds": seconds, **self._containers(ranks, reported),
                 "message": f"{len(ranks)} workers train together after {seconds:.1f} s: {', '.join(ranks)}",
             })  # fmt: skip
         elif self._formed and (left or joined):
@@ -97,10 +97,10 @@ class Tidings:
         """Return the measurement in a record; raises `ValidationError`."""
         return MEASUREMENT.validate_python(payload)
 
-    def _containers(self, ranks: Sequence[str], said: Mapping[str, Said]) -> dict[str, JsonValue]:
+    def _containers(self, ranks: Sequence[str], reported: Mapping[str, MemberState]) -> dict[str, JsonValue]:
         """Return cores and memory of the containers, by rank; nothing where one of them is unknown."""
         own = self.resources.quota or float(self.resources.cores), self.resources.memory_bytes >> 20
-        known = {self.leader: own, **{name: (one.cores, one.memory_mb) for name, one in said.items()}}
+        known = {self.leader: own, **{name: (one.cores, one.memory_mb) for name, one in reported.items()}}
         if not all(name in known for name in ranks):
             return {}
         return {"cores": [known[name][0] for name in ranks], "memory_mb": [known[name][1] for name in ranks]}

@@ -1,4 +1,4 @@
-"""`python -m faults`: try faults and print what came of them; exit code 1 when a promise was broken."""
+"""`python -m tools.faults`: try faults and print what came of them; exit code 1 when a promise was broken."""
 
 import argparse
 import math
@@ -17,15 +17,15 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
-from faults import report, rounds
-from faults.catalogue import CATALOGUE, Fault
-from faults.jobs import Verdict
-from faults.means import neighbours
-from faults.preflight import Preflight, PreflightScene
-from faults.rounds import Ended, Round
-from faults.service import S, Service
-from faults.stock import Stock, StockScene
-from faults.strikes.runs import Run
+from tools.faults import report, rounds
+from tools.faults.catalogue import CATALOGUE, Fault
+from tools.faults.jobs import Verdict
+from tools.faults.means import neighbours
+from tools.faults.preflight import Preflight, PreflightScene
+from tools.faults.rounds import Ended, Round
+from tools.faults.service import S, Service
+from tools.faults.stock import Stock, StockScene
+from tools.faults.strikes.runs import Run
 
 LONE_AT_ONCE: Final = 3
 """Scenes of stock RQ at the same time: mostly they wait for what does not come."""
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
     parser.add_argument("--rounds", type=int, default=28, help="rounds drawn from the faults that strike at random")
     parser.add_argument("--only", action="append", metavar="NAME", help="faults whose name contains this")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)

@@ -9,8 +9,8 @@ MEBIBYTES: Final = 64
 """Needed for each sample of a micro-batch."""
 ENTRY_POINTS: Final = """
 [preflight.models]
-hungry-in-training = faults.hungry:in_training
-hungry-in-evaluation = faults.hungry:in_evaluation
+hungry-in-training = tools.faults.hungry:in_training
+hungry-in-evaluation = tools.faults.hungry:in_evaluation
 """
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from faults.jobs import FIRST_REPORT_S
 from preflight.wire import (
     AnyEvent,
     CheckpointSaved,
@@ -12,6 +11,7 @@ from preflight.wire import (
     LoaderConfig,
     Progress,
 )
+from tools.faults.jobs import FIRST_REPORT_S
 
 
 def sequence_problems(events: Sequence[AnyEvent], *, whole: bool) -> list[str]:

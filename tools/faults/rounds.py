@@ -13,8 +13,8 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from faults.jobs import Verdict
 from preflight.redis.server.embedded import executable
+from tools.faults.jobs import Verdict
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
 

@@ -11,10 +11,10 @@ from typing import Final
 import psutil
 from pydantic import JsonValue
 
-from faults.container import Container, hit
-from faults.jobs import Job, Verdict
-from faults.preflight import PreflightScene
 from preflight.wire import GroupFormed
+from tools.faults.container import Container, hit
+from tools.faults.jobs import Job, Verdict
+from tools.faults.preflight import PreflightScene
 
 GROUP: Final = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_STANDBY": "auto"}
 FIELDS: Final[dict[str, JsonValue]] = {"batch_size": 1350, "epochs": 40, "deterministic": True}

@@ -8,9 +8,9 @@ from typing import Final
 
 import psutil
 
-from faults.container import hit
-from faults.jobs import Job
-from faults.scene import Scene
+from tools.faults.container import hit
+from tools.faults.jobs import Job
+from tools.faults.scene import Scene
 
 GRACE: Final = 10.0
 """Seconds between a platform's SIGTERM and its SIGKILL; Docker's default."""

@@ -19,11 +19,6 @@ from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from faults.container import clean_environment
-from faults.event_checks import lost_seconds, sequence_problems
-from faults.jobs import CALIBRATION_S, FIRST_REPORT_S, Fields, Job, Moment, Pace, Undisturbed, Verdict
-from faults.scene import Scene
-from faults.service import Service
 from preflight import Client
 from preflight.contract.plan import Plan
 from preflight.redis import keys
@@ -38,6 +33,11 @@ from preflight.wire import (
     TrainResult,
     unflatten,
 )
+from tools.faults.container import clean_environment
+from tools.faults.event_checks import lost_seconds, sequence_problems
+from tools.faults.jobs import CALIBRATION_S, FIRST_REPORT_S, Fields, Job, Moment, Pace, Undisturbed, Verdict
+from tools.faults.scene import Scene
+from tools.faults.service import Service
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.config.settings import load, service_environment
 from worker.jobs.stages.pending_extras import pending_attempts

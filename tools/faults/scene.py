@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from redis import Redis
 from rq import Queue
 
-from faults.container import LOOK_EVERY
-from faults.jobs import BRIEF, CALIBRATION_S, FIELDS, Job, Moment, Pace, Verdict
-from faults.stage import Stage
+from tools.faults.container import LOOK_EVERY
+from tools.faults.jobs import BRIEF, CALIBRATION_S, FIELDS, Job, Moment, Pace, Verdict
+from tools.faults.stage import Stage
 
 LOOK_CLOSELY: Final = 0.001
 """Seconds between two looks for a moment that lasts milliseconds."""

@@ -5,17 +5,17 @@ from itertools import product
 
 import pytest
 
-from worker.queue.loop.glance import Glance
+from worker.queue.loop.key_existence import KeyExistence
 
 
 @pytest.mark.parametrize("others", [(), ("a",), ("a", "b", "c", "d", "e")])
 def test_every_combination_is_told_apart(others: tuple[str, ...]) -> None:
-    glance = Glance(["x", "y"], others)
-    named = Counter(glance.names)
+    existence = KeyExistence(["x", "y"], others)
+    named = Counter(existence.names)
     answers = set()
     for bits in product([False, True], repeat=2 + len(others)):
         existing = {key for key, exists in zip(("x", "y", *others), bits, strict=True) if exists}
-        singles, count = glance.read(sum(named[key] for key in existing))
+        singles, count = existence.read(sum(named[key] for key in existing))
         assert (tuple(singles), count) == (bits[:2], sum(bits[2:]))
         answers.add((tuple(singles), count))
     assert len(answers) == 4 * (len(others) + 1)

@@ -10,13 +10,13 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from faults import means
-from faults.container import hit
-from faults.hungry import ENTRY_POINTS
-from faults.jobs import Job, Verdict
-from faults.preflight import PreflightScene
-from faults.scene import Scene
-from faults.trials.runs import GOOD, MIB, Trial, judged, worker_problems
+from tools.faults import means
+from tools.faults.container import hit
+from tools.faults.hungry import ENTRY_POINTS
+from tools.faults.jobs import Job, Verdict
+from tools.faults.preflight import PreflightScene
+from tools.faults.scene import Scene
+from tools.faults.trials.runs import GOOD, MIB, Trial, judged, worker_problems
 
 MEMORY: Final = 1280 * MIB
 """Room for a process with torch and eight hungry samples, not for sixteen."""

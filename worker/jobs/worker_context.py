@@ -1,0 +1,20 @@
+"""What every part of one worker shares."""
+
+from dataclasses import dataclass
+
+from redis import Redis
+from rq import Queue
+
+from worker.config.settings import Settings
+from worker.state.control import StopSignal
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """One worker: its connection, its queue, its name in RQ, its settings and the request to stop."""
+
+    connection: Redis
+    queue: Queue
+    name: str
+    settings: Settings
+    stop: StopSignal
