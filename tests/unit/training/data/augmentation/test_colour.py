@@ -1,11 +1,13 @@
 """Colour changes: each against torchvision's, within its range, and refused for images that have no colour."""
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 from torchvision.transforms.v2 import functional as reference
 
@@ -16,6 +18,7 @@ from training.data.augmentation.colour import brighten, change_contrast, make_gr
 from training.data.augmentation.suitability import COLOURED, DRAWN, FLIPS, flip_warning, require_suitable
 from training.data.dataset_info import DatasetInfo
 
+AUGMENTATION = TypeAdapter(Augmentation)
 JITTER = Augmentation(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, random_grayscale=0.2)
 
 
@@ -25,6 +28,10 @@ def pictures(count: int = 12) -> Tensor:
     images[0] = images[0, :1]
     images[1] = 0
     return images
+
+
+def with_field(name: str, value: float) -> Augmentation:
+    return AUGMENTATION.validate_json(json.dumps({name: value}))
 
 
 def info_of(name: str, shape: tuple[int, int, int]) -> DatasetInfo:
@@ -63,7 +70,7 @@ def test_grey_is_torchvisions() -> None:
 def test_a_colour_change_is_the_same_in_any_batch(field: str) -> None:
     """Alone, in parts and with more threads, to the bit; and it changes most of the images."""
     images, samples = pictures(64), torch.arange(64)
-    wanted = replace(Augmentation(), **{field: 0.5})
+    wanted = with_field(field, 0.5)
 
     def run(part: Tensor) -> Tensor:
         return augment(images[part], wanted, seed=2, epoch=1, samples=part)
@@ -95,7 +102,7 @@ def test_all_of_it_stays_within_range() -> None:
 
 @pytest.mark.parametrize("field", COLOURED)
 def test_colour_is_refused_for_grey_images(field: str) -> None:
-    wanted = replace(Augmentation(), **{field: 0.25})
+    wanted = with_field(field, 0.25)
     with pytest.raises(InvalidConfig) as caught:
         require_suitable(wanted, info_of("mnist", (1, 28, 28)))
     says = f"augmentation.{field} is 0.25, but images of mnist are grey; leave it out"
@@ -105,7 +112,7 @@ def test_colour_is_refused_for_grey_images(field: str) -> None:
 
 @pytest.mark.parametrize("field", DRAWN)
 def test_what_is_about_strokes_is_refused_for_images_in_colour(field: str) -> None:
-    wanted = replace(Augmentation(), **{field: 0.25})
+    wanted = with_field(field, 0.25)
     with pytest.raises(InvalidConfig) as caught:
         require_suitable(wanted, info_of("photos", (3, 32, 32)))
     assert caught.value.message == f"augmentation.{field} is 0.25, but images of photos are in colour; leave it out"
@@ -122,7 +129,7 @@ def test_a_crop_beyond_the_image_is_refused() -> None:
 @pytest.mark.parametrize("field", FLIPS)
 def test_a_mirrored_digit_warns(field: str) -> None:
     """Whatever else is asked for; clothes and photographs may be mirrored."""
-    wanted = replace(Augmentation(), **{field: 0.5})
+    wanted = with_field(field, 0.5)
     says = f"augmentation.{field} mirrors images of mnist, but a mirrored sign is another one or none; leave it out"
     warning = flip_warning(wanted, info_of("mnist", (1, 28, 28)))
     assert warning is not None
@@ -139,4 +146,4 @@ def test_every_field_makes_the_augmentation_active() -> None:
     }  # fmt: skip
     for name in (field.name for field in fields(Augmentation)):
         value = how.get(name, 2 if name == "random_crop_padding" else 0.5)
-        assert replace(Augmentation(), **{name: value}).active == (name not in how)
+        assert with_field(name, value).active == (name not in how)
