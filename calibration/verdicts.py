@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from calibration.result import BatchAdvice, BatchTrial, Confirmation, Trial
-from preflight.contract.verdicts import Verdict
-from preflight.numbers import rough_interval, two_digits
+from preflight.contract.verdicts import Verdict, speedup
+from preflight.numbers import two_digits
 
 FINE: Final = 1.15
 """Ratio below which one decimal would hide most of the gain."""
@@ -31,25 +31,6 @@ OUTCOMES: Final = {
 """Outcome of a memory probe -> its meaning."""
 PHASES: Final = {"line": "for the memory model", "1A": "the whole batch", "1B": "doubling", "1C": "bisection"}
 """Phase of the memory search -> its meaning."""
-
-
-DISTURBED: Final = "the machine was busy"
-"""Doubt about a trial during which something else used the processors."""
-
-
-def speedup(ratio: float, low: float | None, high: float | None, doubt: str = "", other: str = "") -> str:
-    """Return how fast a plan is beside the `other` one: 1.77x as fast as your own plan (1.72x to 1.81x).
-
-    With a `doubt` about the measurement only its 95 % interval is known, which no single figure may hide: "probably
-    faster (1.8x to 5.4x; the machine was busy)".
-    """
-    if low is None or high is None:
-        doubt = f" ({doubt})" if doubt else ""
-        return f"about {ratio:.2f}x{f' as fast as {other}' if other else ''}{doubt}"
-    if not doubt:
-        return f"{ratio:.2f}x{f' as fast as {other}' if other else ''} ({low:.2f}x to {high:.2f}x)"
-    side = "probably faster" if low > 1 else "probably slower" if high < 1 else "faster or slower"
-    return f"{side}{f' than {other}' if other else ''} ({rough_interval(low, high)}; {doubt})"
 
 
 def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> str:

@@ -63,6 +63,16 @@ def _installed() -> tuple[Path, ...]:
     return (site, checkout.resolve()) if is_used_in_place else (site,)
 
 
+def how_to_install(extra: str) -> str:
+    """Return what installs the worker with one of its extras; no index has it."""
+    return f"pip install ./client '.[{extra}]' in a checkout of preflight"
+
+
+def is_worker_installed() -> bool:
+    """Whether the worker is installed, or only the client."""
+    return bool(_installed())
+
+
 def _is_programs_folder(folder: Path) -> bool:
     """Whether a folder is that of the program that runs, which Python puts first; with -P it does not."""
     return not sys.flags.safe_path and bool(sys.path) and Path(sys.path[0]).resolve() == folder

@@ -20,12 +20,12 @@ def environment(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_it_brings_no_torch(environment: Path) -> None:
     """Only what a producer needs, and the packages are typed."""
     program = (
-        "import importlib.util as u, pathlib, worker, training, calibration;"
+        "import importlib.util as u, pathlib, preflight, worker, training, calibration;"
         "print([u.find_spec(n) is None for n in ('torch', 'numpy', 'safetensors', 'psutil')],"
-        "[(pathlib.Path(p.__file__).parent / 'py.typed').exists() for p in (worker, training, calibration)])"
+        "[(pathlib.Path(p.__file__).parent / 'py.typed').exists() for p in (preflight, worker, training, calibration)])"
     )
     done = subprocess.run([str(environment), "-I", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[True,", "True,", "True,", "True]", "[True,", "True,", "True]"]
+    assert done.stdout.split() == ["[True,", "True,", "True,", "True]", "[True,", "True,", "True,", "True]"]
 
 
 def test_it_enqueues_and_watches(

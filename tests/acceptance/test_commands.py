@@ -59,7 +59,7 @@ def test_a_profile_has_the_time_of_each_phase(environment: dict[str, str]) -> No
     job = ["train", "--dataset", "digits", "--no-calibrate", "--epochs", "2", "--profile"]
     result = json.loads(output_of(environment, *job, "--trace", "--json"))
     profile = result["profile"]
-    assert sum(profile[f"{phase}_s"] for phase in PHASES) == pytest.approx(profile["total_s"])
+    assert sum(profile[f"{phase}_s"] for phase in PHASES) == pytest.approx(profile["total_s"], rel=1e-3)  # rounded
     assert profile["total_s"] >= result["train_seconds"]
     assert profile["average_batch_s"] == pytest.approx(profile["total_s"] / profile["steps"])
     assert profile["transfer_s"] == 0

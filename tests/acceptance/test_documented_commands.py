@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 from support.web.service import TOKEN, serving
+from support.worker.command_line import named_command
 from support.worker.services import ROOT, digits_job, wait_until
 
 from preflight import Client
+from preflight.cli.app import main
 from worker.admission import quarantine
-from worker.cli import main
 from worker.config.settings import Settings, service_environment
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -166,9 +167,9 @@ def assert_parses(words: list[str]) -> None:
         dry = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True)  # noqa: S607 - as documented
         assert dry.returncode == 0, dry.stderr
         return
-    command, rest = main.commands[words[1]], words[2:]
-    assert not isinstance(command, click.Group)
-    with command.make_context(words[1], rest):
+    named, rest = named_command(words[1]), words[2:]
+    assert not isinstance(named, click.Group)
+    with named.make_context(words[1], rest):
         pass
 
 

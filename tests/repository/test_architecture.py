@@ -14,7 +14,7 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 LAYERS = {
     "preflight": (
         "errors numbers packages statistics", "container contract files", "config", "redis", "wire", "events queue",
-        "client", "command",
+        "client", "cli",
     ),
     "training": (
         "prediction seat system", "process", "group models", "data", "artifacts optim", "step", "checkpoints", "loop",
@@ -165,7 +165,8 @@ def test_heavy_packages_stay_out_of_module_scope(path: str) -> None:
 @pytest.mark.parametrize("path", modules())
 def test_only_the_settings_read_the_environment(path: str) -> None:
     names = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
-    if path in ("worker/config/settings.py", "training/process/fork_server/main.py"):  # the latter starts itself again
+    settings = ("preflight/cli/settings.py", "worker/config/settings.py")
+    if path in (*settings, "training/process/fork_server/main.py"):  # the latter starts itself again
         assert "environ" in names
     else:
         assert not names & {"environ", "getenv", "environb", "putenv"}
@@ -193,7 +194,7 @@ def test_the_service_side_imports_no_torch() -> None:
 def test_help_needs_neither_torch_nor_rq() -> None:
     """`preflight --help` imports only what it prints with."""
     program = (
-        "from click.testing import CliRunner; from worker.cli import main;"
+        "from click.testing import CliRunner; from preflight.cli.app import main;"
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0"
     )
     assert loaded({"torch", "rq", "redis", "pydantic"}, program) == []

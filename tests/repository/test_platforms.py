@@ -20,9 +20,9 @@ from pydantic import JsonValue, TypeAdapter
 from redis import Redis
 from redis.exceptions import NoPermissionError
 from support.web.markdown_pages import anchors
+from support.worker.command_line import named_command
 
 from preflight.redis.server.embedded import redis_server
-from worker.cli import main
 from worker.config.settings import Settings
 from worker.web.auth import PROTECTED_PATHS
 from worker.web.listing.overview import Overview
@@ -129,8 +129,7 @@ def start_commands() -> Iterator[tuple[str, str, list[str]]]:
 def test_a_role_is_started_by_a_command_of_this_program(platform: str, role: str, words: list[str]) -> None:
     """Spelt out where it replaces the image's entry point; the web service listens on IPv6, too, where it is asked."""
     assert words[0] == "preflight"
-    command = main.commands[words[1]]
-    with command.make_context(words[1], list(words[2:])) as context:
+    with named_command(words[1]).make_context(words[1], list(words[2:])) as context:
         given = context.params
     if role == "worker":
         assert words[1:] == ["worker"]
@@ -148,7 +147,7 @@ def test_a_worker_is_asked_for_a_sign_of_life(probe: str) -> None:
     """By a command of this program, in the container itself: a worker answers no requests."""
     words = items(workloads()["worker"], "spec", "containers", 0, probe, "exec", "command")
     assert [words[0], len(words)] == ["preflight", 2]
-    assert words[1] in main.commands
+    assert named_command(str(words[1])).name == words[1]
 
 
 def test_a_worker_has_the_same_time_to_save_everywhere() -> None:

@@ -25,10 +25,10 @@ class Entry:
 
 
 ENTRIES: Final = (
-    Entry("preflight --help", "from worker.cli import main; main(['--help'], standalone_mode=False)",
+    Entry("preflight --help", "from preflight.cli.app import main; main(['--help'], standalone_mode=False)",
           (*HEAVY, *REDIS, "pydantic")),
     Entry("a job that is refused",
-          "from contextlib import suppress\nfrom worker.cli import main\n"
+          "from contextlib import suppress\nfrom preflight.cli.app import main\n"
           "with suppress(SystemExit): main(['train', '--epochs', '0'], standalone_mode=False)",
           (*HEAVY, *REDIS)),
     Entry("from preflight import Client", "from preflight import Client", (*HEAVY, *REDIS)),

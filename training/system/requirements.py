@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from preflight.errors import MissingPackage
+from preflight.packages import how_to_install
 
 NEEDED: Final = ("torch", "numpy", "psutil", "safetensors")
 NEEDED_FOR_ONNX: Final = ("onnx", "onnxscript", "onnxruntime")
@@ -48,9 +49,7 @@ def require_packages(packages: Sequence[str], why: str, extra: str) -> None:
     """Raise `MissingPackage` when one of `packages` is not installed; it says why, and which extra brings them."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise MissingPackage(
-            f"{', '.join(missing)} is not installed, and {why}; pip install 'preflight-worker[{extra}]'"
-        )
+        raise MissingPackage(f"{', '.join(missing)} is not installed, and {why}; {how_to_install(extra)}")
 
 
 def explain_missing_bytecode(package: str = "torch") -> str | None:

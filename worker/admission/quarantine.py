@@ -132,11 +132,6 @@ def drop_all(connection: Redis) -> int:
     return sum([drop(connection, name) for name in entries(connection)])
 
 
-def printable(text: str) -> str:
-    """Return `text` on one line, control characters escaped."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-
-
 def name_of(job_id: bytes | str) -> str:
     """Return an id as it is listed: escaped, cut where it is long, `EMPTY` where it is."""
     raw = _raw(job_id)

@@ -6,6 +6,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from rq import Queue
 
+from preflight.cli.formatting.text import printable
 from preflight.errors import PreflightError
 from preflight.events.state import publish
 from preflight.queue.ids import resolve_event_id
@@ -78,7 +79,7 @@ def quarantine_job(
     job_id = claimed_id
     if claimed_id is None and is_job_id(poison.job_id):
         job_id = resolve_event_id(connection, poison.job_id, poison.job_id)
-    name = quarantine.printable(quarantine.name_of(poison.job_id))
+    name = printable(quarantine.name_of(poison.job_id))
     failure = _failure(settings, job_id, Quarantined(f"{poison.message}; it is in quarantine as {name}"))
     moved = quarantine.put(
         connection, queue, poison.job_id, poison.message, ttl=settings.state_ttl,

@@ -9,9 +9,9 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
+from preflight.cli.unusable import explain_unusable
 from preflight.errors import PreflightError
 from preflight.redis.connection import GLANCE_TIMEOUT, SOCKET_TIMEOUT, open_redis
-from preflight.redis.primary import NotPrimary
 from preflight.redis.retry import (
     BASE_PAUSE_SECONDS,
     CLUSTERED,
@@ -20,18 +20,13 @@ from preflight.redis.retry import (
     REDIS,
     backoff,
     clustered,
-    condition,
 )
 from preflight.redis.server.faults import ServerFaults, find_faults
 from preflight.redis.server.program import MIN_REDIS_VERSION
-from preflight.redis.url import other_scheme
 from worker.config.settings import Settings
 
 BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
 """Parts of the ssl module's messages about a wrong certificate."""
-ADVICE: Final = "set REDIS_URL or start Redis"
-ADVICE_REPLICA: Final = "set REDIS_URL to the address of its primary, or try again where that is changing"
-ADVICE_UNSET: Final = "REDIS_URL is not set: set it, or start Redis there"
 CLOCK_SKEW_WARNING_SECONDS: Final = 60.0
 """Difference between this host's clock and Redis's from which on a worker warns: its events have wrong times."""
 MAX_CLOCK_SKEW_SECONDS: Final = 3600.0
@@ -128,16 +123,6 @@ def _wait_for_info(connection: Redis, settings: Settings) -> Mapping[str, object
                 raise RedisUnreachable(explain_unusable(settings, error)) from error
             REDIS.note_failure(error, "connect")
         time.sleep(pause)
-
-
-def explain_unusable(settings: Settings, error: RedisError) -> str:
-    """Return the sentence on a Redis that does not answer or denies access, the same in every command."""
-    advice = ADVICE if "redis_url" in settings.model_fields_set else ADVICE_UNSET
-    advice = other_scheme(settings.redis_url, str(error)) or advice
-    advice = ADVICE_REPLICA if isinstance(error, NotPrimary) else advice
-    return (
-        f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error)).rstrip('.')}); {advice}"
-    )
 
 
 def _compare_clocks(ahead: float, settings: Settings) -> None:

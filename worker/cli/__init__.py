@@ -1,5 +1,5 @@
-"""The command line. Each command imports what it needs when it runs, so that `--help` is immediate."""
+"""The worker's commands. Each is an entry point of `preflight.commands` and imports what it needs when it runs."""
 
-from worker.cli.app import main
+from preflight.cli.app import main
 
 __all__ = ("main",)

@@ -1,12 +1,16 @@
-"""Settings, client and logging of a command, imported when it runs."""
+"""Settings and logging of a command, imported when it runs, and the check of a job that has no queue."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
+from preflight.errors import InvalidConfig
+
 if TYPE_CHECKING:
-    from preflight import Client
+    from preflight.wire import TrainJob
     from worker.config.settings import Settings
 
 
@@ -17,16 +21,24 @@ def load_settings() -> Settings:
     return load()
 
 
-def make_client(settings: Settings) -> Client:
-    """Return a client of the queue of the settings."""
-    from preflight import Client
-
-    key = None if settings.signing_key is None else settings.signing_key.get_secret_value()
-    return Client(settings.redis_url, queue=settings.queue, signing_key=key, outbox=settings.outbox_dir)
-
-
 def log_to_stderr(settings: Settings) -> None:
     """Send log records to stderr; stdout is for results."""
     from worker.events.logging import configure
 
     configure(settings.log_format, settings.log_level, sys.stderr, settings.secrets)
+
+
+def require_one_worker(job: TrainJob, command: str) -> TrainJob:
+    """Return the job, for a command that trains in this container alone; say so where it may have a group.
+
+    Raises:
+        InvalidConfig: it needs several workers.
+    """
+    alone, group = f"`preflight {command}` trains in this container alone", job.group
+    if group.min > 1:
+        raise InvalidConfig(
+            f"workers is at least {group.min}, but {alone}; leave workers out, or enqueue the job", field="workers"
+        )
+    if group.max > 1:
+        click.echo(f"{alone}, not with up to {group.max} workers", err=True)
+    return job

@@ -13,14 +13,14 @@ import click
 from pydantic import JsonValue
 
 from preflight import Client
+from preflight.cli.exit_codes import INTERRUPTED
+from preflight.cli.formatting.events import exit_code
+from preflight.cli.watch import show_events
 from preflight.errors import DatasetError
 from preflight.redis.server.embedded import executable, redis_server
 from preflight.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
 from training.data.prepare import available
-from worker.cli.exit_codes import INTERRUPTED
-from worker.cli.formatting.events import exit_code
-from worker.cli.job_fields import require_one_worker
-from worker.cli.watch import show_events
+from worker.cli.context import require_one_worker
 from worker.config.settings import Settings, service_environment
 from worker.jobs.local.training import dataset_local
 from worker.report.request import TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""docs/configuration.md, generated from worker/config/settings.py by `python -m worker.config.docs`."""
+"""docs/configuration.md, generated from the settings of client and worker by `python -m worker.config.docs`."""
 
 import ast
 import inspect
@@ -9,15 +9,18 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
+from preflight.cli.settings import ClientSettings, variables
 from preflight.redis.parameters import IGNORED_NAMES, USED
 from preflight.wire.validation_errors import BOUNDS, Schema
-from worker.config.settings import Settings, variables
+from worker.config.settings import Settings
 
 HEAD: Final = """# Configuration
 
-Environment variables, all optional; an empty one counts as unset. Only `worker/config/settings.py` reads them;
-`make docs` generates this page from it. A value out of bounds ends a command with exit code 2 and one sentence that
-names the variable. Training processes get none of `PREFLIGHT_*`, `REDIS_*` and `RAILWAY_*`.
+Environment variables, all optional; an empty one counts as unset. Commands that need only Redis (`enqueue`, `jobs`,
+`watch`, `cancel`, `retry`, `resubmit`) read those of `client/preflight/cli/settings.py`, which come first; the others
+read those of `worker/config/settings.py`, too. `make docs` generates this page from both. A value out of bounds ends a
+command with exit code 2 and one sentence that names the variable. Training processes get none of `PREFLIGHT_*`,
+`REDIS_*` and `RAILWAY_*`.
 
 White space and quotation marks around a value do not count: a newline from `echo`, a CR of a file from Windows, quotes
 that `docker run --env-file` keeps. A value with a control character in it, with half a pair of quotation marks or with
@@ -89,9 +92,9 @@ def _ignored() -> str:
 
 def _docstrings() -> dict[str, str]:
     """Return the docstring of each field on one line; pydantic would read them at every import."""
-    (body,) = ast.parse(inspect.getsource(Settings)).body
+    bodies = [ast.parse(inspect.getsource(model)).body[0] for model in (ClientSettings, Settings)]
     found: dict[str, str] = {}
-    if isinstance(body, ast.ClassDef):
+    for body in (body for body in bodies if isinstance(body, ast.ClassDef)):
         for field, below in itertools.pairwise(body.body):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
@@ -100,7 +103,7 @@ def _docstrings() -> dict[str, str]:
 
 
 def _names(field: str) -> str:
-    return ", ".join(f"`{variable}`" for variable in variables(field))
+    return ", ".join(f"`{variable}`" for variable in variables(Settings, field))
 
 
 def _value(name: str, node: Schema) -> str:

@@ -1,80 +1,51 @@
-"""Settings of the service; the only module that reads environment variables."""
+"""Settings of the service, those of a client included; children get their environment here."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from calibration.space import DEFAULT_SECONDS
-from preflight.config.directories import explain_homeless, local_path
-from preflight.config.secrets import (
-    MASK,
-    encoded_forms,
-    insert_password,
-    read_secret,
-    redact,
-    redact_urls,
-    show_invalid_url,
-    url_passwords,
-)
+from preflight.cli.settings import ClientSettings, check_key_length, expand, load_as
+from preflight.config.directories import explain_homeless
 from preflight.config.values import clean, require_plain, require_url
-from preflight.errors import InvalidConfig
-from preflight.redis.url import parse as parse_redis_url
-from preflight.wire import EVENTS_KEPT, JOB_TIMEOUT, STATE_TTL
-from preflight.wire.validation_errors import to_invalid_config
+from preflight.wire import EVENTS_KEPT, STATE_TTL
 from training.system.requirements import explain_thread_variables, without_thread_variables
 
 SECRET_PREFIXES: Final = ("REDIS_", "PREFLIGHT_", "RAILWAY_")
 """Prefixes of the variables that child processes do not get."""
 STORE_PREFIXES: Final = ("AWS_", "FSSPEC_", "MLFLOW_")
 """Prefixes of the variables that the clients of stores and of MLflow read; white space around them does not count."""
-DEFAULT_REDIS_URL: Final = "redis://localhost:6379/0"
 DEFAULT_PORT: Final = 8000
 """Port of the web service where the platform assigns none."""
-MIN_KEY_LENGTH: Final = 16
-"""Of a signing key or a token."""
-TOO_SHORT: Final = f"must have at least {MIN_KEY_LENGTH} characters"
 PLATFORM: Final = (
     "port", "railway_service", "railway_deployment", "railway_replica", "railway_commit", "railway_volume",
 )  # fmt: skip
 """Settings from the platform's own variables."""
 
-VARIABLES: Final[Mapping[str, Sequence[str]]] = {
-    "redis_url": ("PREFLIGHT_REDIS_URL", "REDIS_URL"),
-    "redis_password_file": ("REDIS_PASSWORD_FILE",),
-    "port": ("PORT",),
-    "railway_service": ("RAILWAY_SERVICE_NAME",),
-    "railway_deployment": ("RAILWAY_DEPLOYMENT_ID",),
-    "railway_replica": ("RAILWAY_REPLICA_ID",),
-    "railway_commit": ("RAILWAY_GIT_COMMIT_SHA",),
-    "railway_volume": ("RAILWAY_VOLUME_MOUNT_PATH",),
-}
-"""Environment variables of the settings that are not read from `PREFLIGHT_<NAME>`; the first that is set counts."""
 REMOVED: Final[Mapping[str, str]] = {
     "PREFLIGHT_IDLE_CALIBRATION": "a worker does not calibrate while the queue is empty",
 }
 """Environment variables of settings that earlier versions had, and what holds now."""
 
-SECRETS: Final = ("signing_key", "api_token")
-"""Settings that are a secret."""
-SECRET_FILES: Final = ("redis_password_file", "signing_key_file", "api_token_file")
-"""Settings that name a file with a secret; None after it has been read."""
 
+class Settings(ClientSettings):
+    """Settings of a service or a command of the worker; `load` reads them from environment variables."""
 
-class Settings(BaseModel):
-    """Settings of a service or a command; `load` reads them from environment variables."""
+    VARIABLES: ClassVar[Mapping[str, Sequence[str]]] = {
+        **ClientSettings.VARIABLES,
+        "port": ("PORT",),
+        "railway_service": ("RAILWAY_SERVICE_NAME",),
+        "railway_deployment": ("RAILWAY_DEPLOYMENT_ID",),
+        "railway_replica": ("RAILWAY_REPLICA_ID",),
+        "railway_commit": ("RAILWAY_GIT_COMMIT_SHA",),
+        "railway_volume": ("RAILWAY_VOLUME_MOUNT_PATH",),
+    }
+    SECRETS: ClassVar[Sequence[str]] = (*ClientSettings.SECRETS, "api_token")
+    URLS: ClassVar[Sequence[str]] = ("artifact_url", "mlflow_uri")
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-    redis_url: str = DEFAULT_REDIS_URL
-    """URL of Redis: redis://, rediss:// or unix:// (`PREFLIGHT_REDIS_URL` overrides `REDIS_URL`). Its parameters are
-    described [below](#parameters-of-a-redis-address)."""
-    redis_password_file: Path | None = None
-    """File with the Redis password (`REDIS_PASSWORD_FILE`); the URL must have none."""
-    queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "preflight"
-    """Name of the RQ queue."""
     dependent_queues: Annotated[str, Field(pattern=r"^([A-Za-z0-9._:-]{1,64}(,[A-Za-z0-9._:-]{1,64}){0,31})?$")] = ""
     """Other RQ queues, separated by commas: jobs on them that depend on one of this queue are enqueued when it ends."""
     data_dir: Path = Path("~/.local/share/preflight/data")
@@ -85,15 +56,9 @@ class Settings(BaseModel):
     """Directory of prepared data sets and measured plans; can be deleted at any time."""
     state_dir: Path = Path("~/.local/share/preflight/state")
     """Directory of unfinished jobs: checkpoints and unpublished events. Put it on a volume."""
-    outbox_dir: Path = Path("~/.local/share/preflight/outbox")
-    """Directory of the jobs that a producer enqueued with `--ensure`."""
     checkpoint_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
     """Seconds between two checkpoints: the most training that a kill can lose. Unset: 15, or up to 60 for a model whose
     checkpoints would otherwise cost more than 1 % of its training."""
-    signing_key: SecretStr | None = None
-    """Secret shared with producers; where it is set, a job without a valid signature is refused."""
-    signing_key_file: Path | None = None
-    """File with the signing key."""
     signature_seconds: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL
     """Seconds after its signing within which a job must first be taken, time in the queue included."""
     api_token: SecretStr | None = None
@@ -147,8 +112,6 @@ class Settings(BaseModel):
     calibration_seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS
     """Time budget of a calibration without the import of torch, seconds; a short training gets less, and a job may set
     its own."""
-    job_timeout: Annotated[int, Field(ge=1, le=30 * 86_400)] = JOB_TIMEOUT
-    """Limit of the duration of a job that the client enqueues, seconds."""
     state_ttl: Annotated[int, Field(ge=60, le=365 * 86_400)] = STATE_TTL
     """Time to live of a job's events, state and result in Redis after its last update, seconds."""
     events_kept: Annotated[int, Field(ge=100, le=1_000_000)] = EVENTS_KEPT
@@ -179,53 +142,21 @@ class Settings(BaseModel):
     """Mount path of Railway's volume; the four directories go there unless they are set."""
 
     @field_validator(
-        "data_dir",
-        "artifact_dir",
-        "cache_dir",
-        "state_dir",
-        "outbox_dir",
-        "tensorboard_dir",
-        *SECRET_FILES,
-        mode="before",
+        "data_dir", "artifact_dir", "cache_dir", "state_dir", "tensorboard_dir", "api_token_file", mode="before"
     )
     @classmethod
-    def _expand(cls, value: str | Path | None) -> Path | None:
-        return None if value is None else local_path(value)
+    def _expand_more(cls, value: str | Path | None) -> Path | None:
+        return expand(value)
 
     @field_validator("artifact_url", "mlflow_uri")
     @classmethod
     def _check_url_without_query(cls, value: str | None) -> str | None:
         return None if value is None else require_url(value)
 
-    @field_validator("signing_key", "api_token")
+    @field_validator("api_token")
     @classmethod
-    def _check_key_length(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value()) < MIN_KEY_LENGTH:
-            raise ValueError(TOO_SHORT)
-        return value
-
-    _notes: tuple[str, ...] = PrivateAttr(default=())
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Sentences on what of the environment has no effect or an unusual one; for the log of a service."""
-        return self._notes
-
-    @property
-    def secrets(self) -> Sequence[str]:
-        """Texts that no log and no message may show."""
-        keys = [key.get_secret_value() for key in (self.signing_key, self.api_token) if key is not None]
-        urls = (self.redis_url, self.artifact_url, self.mlflow_uri)
-        return (*(password for url in urls if url for password in url_passwords(url)), *keys)
-
-    @property
-    def safe_redis_url(self) -> str:
-        """The Redis URL without its password."""
-        return redact_urls(self.redis_url)
-
-    def redact(self, text: str) -> str:
-        """Return `text` without the secrets of these settings."""
-        return redact(text, encoded_forms(self.secrets))
+    def _check_token(cls, value: SecretStr | None) -> SecretStr | None:
+        return check_key_length(value)
 
     def platform(self) -> dict[str, str | int]:
         """Return the platform's settings, for the log."""
@@ -239,44 +170,13 @@ def load(**overrides: object) -> Settings:
         InvalidConfig: a variable has a value outside its bounds, or a file with a secret cannot be used; the message
             names it.
     """
-    values = {**_from_environment(), **overrides}
-    address = parse_redis_url(str(values.get("redis_url", DEFAULT_REDIS_URL)), _variable("redis_url"))
-    if "redis_url" in values:
-        values["redis_url"] = address.url
-    try:
-        found = Settings.model_validate(values)
-    except ValidationError as error:
-        where = str(error.errors()[0]["loc"]).lower()
-        secret = any(name in where for name in SECRETS)
-        url = any(name in where for name in ("artifact_url", "mlflow_uri"))
-        show = (lambda _: MASK) if secret else show_invalid_url if url else _show_text
-        raise to_invalid_config(error, Settings.model_json_schema(), name=_variable, show=show) from None
+    found = load_as(Settings, overrides)
     if found.artifact_url is not None or found.mlflow_uri is not None:
         for name in (name for name in os.environ if name.startswith(STORE_PREFIXES)):
             require_plain(clean(os.environ[name]), name, secret=True)
-    notes = (address.note(_variable("redis_url")), explain_homeless(), explain_thread_variables(os.environ))
-    found._notes = tuple(note for note in (*notes, *_explain_removed()) if note)
-    return _on_volume(_with_secrets(found))
-
-
-def _show_text(value: object) -> object:
-    return redact_urls(value) if isinstance(value, str) else value
-
-
-def variables(field: str) -> Sequence[str]:
-    """Return the environment variables that a setting may be read from, the one that counts first."""
-    return VARIABLES.get(field, (f"PREFLIGHT_{field.upper()}",))
-
-
-def _from_environment() -> dict[str, str]:
-    """Return the settings that a variable of this process has; an empty one counts as unset."""
-    found: dict[str, str] = {}
-    for field in Settings.model_fields:
-        name = _variable(field)
-        if value := clean(os.environ.get(name, "")):
-            require_plain(value, name, secret=field in SECRETS)
-            found[field] = value
-    return found
+    notes = (*found.notes, explain_homeless(), explain_thread_variables(os.environ), *_explain_removed())
+    found._notes = tuple(note for note in notes if note)
+    return _on_volume(found)
 
 
 def _explain_removed() -> Sequence[str]:
@@ -288,12 +188,6 @@ def _explain_removed() -> Sequence[str]:
     ]
 
 
-def _variable(field: str) -> str:
-    """Return the environment variable that gives a setting its value here, or would do so."""
-    names = variables(field)
-    return next((name for name in names if clean(os.environ.get(name, ""))), names[0])
-
-
 def _on_volume(settings: Settings) -> Settings:
     """Put unset directories on the platform's volume, where there is one."""
     if settings.railway_volume is None:
@@ -302,33 +196,6 @@ def _on_volume(settings: Settings) -> Settings:
     unset = [name for name in names if name not in settings.model_fields_set]
     paths = {name: settings.railway_volume / name.removesuffix("_dir") for name in unset}
     return settings.model_copy(update=paths)
-
-
-def _with_secrets(settings: Settings) -> Settings:
-    """Read the secrets in files, as Docker and Kubernetes mount them."""
-    found: dict[str, str | SecretStr | None] = dict.fromkeys(SECRET_FILES)
-    if settings.redis_password_file is not None:
-        if url_passwords(settings.redis_url):
-            raise InvalidConfig(
-                "REDIS_URL has a password and REDIS_PASSWORD_FILE is set; leave one of them out",
-                field="redis_password_file",
-            )
-        password = read_secret(settings.redis_password_file, "REDIS_PASSWORD_FILE")
-        found["redis_url"] = insert_password(settings.redis_url, password)
-    for name, key, file in (
-        ("signing_key", settings.signing_key, settings.signing_key_file),
-        ("api_token", settings.api_token, settings.api_token_file),
-    ):
-        if file is None:
-            continue
-        variable = f"PREFLIGHT_{name.upper()}"
-        if key is not None:
-            raise InvalidConfig(f"{variable} and {variable}_FILE are both set; leave one of them out", field=name)
-        secret = read_secret(file, f"{variable}_FILE")
-        if len(secret) < MIN_KEY_LENGTH:
-            raise InvalidConfig(f"{variable}_FILE names {file}: its content {TOO_SHORT}", field=name)
-        found[name] = SecretStr(secret)
-    return settings.model_copy(update=found)
 
 
 def child_environment() -> Mapping[str, str]:

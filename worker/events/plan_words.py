@@ -1,34 +1,14 @@
-"""A plan, what changed in it, and the reasons for it, in a few words."""
+"""What changed in a plan, and the reasons for it, in a few words."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from calibration.result import CalibrationResult
-from calibration.verdicts import DISTURBED, confirmed_speed, proof_words, speedup
+from calibration.verdicts import confirmed_speed, proof_words
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import ADOPTED
+from preflight.contract.verdicts import ADOPTED, DISTURBED, speedup
+from preflight.events.plan_words import allocator_words
 from preflight.numbers import plural
-from preflight.wire import PlanFields
-
-
-def plan_line(plan: PlanFields | Plan) -> str:
-    """Return a plan on one line."""
-    words = [
-        plural(plan.threads, "thread"), plan.precision, plan.memory_format, allocator_words(plan.allocator),
-        f"micro-batch {plan.micro_batch}",
-        *(["pinned"] if plan.affinity == "pinned" else []),
-        *([plural(plan.loader_workers, "loader worker")] if plan.loader_workers else []),
-        *([f"prefetch {plan.prefetch_factor}"] if plan.prefetch_factor else []),
-        *(["weight gradients as products"] if plan.weight_gradients == "products" else []),
-        *(["compiled"] if plan.compile else []),
-        *(["on cuda"] if plan.device == "cuda" else []),
-    ]  # fmt: skip
-    return " ".join(words)
-
-
-def allocator_words(name: str) -> str:
-    """Return the name of an allocator with its noun."""
-    return name if "malloc" in name else f"{name} malloc"
 
 
 def changes(before: Plan, after: Plan) -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from calibration.verdicts import DISTURBED, OUTCOMES, PHASES, speedup
+from calibration.verdicts import OUTCOMES, PHASES
 from preflight import wire
+from preflight.contract.verdicts import DISTURBED, speedup
+from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
 from training.step import profiler
-from worker.events.plan_words import plan_line
 
 VERDICTS: Final = {
     "own": "was measured first", "won": "won", "kept": "is kept", "level": "is not proven faster",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from preflight.config.secrets import redact_urls
 from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalWriter
+from preflight.packages import how_to_install
 from training.process.child_main import serve_request
 from worker.config.settings import load
 from worker.exporters.base import REQUEST, ExportRequest
@@ -45,7 +46,7 @@ def connect(uri: str) -> "MlflowClient":
     except ImportError as error:
         raise MissingPackage(
             f"PREFLIGHT_MLFLOW_URI needs a package that is not installed ({describe_error(error)}); "
-            "pip install 'preflight-worker[mlflow]'"
+            f"{how_to_install('mlflow')}"
         ) from error
     except Exception as error:  # MLflow's own, and those of its stores
         raise InvalidConfig(

@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 from preflight.config.secrets import redact_urls
 from preflight.errors import InvalidConfig, MissingPackage
 from preflight.files.journal import JournalWriter
+from preflight.packages import how_to_install
 from training.process.child_main import serve_request
 from worker.config.settings import load
 from worker.exporters.base import REQUEST, ExportRequest
@@ -48,7 +49,7 @@ def open_store(url: str, scheme: str, artifact_dir: Path) -> tuple[FileSystem, s
     except ImportError as error:
         raise MissingPackage(
             f"PREFLIGHT_ARTIFACT_URL is a {scheme} URL, which needs a package that is not installed "
-            f"({describe_error(error)}); for S3: pip install 'preflight-worker[s3]'"
+            f"({describe_error(error)}); for S3: {how_to_install('s3')}"
         ) from error
     except Exception as error:  # each file system validates its options differently
         raise InvalidConfig(

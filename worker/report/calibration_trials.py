@@ -5,10 +5,10 @@ from dataclasses import fields
 from typing import Final
 
 from calibration.result import CalibrationResult, Trial
-from calibration.verdicts import DISTURBED, explain_trial, verdict_word
+from calibration.verdicts import explain_trial, verdict_word
 from preflight import numbers
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import ADOPTED
+from preflight.contract.verdicts import ADOPTED, DISTURBED
 
 Row = tuple[str, ...]
 HEADINGS: Final = (

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from calibration.result import CalibrationResult
 from preflight.contract.spec import STRICT
+from preflight.packages import how_to_install
 from preflight.wire.configuration import ConfigField
 from training.prediction import Prediction
 
@@ -108,6 +109,6 @@ def missing() -> str | None:
     if not lacking:
         return None
     return (
-        f"{REPORT} is not made, as {', '.join(lacking)} is not installed; pip install 'preflight-worker[report]', "
+        f"{REPORT} is not made, as {', '.join(lacking)} is not installed; {how_to_install('report')}, "
         "or set PREFLIGHT_REPORT=off"
     )

@@ -47,9 +47,3 @@ def handle_stop_signals(handler: Callable[[int, FrameType | None], None]) -> Non
     """Install `handler` for the stop signals and a forwarded request; not for SIGHUP where it is ignored (nohup)."""
     set_stop_handler(handler)
     signal.signal(FORWARDED, handler)
-
-
-def handle_hangup(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Install `handler` for SIGHUP, unless SIGHUP is ignored (nohup)."""
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, handler)

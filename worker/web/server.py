@@ -8,10 +8,10 @@ from typing import Final
 import structlog
 import uvicorn
 
+from preflight.cli.interrupts import handle_hangup
 from preflight.errors import InvalidConfig, PreflightError
 from worker.broker.connect import glance_at_server
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.state.signals import handle_hangup
 from worker.web.application import create_app
 from worker.web.auth import is_loopback
 from worker.web.protocol import Limits, max_connections, protocol_with

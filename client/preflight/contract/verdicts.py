@@ -2,6 +2,8 @@
 
 from typing import Final, Literal
 
+from preflight.numbers import rough_interval
+
 Confidence = Literal["high", "low"]
 Knob = Literal[
     "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "prefetch",
@@ -20,3 +22,20 @@ ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
 """Verdicts after which the plan is the best one so far."""
 ProbePhase = Literal["line", "1A", "1B", "1C"]
 ProbeOutcome = Literal["fits", "over", "killed", "refused"]
+DISTURBED: Final = "the machine was busy"
+"""Doubt about a trial during which something else used the processors."""
+
+
+def speedup(ratio: float, low: float | None, high: float | None, doubt: str = "", other: str = "") -> str:
+    """Return how fast a plan is beside the `other` one: 1.77x as fast as your own plan (1.72x to 1.81x).
+
+    With a `doubt` about the measurement only its 95 % interval is known, which no single figure may hide: "probably
+    faster (1.8x to 5.4x; the machine was busy)".
+    """
+    if low is None or high is None:
+        doubt = f" ({doubt})" if doubt else ""
+        return f"about {ratio:.2f}x{f' as fast as {other}' if other else ''}{doubt}"
+    if not doubt:
+        return f"{ratio:.2f}x{f' as fast as {other}' if other else ''} ({low:.2f}x to {high:.2f}x)"
+    side = "probably faster" if low > 1 else "probably slower" if high < 1 else "faster or slower"
+    return f"{side}{f' than {other}' if other else ''} ({rough_interval(low, high)}; {doubt})"

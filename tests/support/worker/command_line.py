@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from worker.cli import main
+from preflight.cli.app import main
 
 
 @pytest.fixture
@@ -18,6 +19,13 @@ def command_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def run(*arguments: str, input: str | None = None) -> Result:
     return CliRunner().invoke(main, arguments, input=input)
+
+
+def named_command(name: str) -> click.Command:
+    """Return a command of the client, or one that an entry point adds."""
+    found = main.get_command(click.Context(main), name)
+    assert found is not None
+    return found
 
 
 def assert_one_sentence(result: Result, *codes: int, stdout: str = "") -> str:

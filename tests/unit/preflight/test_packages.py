@@ -11,7 +11,7 @@ from preflight.packages import explain_hidden, in_the_way
 
 ROOT = Path(__file__).parents[3]
 
-COMMAND = "import sys; from preflight.command import main; sys.argv = ['preflight', *sys.argv[1:]]; main()"
+COMMAND = "import sys; from preflight.cli.app import main; sys.argv = ['preflight', *sys.argv[1:]]; main()"
 
 
 def python(*arguments: str, cwd: Path, first: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -23,18 +23,30 @@ def python(*arguments: str, cwd: Path, first: Path | None = None) -> "subprocess
 
 
 @pytest.mark.parametrize("name", ["worker.py", "training/__init__.py", "calibration.py", "training.py"])
-def test_the_command_names_what_is_in_the_way(tmp_path: Path, name: str) -> None:
+def test_a_command_of_the_worker_names_what_is_in_the_way(tmp_path: Path, name: str) -> None:
     """Exit code 2 instead of a traceback: PYTHONPATH=/app is how Heroku and others start a command."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("raise SystemExit('the application was run')\n")
-    done = python("-P", "-c", COMMAND, "--version", cwd=Path("/"), first=tmp_path)
+    done = python("-P", "-c", COMMAND, "health", cwd=Path("/"), first=tmp_path)
     found = path if path.name != "__init__.py" else path.parent
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"preflight: {found} is in the way: Python imports it as '{found.stem}', which is a package of preflight; "
         f"rename it, or take {tmp_path} out of PYTHONPATH\n"
     )
+
+
+def test_a_clients_commands_do_not_care(tmp_path: Path) -> None:
+    """Neither what they do nor `--help`, which lists them alone and says what is in the way of the others."""
+    (tmp_path / "worker.py").write_text("raise SystemExit('the application was run')\n")
+    for arguments in (["--version"], ["jobs", "--help"], ["completion", "bash"]):
+        done = python("-P", "-c", COMMAND, *arguments, cwd=Path("/"), first=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    listed = python("-P", "-c", COMMAND, "--help", cwd=Path("/"), first=tmp_path).stdout
+    assert "  watch " in listed
+    assert "  train " not in listed
+    assert f"not here: {tmp_path}/worker.py is in the way: " in listed
 
 
 APPLICATION = """
@@ -64,7 +76,7 @@ def test_nothing_is_in_the_way_of_an_installation(tmp_path: Path) -> None:
     assert in_the_way(tmp_path) is None
     assert in_the_way(ROOT) is None
     assert in_the_way(ROOT / "client") is None
-    done = python("-P", "-c", COMMAND, "--version", cwd=tmp_path, first=tmp_path)
+    done = python("-P", "-c", COMMAND, "health", "--help", cwd=tmp_path, first=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 

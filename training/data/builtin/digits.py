@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from preflight.errors import DatasetError
+from preflight.packages import how_to_install
 from training.data.datasets import LabeledImages, Samples
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Digits:
             from sklearn.datasets import load_digits
         except ImportError as error:
             raise DatasetError(
-                "digits comes with scikit-learn, which is not installed; install preflight-worker[demo]", field="digits"
+                f"digits comes with scikit-learn, which is not installed; {how_to_install('demo')}", field="digits"
             ) from error
         pixels, targets = load_digits(return_X_y=True)
         small = np.asarray(pixels, dtype=np.float64).reshape(-1, 8, 8)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from preflight.errors import DatasetError
+from preflight.packages import how_to_install
 
 NETWORK_TIMEOUT: Final = 10.0
 """Longest wait in seconds for a connection or for the next bytes of a download."""
@@ -26,7 +27,7 @@ def download(name: str, torchvision_class: str, split: str | None, root: Path, a
     except (ImportError, RuntimeError) as error:  # RuntimeError: built for another version of torch
         raise DatasetError(
             f"{absent} and cannot be downloaded without torchvision ({_reason(error)}); "
-            "put the files there or install preflight-worker[train]",
+            f"put the files there, or {how_to_install('train')}",
             field=name,
         ) from error
     options = {} if split is None else {"split": split}

@@ -1,13 +1,12 @@
-"""Commands for operators: doctor, health, completion."""
+"""Commands for operators: doctor, health."""
 
 import json
 from dataclasses import asdict
 
 import click
 
+from preflight.cli.exit_codes import FAILURE
 from worker.cli.context import load_settings
-from worker.cli.exit_codes import FAILURE
-from worker.cli.options import completing
 
 
 @click.command()
@@ -29,13 +28,3 @@ def health() -> None:
     from worker.cli.diagnosis.health import check_health
 
     click.echo(check_health(load_settings()))
-
-
-@click.command()
-@click.argument("shell", metavar="bash|zsh|fish", shell_complete=completing("shells"))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print a completion script. Use: eval "$(preflight completion bash)"."""
-    from worker.cli.completion import script
-
-    click.echo(script(context.find_root().command, shell))

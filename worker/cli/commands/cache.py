@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from preflight.cli.arguments import quote
 from preflight.errors import InvalidConfig, PreflightError
-from worker.cli.arguments import quote
 from worker.cli.context import load_settings
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from preflight.cli.arguments import parse_job_options
+from preflight.cli.options import job_options
 from preflight.errors import InvalidConfig, PreflightError
 from worker.cli.context import load_settings, log_to_stderr
-from worker.cli.job_fields import parse_job_options
-from worker.cli.options import job_options
 
 if TYPE_CHECKING:
     from worker.config.settings import Settings

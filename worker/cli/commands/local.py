@@ -5,11 +5,10 @@ from typing import Final
 
 import click
 
-from worker.cli.arguments import parse_count
-from worker.cli.context import load_settings, log_to_stderr
-from worker.cli.exit_codes import BAD_INPUT
-from worker.cli.job_fields import job_fields, parse_job_options, require_one_worker
-from worker.cli.options import job_options
+from preflight.cli.arguments import job_fields, parse_count, parse_job_options
+from preflight.cli.exit_codes import BAD_INPUT
+from preflight.cli.options import job_options
+from worker.cli.context import load_settings, log_to_stderr, require_one_worker
 
 MAX_PROFILED: Final = 1_000_000
 """Steps of a profile."""
@@ -86,7 +85,7 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
     dark on light or light on dark; it is centered as MNIST's images are. For a model of
     images in colour it is scaled to fit.
     """
-    from worker.admission.quarantine import printable
+    from preflight.cli.formatting.text import printable
     from worker.jobs.local.predict import UnusableImage, predict_local
 
     refused = False

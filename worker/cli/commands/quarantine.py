@@ -4,8 +4,8 @@ import json
 
 import click
 
+from preflight.cli.arguments import quote
 from preflight.errors import InvalidConfig
-from worker.cli.arguments import quote
 from worker.cli.context import load_settings
 
 
@@ -18,8 +18,9 @@ def quarantine() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def quarantine_list(as_json: bool) -> None:
     """List the quarantined entries, oldest first."""
+    from preflight.cli.formatting.text import printable
     from preflight.redis.connection import PATIENCE, open_redis
-    from worker.admission.quarantine import entries, printable
+    from worker.admission.quarantine import entries
 
     for name, entry in entries(open_redis(load_settings().redis_url, retries=PATIENCE)).items():
         if as_json:

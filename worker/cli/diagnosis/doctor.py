@@ -13,10 +13,11 @@ from typing import Literal
 
 from redis.exceptions import RedisError
 
+from preflight.cli.unusable import explain_unusable
 from preflight.container.resources import detect
 from preflight.contract.registry import DATASETS, MODELS, names
 from preflight.errors import PreflightError
-from preflight.packages import explain, in_the_way
+from preflight.packages import explain, how_to_install, in_the_way
 from preflight.redis.connection import open_redis
 from preflight.redis.keys import FAILING, RQ_SUSPENDED
 from preflight.redis.replies import text
@@ -24,7 +25,6 @@ from preflight.redis.retry import CLUSTERED, clustered
 from preflight.redis.server.faults import find_faults
 from training.data.prepare import available, explain_absence
 from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
-from worker.broker.connect import explain_unusable
 from worker.cli.diagnosis.health import ask_web
 from worker.config.settings import DEFAULT_PORT, Settings
 from worker.exporters.base import exports, probe
@@ -33,7 +33,7 @@ CONNECT_SECONDS = 2
 """For which Redis is waited for."""
 MIN_TORCH = (2, 10)
 """First release without the known vulnerabilities of torch.load, and with the APIs used here."""
-NOT_INSTALLED = "not installed; pip install 'preflight-worker[train]'"
+NOT_INSTALLED = f"not installed; {how_to_install('train')}"
 MAX_WORKERS = 200
 MAX_SHOWN = 500
 """Characters of what a worker says of its parts."""

@@ -7,10 +7,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from calibration.cache.plan_cache import Listed
+from preflight.cli.formatting.text import columns
+from preflight.events.plan_words import plan_line
 from preflight.numbers import format_age
 from worker.cli.formatting.plans import PLAN
-from worker.cli.formatting.text import columns
-from worker.events.plan_words import plan_line
 
 KEY_LENGTH: Final = 12
 """Characters of a key in the table: enough to tell thousands apart."""

@@ -7,10 +7,11 @@ from pydantic import JsonValue, TypeAdapter
 
 from calibration.choose import PlanChoice
 from calibration.result import CalibrationResult, Trial
-from calibration.verdicts import DISTURBED, confirmed_speed, speedup
+from calibration.verdicts import confirmed_speed
+from preflight.contract.verdicts import DISTURBED, speedup
+from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
 from worker.cli.formatting.plans import PLAN, format_prediction
-from worker.events.plan_words import plan_line
 
 FINDING = TypeAdapter(CalibrationResult)
 

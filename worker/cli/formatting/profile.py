@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from preflight.cli.formatting.events import phase_times
+from preflight.cli.formatting.text import columns
+from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
-from worker.cli.formatting.results import phase_times
-from worker.cli.formatting.text import columns
-from worker.events.plan_words import plan_line
 from worker.jobs.local.profile import ProfileReport
 
 NOT_IN_A_STEP: Final = {"validation", "checkpoint"}

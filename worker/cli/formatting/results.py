@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from preflight.cli.formatting.events import phase_times, together
+from preflight.cli.formatting.text import columns
+from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
 from preflight.wire import StepProfile, TrainResult
-from training.step.profiler import PHASES
-from worker.cli.formatting.text import columns
-from worker.events.plan_words import plan_line
 
 
 def format_result(result: TrainResult) -> str:
@@ -28,11 +28,6 @@ def format_result(result: TrainResult) -> str:
     return f"{text}\n\n{profile_table(result.profile)}" if result.profile else text
 
 
-def together(workers: int | None) -> str:
-    """Return how many workers trained together, behind their speed; empty for one."""
-    return f" by {workers} workers" if workers is not None and workers > 1 else ""
-
-
 def format_extras(result: TrainResult) -> str:
     """Return what was added to a result after it."""
     return _aligned([("onnx", result.onnx), ("report", result.report), ("uploaded", result.artifact_url)])
@@ -48,10 +43,3 @@ def profile_table(profile: StepProfile) -> str:
     steps = plural(profile.steps, "step")
     whole = ("all", f"{1e3 * profile.average_batch_s:.3f}", f"of {profile.total_s:.2f} s in {steps}")
     return columns([("PHASE", "MS/STEP", "SHARE"), *rows, whole])
-
-
-def phase_times(profile: StepProfile) -> list[tuple[str, float, float]]:
-    """Return each phase with its seconds per step and its share of the total."""
-    seconds = {phase: float(getattr(profile, f"{phase}_s")) for phase in PHASES}
-    steps, total = max(1, profile.steps), max(profile.total_s, 1e-9)
-    return [(phase, spent / steps, spent / total) for phase, spent in seconds.items()]

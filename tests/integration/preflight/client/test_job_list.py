@@ -25,13 +25,13 @@ from support.worker.services import digits_job
 from support.worker.terminals import StartTerminal
 
 from preflight import Client
+from preflight.cli.completion import REDIS_TIMEOUT, names
 from preflight.client.job_list import MIN_PAGE_SIZE
 from preflight.events.state import publish
 from preflight.redis import keys
 from preflight.redis.replies import text
 from preflight.redis.server.embedded import redis_server
 from preflight.wire import EVENT, FUNCTION, MAX_JOB_BYTES, Status
-from worker.cli.completion import REDIS_TIMEOUT, names
 from worker.config.settings import Settings, service_environment
 
 RAW = TypeAdapter(list[bytes])
@@ -318,7 +318,7 @@ def test_names_are_found_without_torch() -> None:
     assert names("recipes", "") == ["fast", "balanced", "best"]
     assert names("statuses", "f") == ["finished", "failed"]
     program = (
-        "import sys; from worker.cli.completion import names; names('datasets', ''); names('models', '');"
+        "import sys; from preflight.cli.completion import names; names('datasets', ''); names('models', '');"
         "names('recipes', ''); print(*{'torch', 'numpy', 'redis'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True).stdout == "\n"

@@ -14,8 +14,8 @@ from support.web.service import serving
 from support.worker.services import StartWorker, digits_job, wait_until
 
 from preflight import Client
+from preflight.cli.app import main
 from preflight.redis.server.embedded import redis_server
-from worker.cli import main
 from worker.config.settings import Settings
 
 

@@ -7,12 +7,12 @@ import pytest
 from click.testing import CliRunner
 from pydantic import JsonValue
 
+from preflight.cli.app import main
 from preflight.contract.recipes import FREE, NETWORKS, RECIPES, RecipeName
 from preflight.contract.registry import MODELS, RECIPE_MODELS, names
 from preflight.contract.spec import DEFAULTS, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire import JOB_TYPE, TrainJob, parse_job
-from worker.cli import main
 
 NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 LEAST: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "mnist"}

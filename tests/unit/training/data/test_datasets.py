@@ -319,7 +319,7 @@ def test_without_its_library_the_extra_is_named(
 ) -> None:
     """Where torchvision or scikit-learn is not installed, the error says what to install."""
     monkeypatch.setitem(sys.modules, module, None)  # how Python itself marks what cannot be imported
-    assert f"install preflight-worker[{extra}]" in refused(dataset, tmp_path, download=True).message
+    assert f"pip install ./client '.[{extra}]'" in refused(dataset, tmp_path, download=True).message
 
 
 def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:

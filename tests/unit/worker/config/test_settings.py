@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from preflight.cli.settings import variables
 from preflight.config.secrets import redact_urls
 from preflight.errors import InvalidConfig
 from worker.cli.diagnosis.doctor import run_checks
@@ -21,7 +22,6 @@ from worker.config.settings import (
     export_environment,
     load,
     service_environment,
-    variables,
 )
 
 
@@ -258,10 +258,10 @@ VALUES = {
 def test_what_stands_around_a_value_does_not_count(monkeypatch: pytest.MonkeyPatch, around: str) -> None:
     """As secrets, .env files and word processors deliver it, for every variable alike."""
     for name, value in VALUES.items():
-        monkeypatch.setenv(variables(name)[0], value)
+        monkeypatch.setenv(variables(Settings, name)[0], value)
     plain = load()
     for name, value in VALUES.items():
-        monkeypatch.setenv(variables(name)[0], around.format(value))
+        monkeypatch.setenv(variables(Settings, name)[0], around.format(value))
     assert load() == plain
     assert plain.data_dir == Path("/d")
 
@@ -287,7 +287,7 @@ def test_no_value_that_nobody_can_have_meant(
     monkeypatch: pytest.MonkeyPatch, field: str, value: str, words: str
 ) -> None:
     """In every variable; the sentence names it, and shows nothing of a secret."""
-    variable = variables(field)[0]
+    variable = variables(Settings, field)[0]
     monkeypatch.setenv(variable, value)
     with pytest.raises(InvalidConfig) as caught:
         load()

@@ -10,6 +10,7 @@ from support.calibration.findings import ADVICE, FINDING
 from support.worker.contexts import ListSink, context_of
 
 from calibration.choose import PlanChoice
+from preflight.cli.formatting.events import format_event
 from preflight.container.resources import detect
 from preflight.contract.plan import Plan
 from preflight.contract.spec import DEFAULTS
@@ -28,7 +29,6 @@ from preflight.wire import (
     unflatten,
 )
 from training.data.dataset_info import DatasetInfo
-from worker.cli.formatting.events import format_event
 from worker.events.log_sink import LogSink
 from worker.events.sentences import sentence
 from worker.jobs.stages import training as training_stage

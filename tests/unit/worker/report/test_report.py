@@ -104,7 +104,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(report_request, "find_spec", {}.get)
     assert selected(context_of(tmp_path, sink), tmp_path).left == ()
     (warning,) = sink.only_warnings
-    assert "pip install 'preflight-worker[report]'" in warning
+    assert "pip install ./client '.[report]'" in warning
 
 
 def test_a_report_that_is_not_wanted_is_not_missed(tmp_path: Path, sink: ListSink) -> None:
@@ -137,7 +137,7 @@ def test_a_job_that_cannot_be_exported_is_refused_before_it_is_trained(
     outcome = run_pipeline(context_of(tmp_path, sink), digits_job(onnx=True))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, MissingPackage)
-    assert re.search(r"onnxruntime is not installed.*pip install 'preflight-worker\[onnx\]'", outcome.error.message)
+    assert re.search(r"onnxruntime is not installed.*pip install ./client '.\[onnx\]'", outcome.error.message)
     assert [event.type for event in sink.events] == ["job_started", "job_failed"]
 
 

@@ -15,13 +15,13 @@ from support.worker.command_line import assert_one_sentence, run
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
 from calibration.result import Trial
+from preflight.cli.formatting.events import format_event
 from preflight.container.resources import detect
 from preflight.contract.spec import DEFAULTS
 from preflight.numbers import format_age, plural
 from preflight.wire import EVENT, JOB_TYPE, CalibrationTrial, parse_job
 from training.data.prepare import prepare
 from training.data.split import split
-from worker.cli.formatting.events import format_event
 from worker.config.settings import load
 from worker.jobs.stages.payloads import trial_payload
 
@@ -281,7 +281,7 @@ def test_an_undeletable_entry_exits_with_1() -> None:
 @pytest.mark.usefixtures("cache")
 def test_a_hit_loads_no_torch() -> None:
     program = (
-        "import sys; from click.testing import CliRunner; from worker.cli import main;"
+        "import sys; from click.testing import CliRunner; from preflight.cli.app import main;"
         f"done = CliRunner().invoke(main, {[*CALIBRATE, '--explain']!r});"
         "print(done.exit_code, *sorted({'torch', 'numpy', 'sklearn'} & set(sys.modules)))"
     )

@@ -39,7 +39,7 @@ def script(command: click.Command, shell: str) -> str:
 
 def _jobs(*, active: bool) -> Iterable[str]:
     """Return job ids; none when Redis does not answer in time."""
-    from worker.cli.context import load_settings, make_client
+    from preflight.cli.context import load_settings, make_client
 
     client = make_client(load_settings())
     found: list[str] = []

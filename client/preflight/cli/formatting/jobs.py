@@ -4,10 +4,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from preflight.cli.formatting.text import columns, printable
 from preflight.numbers import format_age, plural
 from preflight.wire import JobState
-from worker.admission.quarantine import printable
-from worker.cli.formatting.text import columns
 
 WAITING: Final = ("scheduled", "deferred", "rate_limited")
 """RQ's statuses of a job that waits for its time, for another job, or for its turn."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from worker.cli.completion import Kind
+    from preflight.cli.completion import Kind
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class FieldOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its help; the models are imported only here."""
-        from worker.cli.formatting.fields import job_fields
+        from preflight.cli.formatting.fields import job_fields
 
         record, field = super().get_help_record(ctx), job_fields()[str(self.name)]
         if record is None:
@@ -44,7 +44,7 @@ class FieldOption(click.Option):
 def print_fields(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     """Print all fields of a job and exit."""
     if wanted and not context.resilient_parsing:
-        from worker.cli.formatting.fields import field_table
+        from preflight.cli.formatting.fields import field_table
 
         click.echo(field_table())
         context.exit()
@@ -54,7 +54,7 @@ def completing(kind: Kind) -> Callable[[click.Context, click.Parameter, str], li
     """Return a completion callback for names of this kind."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, word: str) -> list[str]:
-        from worker.cli.completion import names
+        from preflight.cli.completion import names
 
         return names(kind, word)
 

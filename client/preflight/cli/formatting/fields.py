@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from preflight.cli.formatting.text import columns
 from preflight.wire.json_schema import job_schema
-from worker.cli.formatting.text import columns
 
 REQUIRED: Final = "required"
 Schema = Mapping[str, JsonValue]

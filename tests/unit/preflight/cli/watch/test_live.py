@@ -9,11 +9,11 @@ from rich.console import Console
 from support.worker.job_events import START, done, event, progress, started
 
 from preflight import Silence
+from preflight.cli.watch import live_view
+from preflight.cli.watch.braille import MAX_POINTS, Curve, draw
+from preflight.cli.watch.layout import render
+from preflight.cli.watch.timeline import JobTimeline
 from preflight.wire import AnyEvent
-from worker.cli.watch import live_view
-from worker.cli.watch.braille import MAX_POINTS, Curve, draw
-from worker.cli.watch.layout import render
-from worker.cli.watch.timeline import JobTimeline
 
 PLAN: dict[str, JsonValue] = {
     "threads": 2, "interop": 1, "micro_batch": 64, "precision": "bfloat16", "memory_format": "channels_last",
@@ -184,7 +184,7 @@ def test_a_terminal_that_cannot_show_it_gets_lines(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "dumb" if lacks == "a cursor" else "xterm")
     if lacks == "rich":
         monkeypatch.setitem(sys.modules, "rich.console", None)
-        monkeypatch.delitem(sys.modules, "worker.cli.watch.live")
+        monkeypatch.delitem(sys.modules, "preflight.cli.watch.live")
     if lacks == "utf-8":
         monkeypatch.setattr(Stdout, "encoding", "iso-8859-1")
     assert (live_view() is None) == bool(lacks)

@@ -2,18 +2,22 @@
 
 from typing import Final
 
-from calibration.verdicts import DISTURBED, speedup
 from preflight import wire
+from preflight.cli.exit_codes import CANCELLED, FAILURE
+from preflight.cli.formatting.text import printable
+from preflight.contract.verdicts import DISTURBED, speedup
+from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
-from worker.admission.quarantine import printable
-from worker.cli.exit_codes import CANCELLED, FAILURE
-from worker.cli.formatting.results import phase_times, together
-from worker.events.plan_words import plan_line
 
 MESSAGE_LABELS: Final = {
     "job_interrupted": "stopped", "job_cancelled": "cancelled", "warning": "warning", "out_of_memory": "memory",
     "group_formed": "group", "group_measured": "group", "group_changed": "group", "group_short": "waiting",
 }  # fmt: skip
+TOTALS: Final = ("total_s", "average_batch_s")
+PHASES: Final = tuple(
+    name.removesuffix("_s") for name in wire.StepProfile.model_fields if name.endswith("_s") and name not in TOTALS
+)
+"""Phases of a step, in the order in which a profile has their seconds."""
 
 
 def format_event(event: wire.AnyEvent) -> str | None:
@@ -125,3 +129,15 @@ def exit_code(last: wire.AnyEvent | None) -> int:
         case wire.JobCancelled():
             return CANCELLED
     return FAILURE
+
+
+def together(workers: int | None) -> str:
+    """Return how many workers trained together, behind their speed; empty for one."""
+    return f" by {workers} workers" if workers is not None and workers > 1 else ""
+
+
+def phase_times(profile: wire.StepProfile) -> list[tuple[str, float, float]]:
+    """Return each phase with its seconds per step and its share of the total."""
+    seconds = {phase: float(getattr(profile, f"{phase}_s")) for phase in PHASES}
+    steps, total = max(1, profile.steps), max(profile.total_s, 1e-9)
+    return [(phase, spent / steps, spent / total) for phase, spent in seconds.items()]

@@ -1,4 +1,4 @@
-"""Build a job from `--file`, `--set` and the other options."""
+"""Parse arguments: job ids, statuses, limits, and the job that `--file`, `--set` and the other options describe."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
-import click
-
+from preflight.contract.registry import nearest
 from preflight.errors import InvalidConfig
-from worker.cli.arguments import quote
+from preflight.packages import is_worker_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic import JsonValue
 
-    from preflight.wire import TrainJob
+    from preflight.wire import Status, TrainJob
 
+MAX_LISTED_JOBS: Final = 10_000
+MAX_QUOTED_LENGTH: Final = 60
+"""Characters of a wrong value that an error repeats."""
 WORKERS: Final = re.compile(r"(?P<min>[0-9]{1,9})-(?P<max>[0-9]{1,9})")
 """From so many workers to so many."""
 MAX_FILE_LENGTH: Final = 256 * 1024
@@ -31,30 +33,78 @@ MAX_FIELD_DEPTH: Final = 8
 """Levels above a field that `--set` names; a job has one."""
 
 
+def quote(text: str) -> str:
+    """Return `text` quoted and truncated, for an error message."""
+    return repr(text) if len(text) <= MAX_QUOTED_LENGTH else f"{text[:MAX_QUOTED_LENGTH]!r}..."
+
+
+def check_job_id(job_id: str) -> None:
+    """Raise `InvalidConfig` for a malformed id, before Redis is asked."""
+    from preflight.wire import is_job_id
+
+    if not is_job_id(job_id):
+        raise InvalidConfig(
+            f"JOB is {quote(job_id)}, but must be 1 to 64 letters, digits, '.', '_' or '-'; `preflight jobs` lists ids",
+            field="job_id",
+        )
+
+
+def parse_statuses(text: str | None) -> frozenset[Status]:
+    """Return the statuses in a comma-separated list; raises `InvalidConfig`."""
+    from preflight.wire import Status
+
+    known: dict[str, Status] = {status: status for status in get_args(Status)}
+    named = frozenset() if text is None else frozenset(part.strip() for part in text.split(","))
+    for name in sorted(named.difference(known)):
+        raise InvalidConfig(
+            f"--status {quote(name)} is not known{nearest(name, [*known])}; use some of {', '.join(known)}",
+            field="status",
+        )
+    return frozenset(known[name] for name in named)
+
+
+def parse_limit(text: str | None) -> int:
+    """Return how many jobs to list; raises `InvalidConfig`."""
+    from preflight.client.results import DEFAULT_LIMIT
+
+    return DEFAULT_LIMIT if text is None else parse_count("limit", text, MAX_LISTED_JOBS)
+
+
+def parse_count(option: str, text: str, most: int) -> int:
+    """Return the whole number from 1 to `most` that an option gives; raises `InvalidConfig`."""
+    # The length first: int() raises its own error for thousands of digits.
+    short = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not short or not 1 <= int(text) <= most:
+        raise InvalidConfig(
+            f"--{option} is {quote(text)}, but must be a whole number of at least 1 and at most {most}", field=option
+        )
+    return int(text)
+
+
 def parse_job_options(
     options: dict[str, object], has_begun: Callable[[TrainJob], bool] = lambda _job: False
 ) -> TrainJob:
     """Return the job that the options describe; raises `InvalidConfig`, and takes `has_begun` as `parse_job`."""
-    from preflight.wire import JOB_TYPE, parse_job
+    from preflight.wire import parse_job
+
+    return parse_job(_payload(options), has_begun)
+
+
+def parse_enqueued_job(options: dict[str, object]) -> TrainJob:
+    """Return the job that the options describe; raises `InvalidConfig`.
+
+    Its data set and model are looked up where the worker is installed; elsewhere the worker that takes it does so.
+    """
+    from preflight.wire.job_parsing import read_job
+
+    return parse_job_options(options) if is_worker_installed() else read_job(_payload(options))
+
+
+def _payload(options: dict[str, object]) -> dict[str, JsonValue]:
+    from preflight.wire import JOB_TYPE
 
     default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist"}
-    return parse_job({**default, **job_fields(options)}, has_begun)
-
-
-def require_one_worker(job: TrainJob, command: str) -> TrainJob:
-    """Return the job, for a command that trains in this container alone; say so where it may have a group.
-
-    Raises:
-        InvalidConfig: it needs several workers.
-    """
-    alone, group = f"`preflight {command}` trains in this container alone", job.group
-    if group.min > 1:
-        raise InvalidConfig(
-            f"workers is at least {group.min}, but {alone}; leave workers out, or enqueue the job", field="workers"
-        )
-    if group.max > 1:
-        click.echo(f"{alone}, not with up to {group.max} workers", err=True)
-    return job
+    return {**default, **job_fields(options)}
 
 
 def job_fields(options: dict[str, object]) -> dict[str, JsonValue]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from preflight import Silence, wire
-from worker.cli.formatting.events import format_event
-from worker.cli.watch.braille import Curve
+from preflight.cli.formatting.events import format_event
+from preflight.cli.watch.braille import Curve
 
 MAX_MILESTONES: Final = 100
 PLAN_FIELDS: Final = tuple(name for name in wire.PlanFields.model_fields if name not in wire.Event.model_fields)

@@ -2,21 +2,20 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis import Redis
-from support.worker.command_line import assert_one_sentence, run
+from support.worker.command_line import assert_one_sentence, named_command, run
 
+from preflight.cli.app import main
+from preflight.cli.arguments import parse_job_options
 from preflight.redis.server.embedded import redis_server
 from preflight.wire import OwnPlan, TrainJob, is_job_id
-from worker.cli import main
-from worker.cli.job_fields import parse_job_options, require_one_worker
 
 pytestmark = pytest.mark.usefixtures("command_environment")
 HUGE = "9" * 5_000
@@ -104,19 +103,6 @@ def test_workers_are_a_number_or_a_range(workers: str, bounds: tuple[int, int]) 
     assert (job.group.min, job.group.max) == bounds
 
 
-@pytest.mark.parametrize("command", ["train", "profile", "demo"])
-def test_a_command_without_a_queue_has_no_group(command: str) -> None:
-    """A job that needs several workers is refused by it; one that may have them says that it has none."""
-    error = assert_one_sentence(run(command, "--dataset=digits", "--workers=2-3"), 2)
-    assert f"workers is at least 2, but `preflight {command}` trains in this container alone" in error
-
-
-def test_a_job_that_may_have_a_group_trains_without_it(capsys: pytest.CaptureFixture[str]) -> None:
-    job = parse_job_options({"file": None, "dataset": "digits", "workers": "1-4"})
-    assert require_one_worker(job, "train") is job
-    assert "trains in this container alone, not with up to 4 workers" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("content", "words"), [
     (HUGE, ""), (f'{{"epochs": {HUGE}}}', ""), (DEEP, "is not JSON"), ('{"a":' * 5_000, "is not JSON"),
     ('"\\ud800"', "is not a JSON object"), ("\x00", "is not JSON"), ("{}" * 200_000, "has more than"),
@@ -150,14 +136,6 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 def test_a_malformed_job_id_is_rejected_before_redis_is_asked(command: str, job_id: str) -> None:
     """Redis is absent here: exit code 1 is for a well-formed id."""
     assert_one_sentence(run(command, "--", job_id), 2 - is_job_id(job_id))
-
-
-@pytest.mark.parametrize("name", ["\udcff", "x" * 100_000, "\n"])
-def test_an_unknown_name_is_quoted_and_truncated(monkeypatch: pytest.MonkeyPatch, redis_url: str, name: str) -> None:
-    monkeypatch.setenv("PREFLIGHT_REDIS_URL", redis_url)
-    error = assert_one_sentence(run("quarantine", "drop", "--", name), 2)
-    assert error.endswith(" is not in quarantine; nothing was dropped\n")
-    assert_one_sentence(run("cache", "clear", "--", name), 2)
 
 
 @pytest.mark.parametrize("arguments", [["jobs"], ["enqueue"], ["watch", "j"], ["cancel", "j"]])
@@ -210,16 +188,12 @@ def test_debug_raises_the_exception() -> None:
 
 def test_help_lists_the_commands() -> None:
     text = run("--help").stdout
-    for name, command in main.commands.items():
+    names = main.list_commands(click.Context(main))
+    assert {"jobs", "watch", "train", "serve"} <= set(names)
+    for name in names:
         assert f"  {name}" in text
-        assert not command.get_short_help_str(limit=65).endswith("...")
+        assert not named_command(name).get_short_help_str(limit=65).endswith("...")
         assert run(name, "--help").exit_code == 0
-
-
-def test_the_package_runs_as_a_module() -> None:
-    """The demo and the tests start workers by `python -m worker.cli`."""
-    done = subprocess.run([sys.executable, "-P", "-m", "worker.cli", "--version"], capture_output=True, text=True)
-    assert done.stdout.startswith("preflight, version ")
 
 
 @pytest.mark.parametrize(("setting", "words"), [

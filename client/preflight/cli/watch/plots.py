@@ -6,9 +6,9 @@ from typing import Final
 
 from rich.text import Text
 
-from worker.cli.watch.braille import Curve, draw
-from worker.cli.watch.rich_text import truncated
-from worker.cli.watch.timeline import JobTimeline
+from preflight.cli.watch.braille import Curve, draw
+from preflight.cli.watch.rich_text import truncated
+from preflight.cli.watch.timeline import JobTimeline
 
 MIN_ROWS: Final = 2
 AXIS_WIDTH: Final = 8

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from preflight.cli.formatting.events import together
+from preflight.cli.watch.timeline import JobTimeline
 from preflight.numbers import plural
 from preflight.wire import GroupChanged, GroupFormed, GroupMeasured, JobCancelled, JobFailed, TrainingDone
-from worker.cli.formatting.results import together
-from worker.cli.watch.timeline import JobTimeline
 
 
 def stage_lines(timeline: JobTimeline) -> Iterator[tuple[str, str]]:

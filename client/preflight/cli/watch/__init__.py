@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from preflight.cli.arguments import check_job_id
+from preflight.cli.exit_codes import INTERRUPTED
 from preflight.errors import InvalidConfig
-from worker.cli.arguments import check_job_id
-from worker.cli.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     from preflight import Client
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def watch_job(client: Client, job_id: str, *, plain: bool = False) -> NoReturn:
     """Show a job until it ends, and exit with its code."""
+    from preflight.cli.formatting.events import exit_code
     from preflight.wire import TERMINAL_EVENTS
-    from worker.cli.formatting.events import exit_code
 
     check_job_id(job_id)
     state = client.status(job_id)
@@ -48,7 +48,7 @@ def show_events(client: Client, job_id: str, *, plain: bool = False) -> AnyEvent
 def live_view() -> Callable[[Client, str], AnyEvent | None] | None:
     """Return the live view; None where stdout cannot show it, or `rich` is not installed."""
     try:
-        from worker.cli.watch.live import terminal, watch
+        from preflight.cli.watch.live import terminal, watch
     except ImportError:
         return None
     console = terminal() if sys.stdout.isatty() else None
@@ -58,8 +58,8 @@ def live_view() -> Callable[[Client, str], AnyEvent | None] | None:
 def _print_events(client: Client, job_id: str) -> AnyEvent | None:
     """Print one line per event; return the last event, those of the extras apart."""
     from preflight import Silence
+    from preflight.cli.formatting.events import format_event
     from preflight.wire import follows_end
-    from worker.cli.formatting.events import format_event
 
     last: AnyEvent | None = None
     waiting = False

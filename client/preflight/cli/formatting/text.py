@@ -1,4 +1,4 @@
-"""Numbers with units, and aligned columns."""
+"""Aligned columns, and text of others without control characters."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,3 +12,8 @@ def columns(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line, control characters escaped."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibration.verdicts import speedup
+from preflight.contract.verdicts import speedup
 
 
 @pytest.mark.parametrize(("low", "high", "doubt", "words"), [

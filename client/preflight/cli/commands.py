@@ -1,14 +1,15 @@
-"""Commands on jobs in the queue: enqueue, resubmit, watch, jobs, cancel."""
+"""A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, completion."""
+
+from typing import Final
 
 import click
 
+from preflight.cli.arguments import check_job_id, parse_enqueued_job, parse_limit, parse_statuses
+from preflight.cli.context import load_settings, make_client
+from preflight.cli.exit_codes import FAILURE
+from preflight.cli.options import completing, job_options
+from preflight.cli.watch import watch_job
 from preflight.errors import InvalidConfig
-from worker.cli.arguments import check_job_id, parse_limit, parse_statuses
-from worker.cli.context import load_settings, make_client
-from worker.cli.exit_codes import FAILURE
-from worker.cli.job_fields import parse_job_options
-from worker.cli.options import completing, job_options
-from worker.cli.watch import watch_job
 
 
 @click.command()
@@ -17,7 +18,7 @@ from worker.cli.watch import watch_job
 @click.option("--ensure", is_flag=True, help="Keep it in the outbox until it has ended; see `resubmit`.")
 def enqueue(wait: bool, ensure: bool, **options: object) -> None:
     """Enqueue a job and print its id."""
-    job, settings = parse_job_options(options), load_settings()
+    job, settings = parse_enqueued_job(options), load_settings()
     client = make_client(settings)
     result = client.enqueue(job, job_timeout=settings.job_timeout, ensure=ensure)
     click.echo(result.job_id)
@@ -52,7 +53,7 @@ def watch(job_id: str, plain: bool) -> None:
 @click.option("--limit", metavar="N", help="Only the newest N; default: 100.")
 def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
     """List the jobs in Redis, newest last, then the running ones."""
-    from worker.cli.formatting.jobs import job_table
+    from preflight.cli.formatting.jobs import job_table
 
     wanted, most = parse_statuses(statuses), parse_limit(limit)
     client = make_client(load_settings())
@@ -89,3 +90,16 @@ def retry(job_id: str) -> None:
     client = make_client(load_settings())
     check_job_id(job_id)
     click.echo(f"{client.retry(job_id)} is queued again")
+
+
+@click.command()
+@click.argument("shell", metavar="bash|zsh|fish", shell_complete=completing("shells"))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a completion script. Use: eval "$(preflight completion bash)"."""
+    from preflight.cli.completion import script
+
+    click.echo(script(context.find_root().command, shell))
+
+
+COMMANDS: Final = (cancel, completion, enqueue, jobs, resubmit, retry, watch)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from worker.admission.quarantine import printable
+from preflight.cli.formatting.text import printable
 
 
 def labelled(label: str, columns: int, lines: list[Text]) -> Iterator[Text]:

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.live import Live
 
 from preflight import Client, Silence
+from preflight.cli.watch.layout import render
+from preflight.cli.watch.timeline import JobTimeline
 from preflight.wire import AnyEvent
-from worker.cli.watch.layout import render
-from worker.cli.watch.timeline import JobTimeline
 
 MIN_REFRESH_SECONDS: Final = 0.25
 """Between two drawings after events: the training needs the CPU more."""

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from training.process.interrupts import raised_safely
+from preflight.cli.interrupts import raised_safely
 
 MODULES = {
     "set_name": """

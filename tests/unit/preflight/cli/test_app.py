@@ -1,0 +1,47 @@
+"""Commands of other packages: one that is broken is named, and does not take the others with it."""
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import click
+import pytest
+from support.worker.command_line import assert_one_sentence, run
+
+from preflight.cli import app
+from preflight.cli.app import GROUP, CommandGroup, main
+from preflight.cli.commands import COMMANDS
+
+pytestmark = pytest.mark.usefixtures("command_environment")
+BROKEN = {"gone": "no_such_package.commands:gone", "missing": "json:missing", "number": "math:pi"}
+
+
+@pytest.fixture(autouse=True)
+def _others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry points of packages that nobody has: three are broken, `dump` and `jobs` are commands."""
+    found = {**BROKEN, "dump": "preflight.cli.commands:watch", "jobs": "preflight.cli.commands:watch"}
+    points = EntryPoints(EntryPoint(name, value, GROUP) for name, value in found.items())
+    monkeypatch.setattr(app, "entry_points", points.select)
+    monkeypatch.setattr(main, "commands", {command.name: command for command in COMMANDS})
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("gone", "command 'gone' is registered as no_such_package.commands:gone but cannot be imported (No module named"),
+    ("missing", "command 'missing' is registered as json:missing but cannot be imported (module 'json' has no"),
+    ("number", "command 'number' is registered as math:pi, which is no command of click"),
+])  # fmt: skip
+def test_a_broken_command_is_named(name: str, words: str) -> None:
+    assert words in assert_one_sentence(run(name), 2)
+
+
+def test_help_lists_those_that_work() -> None:
+    """And a client's own command stays what it is."""
+    listed = run("--help")
+    assert listed.exit_code == 0
+    assert "  dump " in listed.stdout
+    assert not any(f"  {name} " in listed.stdout for name in BROKEN)
+    assert "List the jobs in Redis" in run("jobs", "--help").stdout
+
+
+def test_the_shell_gets_no_completions_of_a_broken_command() -> None:
+    """A traceback at the prompt would be worse."""
+    assert isinstance(main, CommandGroup)
+    assert main.get_command(click.Context(main, resilient_parsing=True), "gone") is None
