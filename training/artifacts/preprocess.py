@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from PIL import Image
 
+    from training.importing.form import Form
+
 FORMATS: Final = ("PNG", "JPEG")
 LARGEST_FILE: Final = 64 << 20
 """Bytes."""
@@ -98,6 +100,20 @@ def _fitted(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uin
     size = (min(width, max(1, round(picture.width * scale))), min(height, max(1, round(picture.height * scale))))
     by = Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC
     return np.asarray(_opaque(picture).resize(size, by, reducing_gap=3.0))
+
+
+def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
+    """Return the picture at `path` as uint8 [C, H, W], made as an import makes those of its data set.
+
+    Raises:
+        InvalidConfig: it cannot be read, or is no picture of a kind that is read here.
+    """
+    from training.importing.decoding.pictures import Unusable, decode
+
+    try:
+        return decode(_read(path), form, most_pixels)[0]
+    except Unusable as error:
+        raise InvalidConfig(f"{path} {error}", field="image") from error
 
 
 def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Prepared data set: one safetensors file of uint8 tensors that training processes map and share."""
+"""Prepared data set: one safetensors file of uint8 tensors, int16 for labels of more than 256 classes, mapped."""
 
 from __future__ import annotations
 

@@ -15,6 +15,13 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """No coercion ("3" and true are not 3), no unknown fields, no NaN."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="a registered name")]
+DatasetName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}(@[1-9][0-9]{0,5})?$",
+        description="a registered name, or an imported data set: its newest version, or NAME@VERSION",
+    ),
+]
 Epochs = Annotated[int, Field(ge=1, le=10_000, description="passes over the training samples")]
 EpochSamples = Annotated[
     int,
@@ -146,7 +153,7 @@ class TrainSpec:
     Defaults are those that bring `cnn` above 99 % on MNIST in one epoch.
     """
 
-    dataset: Name
+    dataset: DatasetName
     model: Name
     epochs: Epochs = 1
     epoch_samples: EpochSamples | None = None

@@ -10,6 +10,7 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
+    PrivateAttr,
     Tag,
     TypeAdapter,
     ValidationError,
@@ -127,8 +128,9 @@ class TrainJob(Wire):
     type: Literal["preflight.train.v1"]
     job_id: Annotated[JobId | None, Field(json_schema_extra={"not": {"enum": list(DIRECTORIES)}})] = None
     """Idempotency key; null: RQ's job id."""
-    dataset: spec.Name
-    """mnist, fashion-mnist, kmnist, emnist, qmnist, digits, or one that a package of yours registers."""
+    dataset: spec.DatasetName
+    """mnist, fashion-mnist, kmnist, emnist, qmnist, digits, one that a package of yours registers, or imported data:
+    its newest version when the first attempt starts, or NAME@VERSION."""
     recipe: RecipeName | None = None
     """Named set of values; the fields that it fixes are left out, or equal to it."""
     model: spec.Name = DEFAULTS.model
@@ -176,6 +178,7 @@ class TrainJob(Wire):
     onnx: bool = False
     """Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set."""
     plan: OwnPlan = OwnPlan()
+    _asked_dataset: str | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -219,9 +222,21 @@ class TrainJob(Wire):
     def _given(self) -> set[str]:
         return {*SPEC_FIELDS} & self.model_fields_set
 
+    def pinned(self, dataset: str) -> Self:
+        """Return the job with the version of its data set that is used; its digest stays that of the request."""
+        if dataset == self.dataset:
+            return self
+        found = self.model_copy(update={"dataset": dataset})
+        found._asked_dataset = self._asked_dataset or self.dataset
+        return found
+
+    def as_asked(self) -> Self:
+        """Return the job as it was enqueued."""
+        return self if self._asked_dataset is None else self.model_copy(update={"dataset": self._asked_dataset})
+
     def digest(self) -> str:
         """Return the SHA-256 of the request without its id: 64 hexadecimal digits."""
-        request = self.model_dump(mode="json", exclude={"job_id"}, exclude_defaults=True)
+        request = self.as_asked().model_dump(mode="json", exclude={"job_id"}, exclude_defaults=True)
         return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
     def spec(self) -> TrainSpec:

@@ -13,7 +13,7 @@ class JobStarted(Event):
 
     type: Literal["job_started"] = "job_started"
     worker: Label
-    dataset: spec.Name
+    dataset: spec.DatasetName
     recipe: RecipeName | None = None
     model: spec.Name
     epochs: spec.Epochs
@@ -40,10 +40,13 @@ class DatasetReady(Event):
     """The prepared data set is on disk."""
 
     type: Literal["dataset_ready"] = "dataset_ready"
-    dataset: spec.Name
+    dataset: spec.DatasetName
     train_samples: Count
     test_samples: Count
     seconds: Seconds
+    classes: Count | None = None
+    dataset_sha256: Sha256 | None = None
+    """Of an imported data set's content."""
 
 
 class CheckpointSaved(Event):
@@ -121,6 +124,10 @@ class TrainingDone(Event):
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""
     model_sha256: Sha256
+    dataset: spec.DatasetName | None = None
+    """What it was trained on; of imported data with its version."""
+    dataset_sha256: Sha256 | None = None
+    """Of an imported data set's content."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None

@@ -63,6 +63,10 @@ class TrainResult(Wire):
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""
     model_sha256: Sha256 | None = None
+    dataset: Label | None = None
+    """What it was trained on; of imported data with its version: `photos@2`."""
+    dataset_sha256: Sha256 | None = None
+    """Of an imported data set's content."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None
@@ -92,6 +96,7 @@ class JobState(Wire):
     """Time of the last event; of a queued job, when it was enqueued, else made."""
     worker: Label | None = None
     dataset: Label | None = None
+    dataset_sha256: Sha256 | None = None
     model: Label | None = None
     epoch: Count | None = None
     epochs: Count | None = None

@@ -1,6 +1,7 @@
 """Publishing stage: put the model in place, and finish the job."""
 
 import json
+from collections.abc import Mapping
 
 from pydantic import JsonValue, ValidationError
 
@@ -64,7 +65,7 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
                 return recover_published(context, job)  # another attempt has just replaced it
             figures = {
                 **metrics, "artifact": str(paths.artifact), "model_sha256": digest,
-                "predicted_epoch_s": manifest.get("predicted_epoch_s"),
+                "predicted_epoch_s": manifest.get("predicted_epoch_s"), **_dataset(manifest),
                 **{kind: str(path) for kind, path in (("report", paths.artifact / REPORT),
                                                       ("onnx", paths.artifact / ONNX)) if path.is_file()},
             }  # fmt: skip
@@ -80,6 +81,15 @@ def _read_spec(trained: dict[str, JsonValue]) -> TrainSpec | None:
         return SPEC.validate_json(json.dumps(forget_removed("job", trained)))
     except ValidationError:
         return None
+
+
+def _dataset(manifest: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    match manifest:
+        case {"dataset": {"name": str(name), "sha256": str(sha256)}}:
+            return {"dataset": name, "dataset_sha256": sha256}
+        case {"dataset": {"name": str(name)}}:
+            return {"dataset": name}
+    return {}
 
 
 def result_of(context: JobContext, figures: dict[str, JsonValue], plan: Plan) -> TrainResult:

@@ -100,7 +100,10 @@ class PredictRoutes:
             raise
         except PreflightError as error:
             raise ApiError(501 if isinstance(error, MissingPackage) else 503, error.reason, error.message) from error
-        return Prediction(label=found.label, confidence=found.confidence, probabilities=tuple(found.probabilities))
+        return Prediction(
+            label=found.label, name=found.name, confidence=found.confidence, classes=tuple(found.classes),
+            probabilities=tuple(found.probabilities),
+        )  # fmt: skip
 
     async def _model(self, state: JobState) -> Path:
         """Return the directory of a job's model: on this disk, or a copy; raises `ApiError` where there is none."""

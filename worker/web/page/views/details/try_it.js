@@ -134,16 +134,16 @@ export class TryIt {
     }
   }
 
-  #show({ label, confidence, probabilities }) {
-    setText(this.#answer, `This is a ${label}, with ${percent(confidence)}.`);
+  #show({ label, name, classes, confidence, probabilities }) {
+    setText(this.#answer, `${name} (${percent(confidence)})`);
     const all = probabilities.map((value, digit) => ({ digit, value }));
     const most = [...all].sort((one, other) => other.value - one.value).slice(0, MAX_SHOWN);
     const shown = all.length > MAX_SHOWN ? most : all;
     const rows = shown.map(({ digit, value }) =>
       h(
         digit === label ? "li.likely" : "li",
-        h("span", digit),
-        h("progress", { max: "1", value, "aria-label": `Probability of ${digit}` }),
+        h("span", classes[digit]),
+        h("progress", { max: "1", value, "aria-label": `Probability of ${classes[digit]}` }),
         h("span.n", percent(value)),
       ),
     );
