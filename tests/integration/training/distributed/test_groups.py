@@ -179,7 +179,7 @@ def replace_table(table: Table, name: str) -> Table:
 
 
 @pytest.mark.parametrize("who", ["agent", pytest.param("rank", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP])
 def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Signals) -> None:
     """A member that is killed or hangs: the leader resumes its last checkpoint."""
     table.spec, table.checkpoint_seconds = LONG, 0.1
@@ -274,7 +274,7 @@ def test_more_ranks_than_shares_are_refused(table: Table) -> None:
         table.lead()
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("address", ["127.0.0.1", pytest.param("::1", marks=pytest.mark.slow)])
 def test_a_group_listens_on_its_address_alone(table: Table, address: str) -> None:
     """IPv4 and IPv6: no socket of agent or rank listens anywhere else."""
     table.spec, table.least = LONG, 2
