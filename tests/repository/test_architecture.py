@@ -17,8 +17,8 @@ LAYERS = {
         "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
-        "prediction seat system", "process", "group models", "data", "artifacts optim", "step", "checkpoints", "loop",
-        "distributed",
+        "prediction seat system", "process", "group models", "data", "catalog", "importing", "artifacts optim", "step",
+        "checkpoints", "loop", "distributed",
     ),
     "calibration": (
         "measure result space", "cache memory verdicts", "task", "races", "batch_advice worth", "acceptance", "search",
@@ -47,11 +47,19 @@ CHILD_SIDE = {
     "preflight/lightning.py", "preflight/transformers.py",
     "calibration/measure/benchmark.py", "calibration/measure/candidate.py",
     "training/checkpoints/checkpointer.py", "training/checkpoints/tensors.py",
-    "training/data/augment.py", "training/data/batches.py", "training/data/counter_rng.py",
-    "training/data/image_ops.py", "training/data/loader.py",
+    "training/data/augmentation/augment.py", "training/data/augmentation/colour.py",
+    "training/data/augmentation/framing.py", "training/data/augmentation/image_ops.py",
+    "training/data/batches.py", "training/data/counter_rng.py",
+    "training/data/loader.py",
     "training/distributed/elastic.py", "training/distributed/gloo.py",
     "training/distributed/gradients.py", "training/distributed/measuring.py", "training/distributed/mesh.py",
     "training/distributed/rank.py", "training/distributed/ranks.py", "training/distributed/rendezvous.py",
+    "training/importing/building/choosing.py", "training/importing/building/decoded.py",
+    "training/importing/building/duplicates.py", "training/importing/building/findings.py",
+    "training/importing/building/splitting.py", "training/importing/building/store.py",
+    "training/importing/decoding/arrays.py", "training/importing/decoding/child.py",
+    "training/importing/decoding/pictures.py", "training/importing/decoding/pixels.py",
+    "training/importing/decoding/readers.py", "training/importing/rows.py",
     "training/loop/evaluate.py", "training/loop/progress.py", "training/step/train_step.py",
     "training/loop/trainer.py", "training/loop/window.py",
     "training/models/cnn.py", "training/models/ensemble.py", "training/models/factory.py",
@@ -62,7 +70,8 @@ CHILD_SIDE = {
     "worker/report/plots.py", "worker/report/svg.py", "worker/report/templates/__init__.py",
     "worker/report/test_set.py",
 }  # fmt: skip
-"""Modules that only child processes import, and that may therefore import torch at module scope."""
+"""Modules that only child processes import, and that may therefore import torch at module scope; and those that only
+`preflight data add` imports, with numpy."""
 
 
 def modules() -> list[str]:

@@ -6,9 +6,10 @@ import base64
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from training.artifacts.metrics import Mistake, evaluation_metrics
+from training.artifacts.metrics import Mistake, evaluation_metrics, macro_f1
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +24,13 @@ MAX_SIDE: Final = 64
 
 
 def evaluation_json(
-    probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8], images: npt.NDArray[np.uint8]
-) -> bytes:
-    """Return the file of probabilities [N, classes], true labels [N] and images [N, C, H, W], N >= 1."""
+    probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8], images: npt.NDArray[np.uint8],
+    names: Sequence[str] = (),
+) -> bytes:  # fmt: skip
+    """Return the file of probabilities [N, classes], true labels [N] and images [N, C, H, W], N >= 1.
+
+    `names` are those of the classes; without them their numbers are.
+    """
     found = evaluation_metrics(probabilities, labels)
 
     def pictured(mistake: Mistake) -> dict[str, object]:
@@ -37,7 +42,9 @@ def evaluation_json(
         }  # fmt: skip
 
     content = {
-        "samples": found.samples, "right": found.right,
+        "samples": found.samples, "right": found.right, "macro_f1": macro_f1(found.classes),
+        "classes": [(each.samples, each.predicted, each.right) for each in found.classes],
+        "names": [*names] or None,
         "confusion": found.confusion if len(found.confusion) <= MAX_CLASSES else None,
         "errors": [pictured(mistake) for mistake in found.mistakes[:MAX_ERRORS]],
     }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from preflight.contract.spec import STRICT, Name
+from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 from training.artifacts.preprocess import Filled
@@ -27,13 +27,21 @@ class ModelInput:
 
     shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
     """Channels, height and width of an image."""
-    classes: Annotated[int, Field(ge=2, le=256)]
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)]
     mean: float
     """Of the training pixels, on the scale 0..255; subtracted first."""
     std: Annotated[float, Field(gt=0)]
     """Of the training pixels, on the scale 0..255; divided by then."""
     filled: Filled
     """Share of the image's side that the drawing fills, in the median training image."""
+    class_names: tuple[str, ...] = ()
+    """Of imported data; empty: the numbers of the classes."""
+    inverted: bool | None = None
+    """Of imported data: whether its pictures were inverted; None: a drawing is cut out and centred, as in MNIST."""
+
+    def name(self, label: int) -> str:
+        """Return the name of a class."""
+        return self.class_names[label] if self.class_names else str(label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -43,7 +51,7 @@ class ModelArtifact:
     directory: Path
     name: Name
     """Registered name of the model."""
-    dataset: Name
+    dataset: DatasetName
     reads: ModelInput
 
 

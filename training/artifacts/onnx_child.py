@@ -1,5 +1,6 @@
 """ONNX export child: exports a model, and compares both on the whole test set."""
 
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -10,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.atomic_files import sync_directory
 from preflight.files.journal import JournalWriter
-from training.artifacts.loading import find, load
+from training.artifacts.loading import ModelInput, find, load
 from training.data.dataset_store import open_dataset
 from training.process.child_main import StopFlag, serve_request
 
@@ -23,6 +24,10 @@ ONNX: Final = "model.onnx"
 OPSET: Final = 18
 IMAGES, PROBABILITIES = "images", "probabilities"
 """The input, uint8 [N, C, H, W] with 0 for background and 255 for ink, and the output, float32 [N, classes]."""
+CLASSES: Final = "classes"
+"""Name of a metadata property: the names of the classes as a JSON array, in the order of the probabilities."""
+INVERTED: Final = "inverted"
+"""Name of a metadata property, `true` or `false`, of a model of imported data: see `ModelInput`."""
 FILLED: Final = "filled"
 """Name of a metadata property: see `ModelInput`."""
 BATCH: Final = 500
@@ -55,7 +60,7 @@ def run(request: OnnxRequest, journal: JournalWriter, should_stop: StopFlag) -> 
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
             written = Path(directory) / target.name
-            export(model, store.test_images[:2], trained.reads.filled, written)
+            export(model, store.test_images[:2], trained.reads, written)
             difference = largest_difference(model, written, store.test_images, request.threads)
             written.replace(target)
         sync_directory(target.parent)
@@ -64,10 +69,10 @@ def run(request: OnnxRequest, journal: JournalWriter, should_stop: StopFlag) -> 
     journal.write("done", {"samples": len(store.test_labels), "difference": difference}, durable=True)
 
 
-def export(model: "nn.Module", images: "Tensor", filled: float, path: Path) -> None:
+def export(model: "nn.Module", images: "Tensor", reads: ModelInput, path: Path) -> None:
     """Write `model`, which takes `images` uint8 [B, C, H, W], as ONNX with any number of images.
 
-    How much of them is `filled` goes into its metadata, for those who bring pictures.
+    How they are made from pictures and what the classes are named goes into its metadata.
 
     Raises:
         PreflightError: torch cannot express it in ONNX.
@@ -87,7 +92,10 @@ def export(model: "nn.Module", images: "Tensor", filled: float, path: Path) -> N
         ) from error
     if program is None:
         raise AssertionError("with dynamo there is a program")
-    program.model.metadata_props[FILLED] = str(filled)
+    program.model.metadata_props[FILLED] = str(reads.filled)
+    program.model.metadata_props[CLASSES] = json.dumps([reads.name(label) for label in range(reads.classes)])
+    if reads.inverted is not None:
+        program.model.metadata_props[INVERTED] = json.dumps(reads.inverted)
     program.save(path)
 
 

@@ -1,5 +1,6 @@
 """Prediction child: a trained model classifies pictures, which are untrusted."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,9 @@ from pydantic.dataclasses import dataclass as validated
 from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
 from training.artifacts.loading import find, load
-from training.artifacts.onnx_child import FILLED, IMAGES, PROBABILITIES
-from training.artifacts.preprocess import MOST_PIXELS, read_picture
+from training.artifacts.onnx_child import CLASSES, FILLED, IMAGES, INVERTED, PROBABILITIES
+from training.artifacts.preprocess import MOST_PIXELS, read_as_imported, read_colour_picture, read_picture
+from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
 
 if TYPE_CHECKING:
@@ -38,11 +40,25 @@ REQUEST = TypeAdapter(PredictRequest)
 class Model:
     """A model that can be asked."""
 
-    height: int
-    width: int
+    shape: tuple[int, int, int]
+    """Channels, 1 or 3, height and width of an image."""
     filled: float
+    names: tuple[str, ...]
+    """Of the classes."""
+    inverted: bool | None
+    """As `ModelInput` has it."""
     recognize: "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
-    """Takes one image [H, W], returns probabilities [classes]."""
+    """Takes one image [C, H, W], returns probabilities [classes]."""
+
+    def read(self, path: Path, most_pixels: int) -> "npt.NDArray[np.uint8]":
+        """Return the picture at `path` as the model takes it, [C, H, W]; raises `InvalidConfig`."""
+        channels, height, width = self.shape
+        if self.inverted is not None:
+            form = Form(height=height, width=width, channels=channels, invert=self.inverted)
+            return read_as_imported(path, form, most_pixels)
+        if channels == 1:
+            return read_picture(path, height, width, self.filled, most_pixels=most_pixels)[None]
+        return read_colour_picture(path, height, width, most_pixels=most_pixels)
 
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
@@ -61,20 +77,23 @@ def open_model(path: Path) -> Model:
 def predict(model: Model, path: Path, journal: JournalWriter, *, most_pixels: int = MOST_PIXELS) -> None:
     """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
     try:
-        image = read_picture(path, model.height, model.width, model.filled, most_pixels=most_pixels)
+        image = model.read(path, most_pixels)
     except InvalidConfig as error:
         journal.write("refused", {"message": error.message}, durable=True)
         return
     probabilities = model.recognize(image)
     label = int(probabilities.argmax())
-    said = {"label": label, "confidence": float(probabilities[label]), "probabilities": probabilities.tolist()}
+    said = {
+        "label": label, "name": model.names[label], "confidence": float(probabilities[label]),
+        "classes": [*model.names], "probabilities": probabilities.tolist(),
+    }  # fmt: skip
     journal.write("prediction", {"image": str(path), **said}, durable=True)
 
 
 def _trained(path: Path) -> Model:
     """Return the model of an artifact."""
     trained = find(path)
-    height, width = _size(path, trained.reads.shape)
+    shape, reads = _pictured(path, trained.reads.shape), trained.reads
     import torch
 
     whole = load(trained)
@@ -82,10 +101,11 @@ def _trained(path: Path) -> Model:
 
     def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
         with torch.inference_mode():
-            found: npt.NDArray[np.float32] = whole(torch.from_numpy(image)[None, None])[0].numpy()
+            found: npt.NDArray[np.float32] = whole(torch.from_numpy(image)[None])[0].numpy()
         return found
 
-    return Model(height, width, trained.reads.filled, recognize)
+    names = tuple(reads.name(label) for label in range(reads.classes))
+    return Model(shape, reads.filled, names, reads.inverted, recognize)
 
 
 def _exported(path: Path) -> Model:
@@ -109,25 +129,29 @@ def _exported(path: Path) -> Model:
         raise InvalidConfig(
             f"{path} does not read {IMAGES} as uint8 [N, C, H, W]; name a file of `preflight export`", field="model"
         )
-    _, *shape = reads[0].shape
-    height, width = _size(path, tuple(shape))
+    shape = _pictured(path, tuple(reads[0].shape[1:]))
+    said = session.get_modelmeta().custom_metadata_map
+    classes = session.get_outputs()[0].shape[1]
+    names = json.loads(said[CLASSES]) if CLASSES in said else [str(label) for label in range(classes)]
 
     def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
-        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: image[None, None]})[0][0]
+        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: image[None]})[0][0]
         return found
 
-    return Model(height, width, float(session.get_modelmeta().custom_metadata_map[FILLED]), recognize)
+    inverted = json.loads(said[INVERTED]) if INVERTED in said else None
+    return Model(shape, float(said[FILLED]), tuple(names), inverted, recognize)
 
 
-def _size(path: Path, shape: tuple[int, ...]) -> tuple[int, int]:
+def _pictured(path: Path, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return the shape of a model's images; raises `InvalidConfig` for those that no picture can be made into."""
     channels, height, width = shape
-    if channels != 1:
+    if channels not in (1, 3):
         raise InvalidConfig(
-            f"the model in {path} reads images of {channels} channels, but pictures are read as one, their ink; "
-            "name a model of grey images",
+            f"the model in {path} reads images of {channels} channels, but pictures are grey, their ink, or in colour; "
+            "name a model of images with 1 or 3 channels",
             field="model",
         )
-    return height, width
+    return channels, height, width
 
 
 def main() -> NoReturn:

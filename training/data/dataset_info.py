@@ -60,7 +60,15 @@ class DatasetInfo:
     std: float
     """Population standard deviation of all training pixels, on the scale 0..255."""
     sources: tuple[Fingerprint, ...]
-    """The files it was made from."""
+    """The files it was made from; none for imported data."""
+    class_names: tuple[str, ...] = ()
+    """Of imported data; empty: the numbers of the classes."""
+    sha256: str | None = None
+    """Of the content of an imported version; the catalog has it."""
+    inverted: bool | None = None
+    """Of imported data: whether pictures were inverted, so that 0 is background; None: not imported."""
+    validation_count: int | None = None
+    """Last training samples that validate by default; None: as `training.data.split` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -81,9 +89,13 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class _Tensor:
-    dtype: Literal["U8"]
+    dtype: Literal["U8", "I16"]
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * (1 if self.dtype == "U8" else 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -143,7 +155,8 @@ def info_of(file: BinaryIO, path: Path) -> DatasetInfo:
         raise damaged(path, "its header is not that of a store of this version") from error
     if size != 8 + length + _body_bytes(header):
         raise damaged(path, f"its {size:,} bytes are not what its header describes")
-    if [tensor.shape for tensor in header.tensors] != _shapes(info):
+    images = header.train_images, header.test_images
+    if [tensor.shape for tensor in header.tensors] != _shapes(info) or any(each.dtype != "U8" for each in images):
         raise damaged(path, "its tensors are not shaped as its description says")
     return dataclasses.replace(info, path=path)
 
@@ -165,7 +178,7 @@ def _body_bytes(header: _Header) -> int:
     """Return the length of the tensors, or -1 unless they lie end to end."""
     end = 0
     for tensor in sorted(header.tensors, key=lambda tensor: tensor.data_offsets):
-        if tensor.data_offsets != (end, end + math.prod(tensor.shape)):
+        if tensor.data_offsets != (end, end + tensor.bytes):
             return -1
         end = tensor.data_offsets[1]
     return end

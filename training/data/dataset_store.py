@@ -1,4 +1,4 @@
-"""Prepared data set: one safetensors file of uint8 tensors that training processes map and share."""
+"""Prepared data set: one safetensors file of uint8 tensors, int16 for labels of more than 256 classes, mapped."""
 
 from __future__ import annotations
 
@@ -110,6 +110,22 @@ def read_test_images(path: Path, samples: Sequence[int]) -> npt.NDArray[np.uint8
             return np.concatenate([images[sample : sample + 1] for sample in samples])
     except (OSError, SafetensorError) as error:
         raise damaged(path, f"safetensors says {error}") from error
+
+
+def read_train_labels(path: Path) -> npt.NDArray[np.integer]:
+    """Return the labels [N] of the training samples, and read nothing else; without torch.
+
+    Raises:
+        DatasetError: the store cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            labels: npt.NDArray[np.integer] = file.get_tensor("train_labels")
+    except (OSError, SafetensorError) as error:
+        raise damaged(path, f"safetensors says {error}") from error
+    return labels
 
 
 def checksum(info: DatasetInfo, digests: Digests) -> str:

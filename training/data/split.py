@@ -9,7 +9,7 @@ from preflight.errors import InvalidConfig
 from training.data.dataset_info import DatasetInfo
 
 DEFAULT_VALIDATION = 5_000
-"""Training samples held out when the spec does not say; a tenth of the training set where that is fewer."""
+"""Training samples held out when neither spec nor data set says; a tenth of the training set where that is fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ def split(spec: TrainSpec, info: DatasetInfo) -> Split:
             epoch, or more samples or steps are asked for than there are.
     """
     held_out = spec.validation_samples
+    if held_out is None:
+        held_out = info.validation_count
     if held_out is None:
         held_out = min(DEFAULT_VALIDATION, info.train_count // 10)
     available = info.train_count - held_out

@@ -140,6 +140,10 @@ def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
     return {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
+        "macro_f1": fitted.test.macro_f1,
+        "class_precision": [score.precision for score in fitted.test.classes],
+        "class_recall": [score.recall for score in fitted.test.classes],
+        "class_f1": [score.f1 for score in fitted.test.classes],
         "epochs": len(fitted.epochs),
         "train_steps": steps,
         "best_epoch": fitted.best_epoch,
@@ -194,7 +198,8 @@ def _save(
     info = store.info
     reads = ModelInput(
         shape=info.shape, classes=info.classes, mean=info.mean, std=info.std,
-        filled=measure_fill(store.train_images[:LOOKED_AT].numpy()),
+        filled=measure_fill(store.train_images[:LOOKED_AT].numpy()), class_names=info.class_names,
+        inverted=info.inverted,
     )  # fmt: skip
     facts: dict[str, JsonValue] = {
         **request.facts,
@@ -214,7 +219,9 @@ def _save(
     kept = fitted.probabilities
     beside = {} if kept is None else {
         PREDICTIONS: serialize(kept, store.test_labels),
-        EVALUATION: evaluation_json(kept.numpy(), store.test_labels.numpy(), store.test_images.numpy()),
+        EVALUATION: evaluation_json(
+            kept.numpy(), store.test_labels.numpy(), store.test_images.numpy(), info.class_names
+        ),
     }  # fmt: skip
     return save(request.artifact, safetensors_chunks(LiveTensors(step.best)), facts, beside)
 

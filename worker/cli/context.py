@@ -10,6 +10,8 @@ import click
 from preflight.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from preflight.wire import TrainJob
     from worker.config.settings import Settings
 
@@ -19,6 +21,20 @@ def load_settings() -> Settings:
     from worker.config.settings import load
 
     return load()
+
+
+def parse_local_job(
+    options: dict[str, object], settings: Settings, has_begun: Callable[[TrainJob], bool] = lambda _job: False
+) -> TrainJob:
+    """Return the job that the options describe, on a data set that is registered or was imported here.
+
+    Raises:
+        InvalidConfig: it cannot be carried out here.
+    """
+    from preflight.cli.arguments import parse_job_options
+    from training.catalog.names import require_dataset
+
+    return parse_job_options(options, has_begun, lambda name: require_dataset(name, settings.data_dir))
 
 
 def log_to_stderr(settings: Settings) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from preflight.cli.watch import show_events
 from preflight.errors import DatasetError
 from preflight.redis.server.embedded import executable, redis_server
 from preflight.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
+from training.catalog.names import require_dataset
 from training.data.prepare import available
 from worker.cli.context import require_one_worker
 from worker.config.settings import Settings, service_environment
@@ -68,7 +70,10 @@ def _job(settings: Settings, fields: dict[str, JsonValue]) -> TrainJob:
         except DatasetError as error:
             click.echo(f"{error.message}; the demo uses scikit-learn's 1,797 digits instead")
             default = {"dataset": "digits"} if "recipe" in fields else {**DIGITS_JOB}
-    return require_one_worker(parse_job({"type": JOB_TYPE, **default, **fields}), "demo")
+    job = parse_job(
+        {"type": JOB_TYPE, **default, **fields}, require_dataset=partial(require_dataset, data_dir=settings.data_dir)
+    )
+    return require_one_worker(job, "demo")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
 from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder
 from worker.jobs.pipeline import outcome_of, resume_pipeline
+from worker.jobs.stages.dataset_pin import RedisDatasetPin
 from worker.jobs.stages.extras import add_extras, inherited_extras
 from worker.jobs.stages.pending_extras import Extras, ExtrasFile, pending_attempts
 from worker.jobs.stages.plan_store import RedisPlanStore
@@ -72,6 +73,9 @@ class Attempt:
                 sinks=(log, self.events, *drawn), control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server,
                 plans=RedisPlanStore(worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
+                pin=RedisDatasetPin(
+                    paths.job, worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat
+                ),
                 seats=LeaderSeats(worker.connection, settings.queue, fence, ttl=GROUP_TTL),
                 extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),
             )  # fmt: skip

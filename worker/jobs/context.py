@@ -12,6 +12,7 @@ from training.system.digests import Digests
 from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink
 from worker.jobs.group.seats import LeaderSeats
+from worker.jobs.stages.dataset_pin import DatasetPin
 from worker.jobs.stages.pending_extras import ExtrasStore
 from worker.jobs.stages.plan_store import PlanStore
 from worker.state.control import JobControl
@@ -35,6 +36,8 @@ class JobContext:
     """Emitted when the job begins."""
     control: JobControl = field(default_factory=JobControl)
     plans: PlanStore = field(default_factory=PlanStore)
+    pin: DatasetPin | None = None
+    """Where the version of the data set is kept; None: in the job's directory."""
     seats: LeaderSeats | None = None
     """For a group that this attempt leads; None: a job without Redis."""
     server: ForkServer | None = None

@@ -14,7 +14,7 @@ from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
-from worker.jobs.stages.dataset import prepare_dataset
+from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.extras import select_extras
 from worker.jobs.stages.group import gather, require_group
 from worker.jobs.stages.planning import detect_resources, select_plan
@@ -35,12 +35,17 @@ def run_pipeline(context: JobContext, job: TrainJob) -> Outcome:
         Superseded: a newer attempt has taken over.
         GroupShort: the job demands more workers than are there.
     """
-    return outcome_of(context, lambda: _run_stages(context, job))
+    return outcome_of(context, lambda: _run_stages(context, pin_dataset(context, job)))
 
 
 def resume_pipeline(context: JobContext, job: TrainJob) -> Outcome:
     """Finish a job whose model is published already, else run the pipeline; raises as `run_pipeline`."""
-    return outcome_of(context, lambda: recover_published(context, job) or _run_stages(context, job))
+
+    def stages() -> Outcome:
+        pinned = pin_dataset(context, job)
+        return recover_published(context, pinned) or _run_stages(context, pinned)
+
+    return outcome_of(context, stages)
 
 
 def outcome_of(context: JobContext, stages: Callable[[], T]) -> T | Outcome:
@@ -100,6 +105,8 @@ def train_and_publish(training: TrainingRun) -> Finished:
     figures = {
         **training.run(),
         "artifact": str(context.paths.artifact),
+        "dataset": training.store.name,
+        "dataset_sha256": training.store.sha256,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }
     extras = select_extras(

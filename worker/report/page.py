@@ -36,11 +36,29 @@ class Metrics:
 
     test_accuracy: float
     test_loss: float
+    macro_f1: float | None = None
     best_epoch: int
     stopped_early: bool
     train_seconds: float
     samples_per_s: float
     profile: StepProfile | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_READ)
+class Input:
+    """What of the model's input the page shows."""
+
+    class_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_READ)
+class TrainedOn:
+    """The data set of a training, from its manifest."""
+
+    name: str
+    train: int
+    test: int
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_READ)
@@ -51,6 +69,13 @@ class TrainingRecord:
     plan: Plan
     metrics: Metrics
     history: tuple[EpochDone, ...]
+    input: Input = Input()
+    dataset: TrainedOn | None = None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes of imported data; none for others."""
+        return self.input.class_names
 
 
 def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: TrainingRecord) -> str:
@@ -62,7 +87,7 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
     kept = request.artifact / PREDICTIONS
     found = evaluation_metrics(*read(kept)) if kept.is_file() else None
     predicted, result = request.prediction, request.finding
-    tested = None if found is None else Fork(partial(section_of_test_set, found, request.store))
+    tested = None if found is None else Fork(partial(section_of_test_set, found, request.store, record.class_names))
     return render_template(
         "run_page.html",
         title=f"{record.spec.model} on {record.spec.dataset}",
@@ -85,18 +110,23 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
 
 def _headline(record: TrainingRecord, found: EvaluationMetrics | None) -> str:
     wrong = "" if found is None else f", {found.samples - found.right:,} of {found.samples:,} samples wrong"
-    return f"{numbers.share(record.metrics.test_accuracy)} on the test set{wrong}"
+    f1 = record.metrics.macro_f1
+    balanced = "" if f1 is None else f", macro F1 {numbers.share(f1)}"
+    return f"{numbers.share(record.metrics.test_accuracy)} on the test set{balanced}{wrong}"
 
 
 def _effort(record: TrainingRecord, group: Group | None) -> str:
     metrics, epochs = record.metrics, numbers.plural(len(record.history), "epoch")
     by = "" if group is None else f", by {numbers.plural(group.workers, 'worker')} at the end"
+    trained = record.dataset
+    by += f"; {trained.name}, SHA-256 {trained.sha256}" if trained is not None and trained.sha256 else ""
     return f"{epochs} in {numbers.seconds(metrics.train_seconds)}, {metrics.samples_per_s:,.0f} samples a second{by}"
 
 
 def _learned(record: TrainingRecord) -> str:
     history, best = record.history, record.metrics.best_epoch
-    chosen = f" The weights are those of epoch {best}, the best on validation samples."
+    by = "" if record.spec.metric == "accuracy" else " by macro F1"
+    chosen = f" The weights are those of epoch {best}, the best on validation samples{by}."
     if history[0].val_acc is None:
         chosen = " The weights are those of the last epoch: nothing was held out."
     early = " It was stopped early, as more epochs no longer helped." if record.metrics.stopped_early else ""

@@ -17,6 +17,8 @@ from training.step.train_state import EpochDone
 from worker.report.svg import ACCENT, INK, OWN, PALE, SOFT, draw_svg
 
 MAX_POINTS: Final = 512
+MAX_LABEL: Final = 14
+"""Characters of a class name beside a confusion matrix."""
 MAX_NUMBERED: Final = 16
 """Classes up to which a confusion matrix has numbers in its cells."""
 
@@ -47,8 +49,8 @@ def learning(history: Sequence[EpochDone], losses: Sequence[tuple[float, float]]
     return draw_svg("learning", 260 if validated else 160, "Learning curves", words, draw)
 
 
-def confusion(outcome: EvaluationMetrics) -> Markup:
-    """Return the confusion matrix."""
+def confusion(outcome: EvaluationMetrics, names: Sequence[str] = ()) -> Markup:
+    """Return the confusion matrix; `names` of the classes, where they have others than their numbers."""
     cells = [
         (truth, predicted, count)
         for truth, row in enumerate(outcome.confusion) for predicted, count in enumerate(row) if count
@@ -72,6 +74,10 @@ def confusion(outcome: EvaluationMetrics) -> Markup:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(integer=True, nbins=MAX_NUMBERED, steps=[1, 2, 5, 10]))
             axis.set_tick_params(length=0)
+        if names and classes <= MAX_NUMBERED:
+            short = [name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…" for name in names]
+            axes.set_xticks(range(classes), short, rotation=90 if max(map(len, short)) > 2 else 0, parse_math=False)
+            axes.set_yticks(range(classes), short, parse_math=False)
 
     words = f"{outcome.samples - outcome.right:,} of {outcome.samples:,} test samples are wrong"
     return draw_svg("confusion", 284, "Confusion matrix", words, draw)

@@ -33,6 +33,8 @@ class Png:
 class TestSetSection:
     """Words, rows and plots about the predictions of the test set."""
 
+    names: tuple[str, ...]
+    """Of the classes."""
     confusion: Markup
     confused: str
     classes: tuple[tuple[str, ...], ...]
@@ -41,11 +43,15 @@ class TestSetSection:
     calibration_error: str
 
 
-def section_of_test_set(found: EvaluationMetrics, store: Path) -> TestSetSection:
-    """Return the section; images of the errors come from the data set's store."""
+def section_of_test_set(found: EvaluationMetrics, store: Path, classes: Sequence[str] = ()) -> TestSetSection:
+    """Return the section; images of the errors come from the data set's store.
+
+    `classes` are the names of the classes; without them their numbers are.
+    """
+    names = classes or [str(score.label) for score in found.classes]
     return TestSetSection(
-        confusion=plots.confusion(found), confused=_confused(found),
-        classes=tuple(_class(found, score) for score in found.classes),
+        names=tuple(names), confusion=plots.confusion(found, classes), confused=_confused(found, names),
+        classes=tuple(_class(found, score, names) for score in found.classes),
         mistakes=tuple(_with_images(found.mistakes, store)), reliability=plots.reliability(found),
         calibration_error=(
             f"Expected calibration error {numbers.share(found.calibration_error)}: the mean distance of the dots from "
@@ -56,7 +62,7 @@ def section_of_test_set(found: EvaluationMetrics, store: Path) -> TestSetSection
     )  # fmt: skip
 
 
-def _confused(found: EvaluationMetrics) -> str:
+def _confused(found: EvaluationMetrics, names: Sequence[str]) -> str:
     pairs = sorted(
         (-count, truth, predicted)
         for truth, row in enumerate(found.confusion) for predicted, count in enumerate(row)
@@ -64,16 +70,16 @@ def _confused(found: EvaluationMetrics) -> str:
     )[:3]  # fmt: skip
     if not pairs:
         return "All test samples are correct."
-    listed = ", ".join(f"{truth} taken for {predicted} ({-count:,})" for count, truth, predicted in pairs)
+    listed = ", ".join(f"{names[truth]} taken for {names[predicted]} ({-count:,})" for count, truth, predicted in pairs)
     return f"Most often: {listed}. Grey: correct."
 
 
-def _class(found: EvaluationMetrics, score: ClassScore) -> tuple[str, ...]:
+def _class(found: EvaluationMetrics, score: ClassScore, names: Sequence[str]) -> tuple[str, ...]:
     others = [(count, label) for label, count in enumerate(found.confusion[score.label]) if label != score.label]
     most, label = max(others, key=lambda other: (other[0], -other[1]))
     return (
-        str(score.label), f"{score.samples:,}", _share(score.recall), _share(score.precision),
-        f"{label} ({most:,})" if most else numbers.NONE,
+        names[score.label], f"{score.samples:,}", _share(score.recall), _share(score.precision), _share(score.f1),
+        f"{names[label]} ({most:,})" if most else numbers.NONE,
     )  # fmt: skip
 
 

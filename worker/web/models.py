@@ -58,8 +58,12 @@ class Prediction(ApiModel):
     """What a model sees in a picture."""
 
     label: Count
+    name: str
+    """Of the label's class."""
     confidence: Share
     """Probability of the label."""
+    classes: tuple[str, ...]
+    """Names of every label."""
     probabilities: tuple[Share, ...]
     """Of every label."""
 

@@ -82,22 +82,33 @@ def parse_count(option: str, text: str, most: int) -> int:
 
 
 def parse_job_options(
-    options: dict[str, object], has_begun: Callable[[TrainJob], bool] = lambda _job: False
-) -> TrainJob:
-    """Return the job that the options describe; raises `InvalidConfig`, and takes `has_begun` as `parse_job`."""
+    options: dict[str, object], has_begun: Callable[[TrainJob], bool] = lambda _job: False,
+    require_dataset: Callable[[str], None] = lambda name: _require_registered(name),
+) -> TrainJob:  # fmt: skip
+    """Return the job that the options describe; raises `InvalidConfig`, and takes the functions as `parse_job`."""
     from preflight.wire import parse_job
 
-    return parse_job(_payload(options), has_begun)
+    return parse_job(_payload(options), has_begun, require_dataset)
 
 
-def parse_enqueued_job(options: dict[str, object]) -> TrainJob:
-    """Return the job that the options describe; raises `InvalidConfig`.
+def _require_registered(dataset: str) -> None:
+    from preflight.wire.job_parsing import require_registered
 
-    Its data set and model are looked up where the worker is installed; elsewhere the worker that takes it does so.
+    require_registered(dataset)
+
+
+def parse_enqueued_job(options: dict[str, object], require_dataset: Callable[[str], None]) -> TrainJob:
+    """Return the job that the options describe; raises `InvalidConfig`, and takes the function as `parse_job`.
+
+    Its model is looked up where the worker is installed; elsewhere the worker that takes it does so.
     """
     from preflight.wire.job_parsing import read_job
 
-    return parse_job_options(options) if is_worker_installed() else read_job(_payload(options))
+    if is_worker_installed():
+        return parse_job_options(options, require_dataset=require_dataset)
+    job = read_job(_payload(options))
+    require_dataset(job.dataset)
+    return job
 
 
 def _payload(options: dict[str, object]) -> dict[str, JsonValue]:

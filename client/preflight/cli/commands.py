@@ -9,6 +9,7 @@ from preflight.cli.context import load_settings, make_client
 from preflight.cli.exit_codes import FAILURE
 from preflight.cli.options import completing, job_options
 from preflight.cli.watch import watch_job
+from preflight.contract.registry import DATASETS, find
 from preflight.errors import InvalidConfig
 from preflight.launch.run import run
 
@@ -19,8 +20,15 @@ from preflight.launch.run import run
 @click.option("--ensure", is_flag=True, help="Keep it in the outbox until it has ended; see `resubmit`.")
 def enqueue(wait: bool, ensure: bool, **options: object) -> None:
     """Enqueue a job and print its id."""
-    job, settings = parse_enqueued_job(options), load_settings()
+    settings = load_settings()
     client = make_client(settings)
+
+    def require_dataset(name: str) -> None:
+        from preflight.client.datasets import require_known
+
+        require_known(name, frozenset() if find(DATASETS, name) is not None else client.datasets())
+
+    job = parse_enqueued_job(options, require_dataset)
     result = client.enqueue(job, job_timeout=settings.job_timeout, ensure=ensure)
     click.echo(result.job_id)
     if result.waiting:

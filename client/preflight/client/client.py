@@ -204,6 +204,17 @@ class Client:
         """Return whether `rq suspend` keeps workers from taking jobs."""
         return bool(self._redis.exists(keys.RQ_SUSPENDED))
 
+    def datasets(self) -> frozenset[str]:
+        """Return the data sets that workers of the queue have; none where no worker has said any, or Redis is away."""
+        from redis.exceptions import RedisError
+
+        from preflight.client.datasets import read_datasets
+
+        try:
+            return read_datasets(self._no_retry, self._queue.name)
+        except RedisError:
+            return frozenset()
+
     def cancel(self, job_id: str) -> bool:
         """Cancel a job: a queued one at once, a running one within a step; returns False where it is not active."""
         from preflight.client.cancel import cancel_job

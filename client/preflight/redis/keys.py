@@ -36,6 +36,11 @@ def ended(queue: str) -> str:
     return f"preflight:ended:{queue}"
 
 
+def datasets(queue: str) -> str:
+    """Hash of the data sets that the workers of a queue have: name -> when one said so, seconds since the epoch."""
+    return f"preflight:datasets:{queue}"
+
+
 def offers(queue: str) -> str:
     """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.jobs.group.seats`."""
     return f"preflight:offers:{queue}"
@@ -94,6 +99,11 @@ def alias(rq_id: str) -> str:
 def plan(job_id: str) -> str:
     """Plan of a deterministic job for all its attempts, as JSON."""
     return f"preflight:{{{job_id}}}:plan"
+
+
+def dataset(job_id: str) -> str:
+    """Version of the imported data set that all attempts of a job use, as `photos@2`."""
+    return f"preflight:{{{job_id}}}:dataset"
 
 
 def group(job_id: str) -> str:
@@ -208,6 +218,7 @@ KEYS: Final = (
     Key("preflight:maintainer:{queue}:unscheduled:{number}", "string", "worker", "worker", "512 bytes",
         "25 s; no longer one holds"),
     Key("preflight:ended:{queue}", "hash", "worker", "worker", "256 bytes an id, 32 a status, 250 a step", NONE),
+    Key("preflight:datasets:{queue}", "hash", "worker", "client", "5,000 fields, 128 bytes each", "1 day"),
     Key("preflight:offers:{queue}", "hash", "worker", "worker", "64 bytes a job, 40 an offer, 5,000 offers", "120 s"),
     Key("preflight:idle:{queue}", "zset", "worker", "worker", "their number; of 6 s", "60 s"),
     # --- of one job
@@ -223,6 +234,7 @@ KEYS: Final = (
         "30 days or more"),
     Key("preflight:{{{rq_id}}}:alias", "string", "worker, web", "worker, client, web", "64 bytes", OF_JOB),
     Key("preflight:{{{job}}}:plan", "string", "worker", "worker", "16 KiB", OF_JOB),
+    Key("preflight:{{{job}}}:dataset", "string", "worker", "worker", "128 bytes", OF_JOB),
     Key("preflight:{{{job}}}:group", "hash", "worker", "worker", "5,000 fields, 4 KiB a message, 16 KiB a request",
         "120 s"),
     # --- RQ's, of a queue or of all

@@ -32,7 +32,7 @@ class ConfigField(Wire):
 
 def request_of(job: TrainJob) -> dict[str, JsonValue] | None:
     """Return the job as it was asked for, without its id; None where that is too long to be kept."""
-    request = job.model_dump(mode="json", exclude_unset=True, exclude={"job_id"})
+    request = job.as_asked().model_dump(mode="json", exclude_unset=True, exclude={"job_id"})
     return request if len(json.dumps(request)) <= MAX_REQUEST_LENGTH else None
 
 

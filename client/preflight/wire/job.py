@@ -10,6 +10,7 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
+    PrivateAttr,
     Tag,
     TypeAdapter,
     ValidationError,
@@ -21,6 +22,7 @@ from preflight.contract import plan, spec
 from preflight.contract.lengths import check_lengths
 from preflight.contract.recipes import FREE, RECIPES, RecipeName, check_recipe
 from preflight.contract.removed import without_removed, without_removed_knobs
+from preflight.contract.sampling import check_sampling
 from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
@@ -126,8 +128,9 @@ class TrainJob(Wire):
     type: Literal["preflight.train.v1"]
     job_id: Annotated[JobId | None, Field(json_schema_extra={"not": {"enum": list(DIRECTORIES)}})] = None
     """Idempotency key; null: RQ's job id."""
-    dataset: spec.Name
-    """mnist, fashion-mnist, kmnist, emnist, qmnist, digits, or one that a package of yours registers."""
+    dataset: spec.DatasetName
+    """mnist, fashion-mnist, kmnist, emnist, qmnist, digits, one that a package of yours registers, or imported data:
+    its newest version when the first attempt starts, or NAME@VERSION."""
     recipe: RecipeName | None = None
     """Named set of values; the fields that it fixes are left out, or equal to it."""
     model: spec.Name = DEFAULTS.model
@@ -146,8 +149,11 @@ class TrainJob(Wire):
     step_epochs: spec.StepEpochs = DEFAULTS.step_epochs
     step_factor: spec.StepFactor = DEFAULTS.step_factor
     label_smoothing: spec.LabelSmoothing = DEFAULTS.label_smoothing
+    class_weights: spec.ClassWeights = DEFAULTS.class_weights
+    sampler: spec.Sampler = DEFAULTS.sampler
     gradient_clip: spec.GradientClip = DEFAULTS.gradient_clip
     patience: spec.Patience | None = DEFAULTS.patience
+    metric: spec.Metric = DEFAULTS.metric
     validation_samples: spec.ValidationSamples | None = DEFAULTS.validation_samples
     seed: spec.Seed = DEFAULTS.seed
     augmentation: Augmentation = DEFAULTS.augmentation
@@ -172,6 +178,7 @@ class TrainJob(Wire):
     onnx: bool = False
     """Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set."""
     plan: OwnPlan = OwnPlan()
+    _asked_dataset: str | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -197,6 +204,7 @@ class TrainJob(Wire):
             check_recipe(self.recipe, {name: getattr(self, name) for name in self._given})
         spec = self.spec()
         check_lengths(spec)
+        check_sampling(spec)
         if spec.deterministic and isinstance(self.workers, GroupSize):
             raise InvalidConfig(
                 f"workers is {self.workers.min} to {self.workers.max}, but must be one number for a deterministic job, "
@@ -214,9 +222,21 @@ class TrainJob(Wire):
     def _given(self) -> set[str]:
         return {*SPEC_FIELDS} & self.model_fields_set
 
+    def pinned(self, dataset: str) -> Self:
+        """Return the job with the version of its data set that is used; its digest stays that of the request."""
+        if dataset == self.dataset:
+            return self
+        found = self.model_copy(update={"dataset": dataset})
+        found._asked_dataset = self._asked_dataset or self.dataset
+        return found
+
+    def as_asked(self) -> Self:
+        """Return the job as it was enqueued."""
+        return self if self._asked_dataset is None else self.model_copy(update={"dataset": self._asked_dataset})
+
     def digest(self) -> str:
         """Return the SHA-256 of the request without its id: 64 hexadecimal digits."""
-        request = self.model_dump(mode="json", exclude={"job_id"}, exclude_defaults=True)
+        request = self.as_asked().model_dump(mode="json", exclude={"job_id"}, exclude_defaults=True)
         return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
     def spec(self) -> TrainSpec:

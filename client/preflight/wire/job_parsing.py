@@ -20,17 +20,26 @@ FIELD_END: Final = '": '
 """Behind the name of each field in JSON."""
 
 
-def parse_job(payload: object, has_begun: Callable[[TrainJob], bool] = lambda _job: False) -> TrainJob:
+def require_registered(dataset: str) -> None:
+    """Raise `InvalidConfig` unless a package registers this data set."""
+    require(DATASETS, "dataset", dataset)
+
+
+def parse_job(
+    payload: object, has_begun: Callable[[TrainJob], bool] = lambda _job: False,
+    require_dataset: Callable[[str], None] = require_registered,
+) -> TrainJob:  # fmt: skip
     """Return the job in `payload`, a JSON object as Python data.
 
     A job that names the network of a recipe without it goes on where it `has_begun`: versions up to 0.25.1 took it.
+    `require_dataset` raises `InvalidConfig` for a data set that is not there.
 
     Raises:
         InvalidConfig: it is too large, malformed or out of bounds, its data set or model is not registered, or the
             model belongs to a recipe.
     """
     job = read_job(payload)
-    require(DATASETS, "dataset", job.dataset)
+    require_dataset(job.dataset)
     model = job.spec().model
     found = require(MODELS, "model", model)
     recipe = NETWORKS.get(model)

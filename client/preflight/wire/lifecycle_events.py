@@ -4,7 +4,7 @@ from typing import Literal
 
 from preflight.contract import plan, spec
 from preflight.contract.recipes import RecipeName
-from preflight.wire.base import Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
+from preflight.wire.base import ClassShares, Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
 from preflight.wire.configuration import Request
 
 
@@ -13,7 +13,7 @@ class JobStarted(Event):
 
     type: Literal["job_started"] = "job_started"
     worker: Label
-    dataset: spec.Name
+    dataset: spec.DatasetName
     recipe: RecipeName | None = None
     model: spec.Name
     epochs: spec.Epochs
@@ -40,10 +40,13 @@ class DatasetReady(Event):
     """The prepared data set is on disk."""
 
     type: Literal["dataset_ready"] = "dataset_ready"
-    dataset: spec.Name
+    dataset: spec.DatasetName
     train_samples: Count
     test_samples: Count
     seconds: Seconds
+    classes: Count | None = None
+    dataset_sha256: Sha256 | None = None
+    """Of an imported data set's content."""
 
 
 class CheckpointSaved(Event):
@@ -100,6 +103,14 @@ class TrainingDone(Event):
     type: Literal["training_done"] = "training_done"
     test_accuracy: Share
     test_loss: Loss
+    macro_f1: Share | None = None
+    """Mean of the F1 scores of the classes."""
+    class_precision: ClassShares | None = None
+    """Of each class: share of its predictions that are correct; null without predictions."""
+    class_recall: ClassShares | None = None
+    """Of each class: share of its test samples that are correct; null without samples."""
+    class_f1: ClassShares | None = None
+    """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
     epochs: spec.Epochs
     train_steps: Count | None = None
     """Optimizer steps taken."""
@@ -113,6 +124,10 @@ class TrainingDone(Event):
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""
     model_sha256: Sha256
+    dataset: spec.DatasetName | None = None
+    """What it was trained on; of imported data with its version."""
+    dataset_sha256: Sha256 | None = None
+    """Of an imported data set's content."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None

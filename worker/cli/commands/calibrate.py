@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from preflight.cli.arguments import parse_job_options
 from preflight.cli.options import job_options
 from preflight.errors import InvalidConfig, PreflightError
-from worker.cli.context import load_settings, log_to_stderr
+from worker.cli.context import load_settings, log_to_stderr, parse_local_job
 
 if TYPE_CHECKING:
     from worker.config.settings import Settings
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 @click.option("--report", type=click.Path(readable=False, path_type=Path), metavar="FILE", help="Also write HTML.")
 def calibrate(as_json: bool, explain: bool, report: Path | None, **options: object) -> None:
     """Measure plans for a job here and print the best one."""
-    job, settings = parse_job_options(options), load_settings()  # report a mistake before the slow imports
+    settings = load_settings()
+    job = parse_local_job(options, settings)  # report a mistake before the slow imports
     if report is not None:
         _check_report(report, calibrates=job.calibrate)
     from worker.jobs.fork_server import started_server

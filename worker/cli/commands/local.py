@@ -5,10 +5,10 @@ from typing import Final
 
 import click
 
-from preflight.cli.arguments import job_fields, parse_count, parse_job_options
+from preflight.cli.arguments import job_fields, parse_count
 from preflight.cli.exit_codes import BAD_INPUT
 from preflight.cli.options import job_options
-from worker.cli.context import load_settings, log_to_stderr, require_one_worker
+from worker.cli.context import load_settings, log_to_stderr, parse_local_job, require_one_worker
 
 MAX_PROFILED: Final = 1_000_000
 """Steps of a profile."""
@@ -27,7 +27,7 @@ def train(as_json: bool, **options: object) -> None:
         from worker.state.paths import has_attempts
 
         job = require_one_worker(
-            parse_job_options(options, lambda asked: has_attempts(settings, asked.job_id)), "train"
+            parse_local_job(options, settings, lambda asked: has_attempts(settings, asked.job_id)), "train"
         )  # report a mistake before the slow imports
         from worker.cli.formatting.results import format_extras, format_result
         from worker.jobs.local.training import train_local
@@ -51,10 +51,8 @@ def profile(steps: str, warm_up: str, as_json: bool, **options: object) -> None:
     The steps are those of a training under the job's own plan (--set plan.threads=1), or, with --calibrate, under the
     one that calibration chooses. No model is saved.
     """
-    job, settings = (
-        require_one_worker(parse_job_options(options), "profile"),
-        load_settings(),
-    )  # report a mistake before the slow imports
+    settings = load_settings()
+    job = require_one_worker(parse_local_job(options, settings), "profile")  # report a mistake before the slow imports
     counts = parse_count("steps", steps, MAX_PROFILED), parse_count("warm-up", warm_up, MAX_PROFILED)
     from worker.cli.formatting.profile import format_profile
     from worker.jobs.local.profile import profile_local
@@ -82,7 +80,8 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
     """Classify images with a trained model.
 
     MODEL is a model directory, its model.safetensors, or an exported .onnx file. IMAGE is PNG or JPEG of any size,
-    dark on light or light on dark; it is centered as MNIST's images are.
+    dark on light or light on dark; it is centered as MNIST's images are. For a model of
+    images in colour it is scaled to fit.
     """
     from preflight.cli.formatting.text import printable
     from worker.jobs.local.predict import UnusableImage, predict_local
@@ -95,7 +94,7 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
         elif as_json:
             click.echo(answer.model_dump_json())
         else:
-            click.echo(f"{answer.label:3}  {answer.confidence:6.1%}  {printable(answer.image)}")
+            click.echo(f"{printable(answer.name):3}  {answer.confidence:6.1%}  {printable(answer.image)}")
     raise SystemExit(BAD_INPUT if refused else 0)
 
 

@@ -13,10 +13,10 @@ from preflight.errors import PreflightError
 from preflight.files.journal import Record
 from preflight.redis.retry import PERMANENT_ERRORS, REDIS
 from training import seat as seats
+from training.catalog.names import stored_dataset
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.dataset_store import checksum
-from training.data.prepare import prepared
 from training.data.prepare_child import PrepareRequest
 from training.loop.child import REQUEST as TRAINING_REQUEST
 from training.loop.child import TrainingRequest
@@ -116,7 +116,7 @@ class Member:
 
     def _dataset(self) -> DatasetInfo:
         name, settings = self.request.spec.dataset, self.settings
-        found = prepared(name, settings.data_dir, settings.cache_dir)
+        found = stored_dataset(name, settings.data_dir, settings.cache_dir)
         if found is not None:
             return found
         request = PrepareRequest(

@@ -22,8 +22,12 @@ class ImagePrediction(BaseModel):
     image: str
     """Its path, as given."""
     label: int
+    name: str
+    """Of the label."""
     confidence: float
     """Probability of the label."""
+    classes: list[str]
+    """Names of every label."""
     probabilities: list[float]
     """Of every label."""
 

@@ -10,7 +10,7 @@ from training.process.launch import environment_for
 from worker.config.settings import Settings
 from worker.jobs.local.training import local_context
 from worker.jobs.stages.child_runner import run_job_child
-from worker.jobs.stages.dataset import prepare_dataset
+from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.planning import detect_resources, select_plan
 
 
@@ -50,6 +50,7 @@ def profile_local(job: TrainJob, settings: Settings, *, steps: int, warm_up: int
         PreflightError: the spec does not suit the data set, or the steps failed.
     """
     with local_context(job, settings) as context:
+        job = pin_dataset(context, job)
         spec, resources = job.spec(), detect_resources(context)
         store = prepare_dataset(context, job)
         plan = job.plan.complete(spec, resources.cores)

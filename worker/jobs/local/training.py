@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from calibration.choose import PlanChoice
@@ -15,6 +16,7 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
 from training.artifacts.model_dir import read_manifest
+from training.catalog.names import require_dataset
 from training.data.dataset_info import DatasetInfo
 from training.process.fork_server.client import ForkServer
 from training.system.requirements import require_training_packages
@@ -25,7 +27,7 @@ from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished
 from worker.jobs.pipeline import run_pipeline
-from worker.jobs.stages.dataset import prepare_dataset
+from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.extras import add_extras
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.state.paths import next_attempt, open_paths
@@ -94,6 +96,7 @@ def upload_local(name: str, settings: Settings) -> list[str]:
 def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None) -> Calibrated:
     """Choose the plan for a job without training it; `server` as for `train_local`."""
     with local_context(job, settings, server) as context:
+        job = pin_dataset(context, job)
         spec = job.spec()
         resources = detect_resources(context)
         choice = select_plan(context, job, spec, resources, prepare_dataset(context, job), only=True)
@@ -102,7 +105,9 @@ def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None
 
 def dataset_local(name: str, settings: Settings) -> DatasetInfo:
     """Return a prepared data set, downloaded where necessary; raises `DatasetError`."""
-    job = parse_job({"type": JOB_TYPE, "dataset": name})
+    job = parse_job(
+        {"type": JOB_TYPE, "dataset": name}, require_dataset=partial(require_dataset, data_dir=settings.data_dir)
+    )
     with local_context(job, settings) as context:
         return prepare_dataset(context, job)
 

@@ -3,15 +3,36 @@
 import time
 from pathlib import Path
 
+from preflight.contract.registry import DATASETS, find
 from preflight.wire import TrainJob
+from training.catalog.names import pin, stored_dataset
 from training.data import prepare_child
+from training.data.augmentation.suitability import flip_warning, require_suitable
+from training.data.class_balance import require_every_class
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.datasets import UnreadableFolder
-from training.data.prepare import explain_absence, prepared
+from training.data.prepare import explain_absence
 from training.data.prepare_child import PrepareRequest
 from worker.admission.limits import require_samples_within_limit
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
+from worker.jobs.stages.dataset_pin import DatasetPin
+
+
+def pin_dataset(context: JobContext, job: TrainJob) -> TrainJob:
+    """Return the job with the version of its imported data set that its first attempt found.
+
+    Raises:
+        InvalidConfig: there is no such data set.
+    """
+    if find(DATASETS, job.dataset) is not None:
+        return job
+    store = context.pin or DatasetPin(context.paths.job)
+    kept = store.get() if context.attempt > 1 else None
+    reference = kept or pin(job.dataset, context.settings.data_dir)
+    if kept is None:
+        store.put(reference)
+    return job.pinned(reference)
 
 
 def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
@@ -19,11 +40,12 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
 
     Raises:
         DatasetError: it is not available.
-        InvalidConfig: the job would see more samples than the service allows.
+        InvalidConfig: the job would see more samples than the service allows, or does not suit the data set.
     """
     began, settings = time.perf_counter(), context.settings
-    instead = _instead(job.dataset, settings.data_dir)
-    found = prepared(job.dataset, settings.data_dir, settings.cache_dir)
+    is_registered = find(DATASETS, job.dataset) is not None
+    instead = _instead(job.dataset, settings.data_dir) if is_registered else None
+    found = stored_dataset(job.dataset, settings.data_dir, settings.cache_dir)
     info = found or _prepare(context, job.dataset)
     if instead is not None:
         context.warn(f"{instead}; {'a copy prepared earlier is used' if found else 'it was downloaded'}")
@@ -34,9 +56,17 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
             "train_samples": info.train_count,
             "test_samples": info.test_count,
             "seconds": time.perf_counter() - began,
+            "classes": info.classes,
+            "dataset_sha256": info.sha256,
         },
     )
     require_samples_within_limit(job.spec(), info.train_count, settings)
+    spec = job.spec()
+    require_every_class(spec, info)
+    require_suitable(spec.augmentation, info)
+    doubt = flip_warning(spec.augmentation, info)
+    if doubt is not None:
+        context.warn(doubt)
     return info
 
 

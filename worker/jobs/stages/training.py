@@ -139,7 +139,12 @@ class TrainingRun:
             "calibration": asked_options(self.job),
             "predicted_epoch_s": choice.predicted_epoch_s,
             "prediction": asdict(choice.prediction) if choice.prediction else None,
-            "dataset": {"name": store.name, "train": store.train_count, "test": store.test_count},
+            "dataset": {
+                "name": store.name,
+                "train": store.train_count,
+                "test": store.test_count,
+                "sha256": store.sha256,
+            },
         }
 
     def _halve(self, error: OutOfMemory, halvings: int) -> None:

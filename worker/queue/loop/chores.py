@@ -12,6 +12,7 @@ from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
+from worker.queue.loop.datasets import DatasetsChore
 from worker.queue.loop.forks import fork_for_extras
 from worker.queue.loop.maintainer import Maintainer
 from worker.queue.loop.shared_watch import SharedKeysWatch
@@ -63,6 +64,7 @@ class Chores:
         self.dependents = Dependents(connection, worker.queue, worker.settings)
         self.scheduler = Scheduler(connection, worker.queue, worker.name, enabled=with_scheduler)
         self.janitor = Janitor(worker.settings)
+        self.datasets = DatasetsChore(connection, worker.queue.name, worker.settings)
         self.extras = PendingExtrasChore(worker.settings, partial(fork_for_extras, worker, standby))
 
     def step(self, exist: int) -> bool:
@@ -76,7 +78,7 @@ class Chores:
             self._do((self.shared_keys, self._watch_shared_keys))
         self._do(
             (self.cleaner, self.cleaner.step), (self.janitor, self.janitor.step), (self.extras, self.extras.step),
-            (self._standby, self._standby.step),
+            (self.datasets, self.datasets.step), (self._standby, self._standby.step),
         )  # fmt: skip
         return has_work
 

@@ -72,7 +72,7 @@ class PredictRoutes:
             copy.cleanup()
 
     async def predict(self, job_id: str, request: Request) -> Prediction:
-        """Recognize the digit in a PNG or JPEG, as `preflight predict` does."""
+        """Recognize what a PNG or JPEG shows, as `preflight predict` does."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:  # which a page of another origin cannot send without a CORS preflight
             message = f"content-type is {ascii(kind)[:80]}, but must be image/png or image/jpeg"
@@ -100,7 +100,10 @@ class PredictRoutes:
             raise
         except PreflightError as error:
             raise ApiError(501 if isinstance(error, MissingPackage) else 503, error.reason, error.message) from error
-        return Prediction(label=found.label, confidence=found.confidence, probabilities=tuple(found.probabilities))
+        return Prediction(
+            label=found.label, name=found.name, confidence=found.confidence, classes=tuple(found.classes),
+            probabilities=tuple(found.probabilities),
+        )  # fmt: skip
 
     async def _model(self, state: JobState) -> Path:
         """Return the directory of a job's model: on this disk, or a copy; raises `ApiError` where there is none."""

@@ -1,4 +1,4 @@
-// Try the model: a drawn digit, or a picture, and the probabilities that it answers with.
+// Try the model: a drawing, or a picture, and the probabilities that it answers with.
 
 import { request } from "../../lib/api.js";
 import { panel } from "../../lib/components.js";
@@ -19,8 +19,8 @@ const MAX_SHOWN = 16;
 export class TryIt {
   #path;
   #signal;
-  #canvas = h("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": "Your digit" });
-  #answer = h("p.lead", { role: "status" }, "Draw a digit with mouse, pen or finger.");
+  #canvas = h("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": "Your picture" });
+  #answer = h("p.lead", { role: "status" }, "Draw with mouse, pen or finger, or choose a picture.");
   #error = h("p.bad", { role: "alert" });
   #list = h("ol.probabilities");
   #pen = null; // where the stroke is
@@ -88,7 +88,7 @@ export class TryIt {
     context.fillRect(0, 0, SIDE, SIDE);
     this.#next = null;
     setText(this.#error, "");
-    setText(this.#answer, "Draw a digit with mouse, pen or finger.");
+    setText(this.#answer, "Draw with mouse, pen or finger, or choose a picture.");
     fill(this.#list);
   }
 
@@ -134,16 +134,16 @@ export class TryIt {
     }
   }
 
-  #show({ label, confidence, probabilities }) {
-    setText(this.#answer, `This is a ${label}, with ${percent(confidence)}.`);
+  #show({ label, name, classes, confidence, probabilities }) {
+    setText(this.#answer, `${name} (${percent(confidence)})`);
     const all = probabilities.map((value, digit) => ({ digit, value }));
     const most = [...all].sort((one, other) => other.value - one.value).slice(0, MAX_SHOWN);
     const shown = all.length > MAX_SHOWN ? most : all;
     const rows = shown.map(({ digit, value }) =>
       h(
         digit === label ? "li.likely" : "li",
-        h("span", digit),
-        h("progress", { max: "1", value, "aria-label": `Probability of ${digit}` }),
+        h("span", classes[digit]),
+        h("progress", { max: "1", value, "aria-label": `Probability of ${classes[digit]}` }),
         h("span.n", percent(value)),
       ),
     );

@@ -1,0 +1,333 @@
+"""Bad inputs, each a real small file: refused by one sentence with nothing left behind, or left out by name."""
+
+import csv
+import io
+import json
+import pickle
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from support.files.pictures import drawn, imported, pixels, save_tree
+
+from preflight.errors import DatasetError
+from training.catalog.catalog import Catalog
+from training.data.dataset_store import open_dataset
+
+IMAGES, LABELS = pixels(10)
+
+
+def left_behind(data: Path) -> list[Path]:
+    """Return the files of a data directory, locks apart."""
+    return [path for path in data.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def jpeg(**options: object) -> bytes:
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def animated(kind: str) -> bytes:
+    file = io.BytesIO()
+    frames = [drawn("disc", seed) for seed in range(3)]
+    frames[0].save(file, kind, save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
+def png_bomb() -> bytes:
+    """A PNG of 10,000 x 10,000 pixels in 100 KB."""
+    file = io.BytesIO()
+    Image.new("1", (10_000, 10_000)).save(file, "PNG")
+    return file.getvalue()
+
+
+REFUSED = {
+    "text": (b"hello, this is a note\n", "is text, no picture"),
+    "html": (b"<!DOCTYPE html><html><body>404</body></html>", "is HTML, no picture; download the picture itself"),
+    "video": (b"\0\0\0\x18ftypmp42" + bytes(100), "is a video, no picture"),
+    "heic": (b"\0\0\0\x18ftypheic" + bytes(100),
+             "is HEIC, which needs a decoder that is not installed; save it as JPEG or PNG"),
+    "empty": (b"", "is empty"),
+    "truncated": (jpeg()[:900], "is damaged (image file is truncated"),
+    "gif": (animated("GIF"), "is animated, 3 pictures in one; save one of them"),
+    "apng": (animated("PNG"), "is animated, 3 pictures in one; save one of them"),
+    "bomb": (png_bomb(), "has 10,000 x 10,000 pixels, but may have at most 50,000,000 in all"),
+    "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "is SVG or XML; save it as PNG"),
+    "pickle": (pickle.dumps({"a": list(range(300))}), "is no PNG, JPEG, WebP, GIF, BMP, TIFF or PPM"),
+}  # fmt: skip
+
+
+def test_files_that_are_no_pictures_are_left_out_by_name(tmp_path: Path) -> None:
+    source = save_tree(tmp_path / "source", 10)
+    for name, (content, _) in REFUSED.items():
+        (source / "disc" / f"bad {name}.png").write_bytes(content)
+    version = imported(tmp_path / "data", source, max_refused=0.5)
+    assert version.samples == 40
+    refused = version.report["refused"]
+    assert isinstance(refused, dict)
+    reasons = refused["reasons"]
+    assert isinstance(reasons, list)
+    found = {file: each["reason"] for each in reasons if isinstance(each, dict) and isinstance(each["files"], list)
+             for file in each["files"]}  # fmt: skip
+    assert refused["samples"] == len(REFUSED)
+    for name, (_, reason) in REFUSED.items():
+        assert str(found[f"disc/bad {name}.png"]).startswith(reason)
+
+
+def test_too_many_of_them_end_the_import(tmp_path: Path) -> None:
+    source = save_tree(tmp_path / "source", 10)
+    for number in range(3):
+        (source / "disc" / f"{number}.png").write_bytes(b"no picture")
+    with pytest.raises(DatasetError, match=r"3 of 40 samples are refused \(3: is text, no picture, disc/.*1\.00%"):
+        imported(tmp_path / "data", source)
+    assert left_behind(tmp_path / "data") == []
+
+
+def file_of(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_unusual_pictures_are_read_as_they_look(tmp_path: Path) -> None:
+    """16 bits, a palette with transparency, CMYK, EXIF's rotation, one bit, a gray JPEG."""
+    source = save_tree(tmp_path / "source", 2, ("a", "b"))
+    ramp = np.linspace(0, 65_535, 28 * 28).reshape(28, 28).astype(np.uint16)
+    Image.fromarray(ramp).save(file_of(source / "16 bits" / "1.png"))
+    palette = drawn("disc", 1).convert("P")
+    palette.save(file_of(source / "palette" / "1.png"), transparency=0)
+    Image.new("CMYK", (28, 28), (0, 0, 0, 255)).save(file_of(source / "cmyk" / "1.jpg"))
+    turned = Image.new("L", (28, 28))
+    turned.paste(255, (0, 0, 28, 5))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise: what is above is right
+    turned.save(file_of(source / "exif" / "1.jpg"), exif=exif, quality=95)
+    drawn("square", 3).convert("1").save(file_of(source / "one bit" / "1.png"))
+    version = imported(tmp_path / "data", source, channels="gray", ink="light", test=0.0001, validation=0)
+    info = Catalog(tmp_path / "data").info(version)
+    store = open_dataset(info.path)
+    names = [info.class_names[label] for label in store.train_labels.tolist()]
+    by_name = {name: store.train_images[number, 0].numpy() for number, name in enumerate(names)}
+    assert abs(by_name["16 bits"].astype(int) - ramp // 257).max() <= 1
+    assert by_name["palette"][0, 0] == 255  # transparent is white
+    assert by_name["cmyk"].max() < 10
+    assert by_name["exif"][:, 24:].min() > 200
+    assert by_name["exif"][:, :20].max() < 60
+    assert {*np.unique(by_name["one bit"]).tolist()} == {0, 255}
+
+
+def rows(path: Path, change: Callable[[list[list[object]]], None], *, header: bool = True) -> Path:
+    table: list[list[object]] = [["label", *(f"pixel{number}" for number in range(784))]] if header else []
+    order = np.random.default_rng(0).permutation(len(LABELS))
+    table += [[int(LABELS[place]), *IMAGES[place].ravel().tolist()] for place in order]
+    change(table)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(table)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda table: table[20].pop(), "has 784 columns instead of 785"),
+        (lambda table: table[20].__setitem__(300, 256), "has a pixel beyond 0 to 255"),
+        (lambda table: table[20].__setitem__(300, "x"), "has a pixel that is no number"),
+        (lambda table: table[20].__setitem__(300, ""), "has a pixel that is no number"),
+        (lambda table: table[20].__setitem__(0, ""), "has no label"),
+        (lambda table: table[20].__setitem__(300, -1), "has a pixel beyond 0 to 255"),
+    ],
+)
+def test_a_wrong_row_in_the_middle_is_left_out(
+    tmp_path: Path, change: Callable[[list[list[object]]], None], reason: str
+) -> None:
+    version = imported(tmp_path / "data", rows(tmp_path / "train.csv", change), max_refused=0.05)
+    assert version.samples == 39
+    assert version.report["refused"] == {
+        "samples": 1, "reasons": [{"reason": reason, "count": 1, "files": ["train.csv, row 20"]}],
+    }  # fmt: skip
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def append_one(table: list[list[object]]) -> None:
+    for row in table:
+        row.append(1)
+
+
+def remove_first(table: list[list[object]]) -> None:
+    for row in table:
+        del row[0]
+
+
+def npz(path: Path, **arrays: object) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.save(file, np.asarray(array))
+    return path
+
+
+def parquet(path: Path, **columns: object) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def cells(count: int = 40) -> list[dict[str, bytes]]:
+    files = []
+    for image in IMAGES[:count]:
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "PNG")
+        files.append({"bytes": file.getvalue()})
+    return files
+
+
+def zipped(path: Path, entries: dict[str, bytes], **info: int) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            for field, value in info.items():
+                setattr(entry, field, value)
+            archive.writestr(entry, content)
+    return path
+
+
+def tarred(path: Path, name: str, kind: bytes = tarfile.REGTYPE) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = kind, "/etc/passwd"
+        archive.addfile(entry, io.BytesIO())
+    return path
+
+
+def encrypted(path: Path) -> Path:
+    """A zip file whose entry says that it is encrypted."""
+    zipped(path, {"a/1.png": b"x" * 100})
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.rindex(b"PK\1\2") + 8] |= 1
+    path.write_bytes(data)
+    return path
+
+
+def many_entries(path: Path) -> Path:
+    """A zip file that says it has a million entries, as ZIP64 does."""
+    zipped(path, {"a/1.png": b"x"})
+    data = path.read_bytes()
+    end = data.rindex(b"PK\5\6")
+    record = b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 10**6, 10**6, 0, 0)
+    locator = b"PK\6\7" + struct.pack("<IQI", 0, end, 1)
+    closing = bytearray(data[end:])
+    closing[8:12] = b"\xff\xff\xff\xff"
+    path.write_bytes(data[:end] + record + locator + closing)
+    return path
+
+
+SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "two labels": (lambda root: rows(root / "a.csv", append_one), "has 786 columns, but needs a label"),
+    "no label column": (lambda root: rows(root / "a.csv", remove_first), "has 784 columns and none named label"),
+    "pickled objects": (
+        lambda root: npz(root / "a.npz", images=np.array([{1: 2}] * 3, dtype=object), labels=np.arange(3)),
+        "holds Python objects",
+    ),
+    "labels do not fit": (lambda root: npz(root / "a.npz", images=IMAGES, labels=LABELS[:7]), "one label for each"),
+    "strange axes": (lambda root: npz(root / "a.npz", images=np.zeros((5, 6, 7, 8)), labels=LABELS[:5]), "the shape"),
+    "texts": (lambda root: npz(root / "a.npz", images=np.full((5, 4, 4), "x"), labels=LABELS[:5]), "no numbers"),
+    "not a number": (
+        lambda root: npz(root / "a.npz", images=np.full((5, 4, 4), np.nan), labels=LABELS[:5]), "no numbers",
+    ),
+    "other arrays": (lambda root: npz(root / "a.npz", weights=IMAGES), "has no pictures with labels"),
+    "parquet without labels": (lambda root: parquet(root / "a.parquet", image=cells()), "has no column of labels"),
+    "nested parquet": (
+        lambda root: parquet(root / "a.parquet", item=[{"image": cell, "label": 1} for cell in cells(5)]),
+        "has no column of encoded pictures",
+    ),
+    "no parquet": (lambda root: written(root / "a.parquet", b"PAR1 not PAR1"), "cannot be read as Parquet"),
+    "zip bomb": (
+        lambda root: zipped(root / "a.zip", {f"a/{number}.png": bytes(30 << 20) for number in range(4)}),
+        "unpacks to more than",
+    ),
+    "absolute path": (lambda root: zipped(root / "a.zip", {"/etc/a.png": b"x"}), "leads out of it"),
+    "path out": (lambda root: zipped(root / "a.zip", {"a/../../b.png": b"x"}), "leads out of it"),
+    "windows path": (lambda root: zipped(root / "a.zip", {"C:\\a\\b.png": b"x"}), "leads out of it"),
+    "link in a zip": (
+        lambda root: zipped(root / "a.zip", {"a/1.png": b"/etc"}, external_attr=0o120777 << 16), "such as a link",
+    ),
+    "encrypted": (lambda root: encrypted(root / "a.zip"), "is encrypted"),
+    "a million entries": (lambda root: many_entries(root / "a.zip"), "has 1,000,000 entries, but may have at most"),
+    "link in a tar": (lambda root: tarred(root / "a.tar.gz", "a/1.png", tarfile.SYMTYPE), "such as a link"),
+    "device in a tar": (lambda root: tarred(root / "a.tar.gz", "a/1.png", tarfile.CHRTYPE), "such as a link"),
+    "tar path out": (lambda root: tarred(root / "a.tar.gz", "../1.png"), "leads out of it"),
+    "cut zip": (lambda root: written(root / "a.zip", b"PK\3\4" + bytes(50)), "no whole archive"),
+    "not there": (lambda root: root / "missing", "is not there"),
+    "a text": (lambda root: written(root / "a.txt", b"hello\nworld\n"), "nothing that is imported"),
+    "an empty file": (lambda root: written(root / "a.csv", b""), "is empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_source_that_cannot_be_imported_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    make, sentence = SOURCES[kind]
+    source = tmp_path / "source"
+    source.mkdir()
+    with pytest.raises(DatasetError, match=sentence) as caught:
+        imported(tmp_path / "data", make(source))
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 600
+    assert left_behind(tmp_path / "data") == []
+    assert Catalog(tmp_path / "data").names() == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (LABELS + 1, ["1", "2", "3", "4"]),
+        (np.array(["a", "b", "c", "Hund ä"])[LABELS], ["Hund ä", "a", "b", "c"]),
+        (LABELS.astype(np.float64), ["0", "1", "2", "3"]),
+        (LABELS[:, None].repeat(8, 1), ["0", "1", "2", "3"]),
+    ],
+    ids=["one-based", "texts", "floats", "qmnist"],
+)
+def test_labels_of_any_form_become_class_names(tmp_path: Path, labels: object, names: list[str]) -> None:
+    version = imported(tmp_path / "data", npz(tmp_path / "a.npz", images=IMAGES, labels=labels))
+    assert [each.name for each in version.classes] == names
+
+
+def test_a_thousand_classes_and_no_more(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2_002, 8, 8), dtype=np.uint8)
+    labels = np.arange(2_002) // 2
+    with pytest.raises(DatasetError, match="there are 1,001 classes, but at most 1,000 are imported"):
+        imported(tmp_path / "data", npz(tmp_path / "a.npz", images=images, labels=labels))
+    version = imported(tmp_path / "data", npz(tmp_path / "b.npz", images=images[:2_000], labels=labels[:2_000]))
+    store = open_dataset(Catalog(tmp_path / "data").info(version).path)
+    assert (len(version.classes), store.train_labels.dtype.itemsize) == (1_000, 2)
+    assert {*store.test_labels.tolist()} == {*range(1_000)}  # each class has a test sample
+
+
+def test_a_table_names_what_is_missing(tmp_path: Path) -> None:
+    source = save_tree(tmp_path / "source", 5)
+    lines = [{"file": f"{path.relative_to(source)}", "label": path.parent.name} for path in source.rglob("*.png")]
+    lines += [{"file": "gone.png", "label": "disc"}, {"file": "../../etc/passwd", "label": "disc"},
+              {"file": "disc/0.png", "label": ""}]  # fmt: skip
+    (source / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    version = imported(tmp_path / "data", source, max_refused=0.5)
+    assert version.samples == 20
+    assert version.report["refused"] == {
+        "samples": 3,
+        "reasons": [
+            {"reason": "is named in the table but is not in the folder", "count": 2,
+             "files": ["gone.png", "../../etc/passwd"]},
+            {"reason": "has no label", "count": 1, "files": ["labels.jsonl, line 23"]},
+        ],
+    }  # fmt: skip

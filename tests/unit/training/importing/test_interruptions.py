@@ -1,0 +1,181 @@
+"""Imports that are killed, that meet a full disk or one another: nothing is half there, and work is not lost."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.files.pictures import imported, pixels, run, save_tree
+
+from preflight.errors import ChildFailed, DatasetError
+from training.catalog.catalog import Catalog
+from training.data.dataset_store import open_dataset
+from training.importing.decoding import pool
+from training.importing.decoding.pool import Pool
+from training.importing.decoding.task import Task
+from training.importing.form import Form
+from training.importing.shards import Decoded, Shard
+
+STEPS = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from support.files import pictures
+from training.catalog.catalog import Catalog
+from training.importing import run
+from training.importing.building import store
+from training.importing.decoding.pool import Pool
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_after(function):
+    def call(*arguments, **named):
+        found = function(*arguments, **named)
+        die()
+    return call
+
+step = {step!r}
+if step == "form": run._decode = die
+if step == "first task": run.Decoded.read = die_after(run.Decoded.read)
+if step == "tasks": run._build = die
+if step == "store": store.write_rows = die
+if step == "rows": Catalog.register = die
+if step == "put": Catalog._register = die
+if step == "registered": run._discard = die
+pictures.imported(Path({data!r}), Path({source!r}))
+"""
+
+
+@pytest.mark.parametrize("step", ["form", "tasks", "store", "rows", "put", "registered"])
+def test_a_kill_at_any_step_leaves_nothing_half_registered(tmp_path: Path, step: str) -> None:
+    """The next try of the same import ends as an undisturbed one."""
+    source = save_tree(tmp_path / "source", 20)
+    expected = imported(tmp_path / "other", source)
+    data = tmp_path / "data"
+    program = STEPS.format(tests=str(Path(__file__).parents[3]), step=step, data=str(data), source=str(source))
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    catalog = Catalog(data)
+    assert [version.reference for version in catalog.versions()] == (["mine@1"] if step == "registered" else [])
+    work = [*(data / "imported" / "work" / "mine").glob("*/*.json")]
+    version, is_new = run(data, source)
+    assert (version.sha256, version.reference, is_new) == (expected.sha256, "mine@1", step != "registered")
+    assert len(work) >= (1 if step == "form" else 2)
+    assert not (data / "imported" / "work" / "mine").exists()
+    assert len([*catalog.stores.iterdir()]) == 2
+    open_dataset(catalog.info(version).path)
+
+
+def test_decoded_tasks_are_not_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill only what is missing or has changed is read."""
+    source, data = save_tree(tmp_path / "source", 300), tmp_path / "data"
+    program = STEPS.format(tests=str(Path(__file__).parents[3]), step="tasks", data=str(data), source=str(source))
+    subprocess.run([sys.executable, "-c", program], capture_output=True)
+    asked: list[str] = []
+    undisturbed = Pool.run
+
+    def counted(self: Pool, tasks: list[Task], check: Callable[[], None] = lambda: None) -> object:
+        asked.extend(task.name for task in tasks)
+        return undisturbed(self, tasks, check)
+
+    monkeypatch.setattr(Pool, "run", counted)
+    done = sorted((data / "imported" / "work" / "mine").glob("*/*.rows.npy"))
+    assert len(done) == 3
+    time.sleep(0.01)
+    (source / "disc" / "3.png").write_bytes((source / "disc" / "4.png").read_bytes())
+    version = imported(data, source)
+    assert len(asked) == 1
+    assert version.sha256 == imported(tmp_path / "other", source).sha256
+
+
+def test_two_imports_of_one_name_at_once(tmp_path: Path) -> None:
+    source = save_tree(tmp_path / "source", 5)
+    with (
+        Catalog(tmp_path / "data").importing("mine"),
+        pytest.raises(DatasetError, match="another process is importing 'mine'; wait until it has ended"),
+    ):
+        imported(tmp_path / "data", source)
+    assert imported(tmp_path / "data", source, name="other").reference == "other@1"
+    assert imported(tmp_path / "data", source).reference == "mine@1"
+
+
+@pytest.fixture
+def megabyte(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    directory = tmp_path / "megabyte"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a file system needs root")
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)  # noqa: S607
+
+
+@pytest.mark.parametrize("count", [120, 180, 400])
+def test_a_full_disk_ends_the_import_with_nothing_left(megabyte: Path, tmp_path: Path, count: int) -> None:
+    """While it unpacks, decodes or writes the store; a smaller one fits afterwards."""
+    for name, each in (("large", count), ("small", 40)):
+        images, labels = pixels(each)
+        np.savez_compressed(tmp_path / f"{name}.npz", images=images, labels=labels)
+    with pytest.raises(DatasetError, match=r"cannot be written or read \(No space left on device\); make room in "):
+        imported(megabyte / "data", tmp_path / "large.npz")
+    assert [path for path in (megabyte / "data").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    assert imported(megabyte / "data", tmp_path / "small.npz").samples == 160
+
+
+FORM = Form(height=28, width=28, channels=1, invert=False)
+
+
+def test_a_picture_that_kills_its_child_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of its task are decoded by another child."""
+    source = save_tree(tmp_path / "source", 4, ("a", "b"))
+    files = tuple(sorted(str(path.relative_to(source)) for path in source.rglob("*.png")))
+    os.mkfifo(source / "a" / "hangs.png")
+    shard = Shard(kind="files", path=str(source), files=(*files[:3], "a/hangs.png", *files[3:]), labels=(0,) * 9,
+                  names=("a",))  # fmt: skip
+    (work := tmp_path / "work").mkdir()
+    # A child that ends whenever it is at the fourth sample, as one does that decodes a file that kills it.
+    module = tmp_path / "site" / "dying_child.py"
+    module.parent.mkdir()
+    module.write_text(
+        "import os, signal, time\n"
+        "from training.importing.decoding import child, progress\n"
+        "begins = progress.Progress.begins\n"
+        "def dying(self, item):\n"
+        "    found = begins(self, item)\n"
+        "    if item == 3 and found: KILL\n"
+        "    return found\n"
+        "progress.Progress.begins = dying\n"
+        "child.main()\n".replace("KILL", "os.kill(os.getpid(), signal.SIGKILL)")
+    )
+    monkeypatch.setattr(pool, "MODULE", "dying_child")
+    environment = {**os.environ, "PYTHONPATH": str(module.parent)}
+    with Pool(work, 1, environment) as children:
+        answers = [*children.run([Task("one", shard, FORM)])]
+    assert len(answers) == 1
+    done = Decoded.read(work / "one.json")
+    assert done is not None
+    assert (done.rows, done.refused) == (8, ((3, "ended the decoding process (signal 9)"),))
+    module.write_text(module.read_text().replace("os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(60)"))
+    with Pool(work, 1, environment, seconds=0.5) as children:
+        assert len([*children.run([Task("two", shard, FORM)])]) == 1
+    late = Decoded.read(work / "two.json")
+    assert late is not None
+    assert late.refused == ((3, "took longer than 0.5 s to decode"),)
+
+
+def test_a_child_that_cannot_start_ends_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MODULE", "no_such_module_anywhere")
+    shard = Shard(kind="files", path=str(tmp_path), files=("a.png",), labels=(0,), names=("a",))
+    with (
+        Pool(tmp_path, 1, {**os.environ}) as children,
+        pytest.raises(ChildFailed, match="No module named no_such_module_anywhere"),
+    ):
+        list(children.run([Task("one", shard, FORM)]))

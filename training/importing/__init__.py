@@ -1,0 +1,1 @@
+"""Import of people's own data: from folders, tables, arrays and archives to a version in the catalog."""

@@ -1,0 +1,91 @@
+"""Duplicates: pictures that are equal, and pictures that nearly are, as a photograph saved twice.
+
+Equal ones have one hash of their pixels. Near ones share a word of the perceptual hash; those that do are compared with
+their neighbours in the order of the hash, first by their thumbnails, then by their pixels: the mean difference must be
+below `THUMBS` levels in the thumbnail, and below `PIXELS` of the mean distance of the pixels from their median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from training.importing.rows import TABLES, Images, Rows
+
+NEIGHBOURS: Final = 3
+"""Rows after it with which each row of a bucket is compared."""
+THUMBS: Final = 3.0
+PIXELS: Final = 0.06
+CONFIRMED: Final = 4096
+"""Pairs whose pixels are compared at a time."""
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Duplicates:
+    """Rows that are the same picture; constant pictures are counted apart and are none."""
+
+    exact: Index
+    """Of each row the first row with the same pixels; itself, where there is none before it."""
+    near: npt.NDArray[np.int64]
+    """Pairs [P, 2] of rows that are nearly equal and not equal."""
+
+
+def find_duplicates(rows: Rows, pixels: Callable[[Index], Images]) -> Duplicates:
+    """Return the duplicates among rows; `pixels` returns the pictures of some of them."""
+    first = _first_equal(rows)
+    alone = np.flatnonzero((first == np.arange(len(rows))) & ~rows["constant"])
+    pairs = _candidates(rows[alone])
+    near = alone[pairs]
+    kept = [near[:0]]
+    for start in range(0, len(near), CONFIRMED):
+        some = near[start : start + CONFIRMED]
+        left, right = pixels(some[:, 0]), pixels(some[:, 1])
+        difference = abs(left.astype(np.int16) - right).reshape(len(some), -1).mean(1)
+        kept.append(some[difference < np.maximum(0.5, PIXELS * _spread(left))])
+    return Duplicates(first, np.concatenate(kept))
+
+
+def _first_equal(rows: Rows) -> Index:
+    order = np.lexsort((np.arange(len(rows)), rows["content"][:, 1], rows["content"][:, 0]))
+    content = rows["content"][order]
+    begins = np.ones(len(rows), bool)
+    begins[1:] = (content[1:] != content[:-1]).any(1)
+    starts = np.flatnonzero(begins)
+    first = np.empty(len(rows), np.int64)
+    first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(rows))))
+    return first
+
+
+def _candidates(rows: Rows) -> Index:
+    """Return pairs [P, 2] of rows with nearly equal thumbnails."""
+    found = [np.empty(0, np.int64)]
+    count = len(rows)
+    thumbs = rows["thumb"].astype(np.int16)
+    sums = thumbs.sum(1)
+    for table in range(TABLES):
+        words = rows["hash"][:, table]
+        order = np.lexsort((sums, words))
+        ordered = words[order]
+        for step in range(1, NEIGHBOURS + 1):
+            same = np.flatnonzero(ordered[step:] == ordered[:-step])
+            left, right = order[same], order[same + step]
+            close = abs(sums[left] - sums[right]) < THUMBS * thumbs.shape[1]
+            left, right = left[close], right[close]
+            near = abs(thumbs[left] - thumbs[right]).mean(1) < THUMBS if len(left) else close[:0]
+            low, high = np.minimum(left[near], right[near]), np.maximum(left[near], right[near])
+            found.append(low.astype(np.int64) * count + high)
+    pairs = np.unique(np.concatenate(found))
+    return np.stack((pairs // max(1, count), pairs % max(1, count)), 1)
+
+
+def _spread(images: Images) -> npt.NDArray[np.float64]:
+    """Return the mean distance of the pixels of each picture from their median: in a drawing, the share of its ink."""
+    flat = images.reshape(len(images), -1)
+    spread: npt.NDArray[np.float64] = abs(flat - np.median(flat, axis=1, keepdims=True)).mean(1)
+    return spread

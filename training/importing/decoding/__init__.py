@@ -1,0 +1,1 @@
+"""Decoding: child processes with bounded memory and time turn untrusted files into rows of pixels."""

@@ -1,0 +1,211 @@
+"""Readers of the decoding child: what each kind of task leaves as rows."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from PIL import Image
+
+from training.importing.decoding import arrays, parquet, pixels
+from training.importing.decoding.pictures import Probe, Unusable, decode, fit, probe, probe_pixels
+from training.importing.decoding.progress import Progress
+from training.importing.form import MAX_PICTURE_BYTES, Form
+from training.importing.rows import MODES, ROW, Batch, source_key, text_hash
+from training.importing.shards import Kind, Shard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What was read of a task."""
+
+    batch: Batch
+    names: tuple[str, ...]
+
+
+class Folder:
+    """Opens files below a folder; no part of a path is followed where it is a link."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._parent: str | None = None
+        self._descriptor = -1
+
+    def read(self, path: str) -> tuple[bytes, os.stat_result]:
+        """Return the content and state of a regular file; raises `Unusable`, `OSError`."""
+        parent, _, name = path.rpartition("/")
+        if parent != self._parent:
+            self.close()
+            self._descriptor, self._parent = self._walk(parent), parent
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise Unusable("is no regular file")
+            if found.st_size > MAX_PICTURE_BYTES:
+                raise Unusable(f"has {found.st_size >> 20:,} MiB, but may have at most {MAX_PICTURE_BYTES >> 20}")
+            data = os.read(file, found.st_size + 1)
+            while len(data) < found.st_size and (more := os.read(file, found.st_size - len(data))):
+                data += more
+        finally:
+            os.close(file)
+        return data, found
+
+    def _walk(self, parent: str) -> int:
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        for part in parent.split("/") if parent else ():
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        return descriptor
+
+    def close(self) -> None:
+        """Close the folder that was read last."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_files(shard: Shard, form: Form, progress: Progress) -> Result:
+    """Decode pictures that are files."""
+    images = np.empty((len(shard.files), form.channels, form.height, form.width), np.uint8)
+    items: list[int] = []
+    found: list[tuple[str, int, int]] = []
+    keys: list[bytes] = []
+    folder = Folder(shard.path)
+    for item, path in enumerate(shard.files):
+        if not progress.begins(item):
+            continue
+        try:
+            data, status = folder.read(path)
+            images[len(items)], mode, height, width = decode(data, form)
+        except Unusable as error:
+            progress.refuse(item, str(error))
+        except OSError as error:
+            progress.refuse(item, f"cannot be read ({error.strerror})")
+        else:
+            items.append(item)
+            found.append((mode, height, width))
+            keys.append(source_key(path, status.st_size, status.st_mtime_ns))
+    folder.close()
+    rows = rows_of(items, found)
+    index = np.asarray(items, dtype=np.int64)
+    rows["label"] = np.asarray(shard.labels, np.uint16)[index]
+    rows["side"] = np.asarray(shard.sides, np.uint8)[index] if len(shard.sides) > 1 else shard.side(0)
+    if shard.groups:
+        rows["group"] = [text_hash(shard.groups[item]) for item in items]
+    rows["source"] = np.frombuffer(b"".join(keys), "<u8").reshape(-1, 2)
+    return Result(Batch(images[: len(items)], rows), shard.names)
+
+
+def read_arrays(shard: Shard, form: Form, progress: Progress) -> Result:
+    """Take pictures from an array."""
+    pictures, labels = arrays.read(shard)
+    return _from_pixels(shard, form, progress, pictures, labels)
+
+
+def read_pixels(shard: Shard, form: Form, progress: Progress) -> Result:
+    """Take pictures from rows of a table."""
+    pictures, labels = pixels.read(shard, progress)
+    return _from_pixels(shard, form, progress, pictures, labels)
+
+
+def read_parquet(shard: Shard, form: Form, progress: Progress) -> Result:
+    """Decode pictures that are in a column of a Parquet file."""
+    encoded, labels = parquet.read(shard)
+    images = np.empty((len(encoded), form.channels, form.height, form.width), np.uint8)
+    items: list[int] = []
+    found: list[tuple[str, int, int]] = []
+    for item, data in enumerate(encoded):
+        if not progress.begins(item):
+            continue
+        if labels[item] is None:
+            progress.refuse(item, "has no label")
+            continue
+        try:
+            if data is None:
+                raise Unusable("has no picture")
+            images[len(items)], mode, height, width = decode(data, form)
+        except Unusable as error:
+            progress.refuse(item, str(error))
+        else:
+            items.append(item)
+            found.append((mode, height, width))
+    rows = rows_of(items, found)
+    return Result(Batch(images[: len(items)], rows), _set_labels(rows, [str(labels[item]) for item in items], shard))
+
+
+def _from_pixels(
+    shard: Shard, form: Form, progress: Progress, pictures: arrays.Pictures, labels: Sequence[str | None]
+) -> Result:
+    """Return rows of pixels uint8 [N, H, W, channels], of which some have no label."""
+    known = [item for item, label in enumerate(labels) if label is not None]
+    refused = {item for item, _ in progress.refused}
+    for item in range(len(labels)):
+        if labels[item] is None and item not in refused:
+            progress.refuse(item, "has no label")
+    progress.at = max(progress.at, len(labels))
+    count, height, width, channels = pictures.shape
+    if (height, width, channels) == (form.height, form.width, form.channels):
+        chosen = pictures if len(known) == count else pictures[known]
+        images = np.ascontiguousarray(chosen.transpose(0, 3, 1, 2))
+        images = 255 - images if form.invert else images
+    else:
+        images = np.empty((len(known), form.channels, form.height, form.width), np.uint8)
+        for place, item in enumerate(known):
+            progress.begins(item)
+            picture = Image.fromarray(pictures[item, :, :, 0] if channels == 1 else pictures[item])
+            images[place] = fit(picture.convert("L" if form.channels == 1 else "RGB"), form)
+    rows = rows_of(known, [("L" if channels == 1 else "RGB", height, width)])
+    return Result(Batch(images, rows), _set_labels(rows, [str(labels[item]) for item in known], shard))
+
+
+def rows_of(items: Sequence[int], found: Sequence[tuple[str, int, int]]) -> arrays.Rows:
+    """Return rows of the samples numbered `items`, of these modes, heights and widths; one alone stands for all."""
+    rows = np.zeros(len(items), ROW)
+    rows["item"] = items
+    modes = {mode: number for number, mode in enumerate(MODES)}
+    if items:
+        table = np.asarray([(modes.get(mode, 0), height, width) for mode, height, width in found], dtype=np.int64)
+        rows["mode"], rows["height"], rows["width"] = table.T if len(table) > 1 else table[0]
+    return rows
+
+
+def _set_labels(rows: arrays.Rows, labels: Sequence[str], shard: Shard) -> tuple[str, ...]:
+    """Set the labels of rows, and the side that holds for all; return the class names by the numbers of the labels."""
+    names = tuple(dict.fromkeys(labels))
+    numbers = {name: number for number, name in enumerate(names)}
+    rows["label"] = [numbers[label] for label in labels]
+    rows["side"] = shard.side(0)
+    return names
+
+
+READERS: Final[Mapping[Kind, Callable[[Shard, Form, Progress], Result]]] = {
+    "files": read_files, "arrays": read_arrays, "pixels": read_pixels, "parquet": read_parquet,
+}  # fmt: skip
+
+
+def probe_shard(shard: Shard, progress: Progress) -> list[Probe]:
+    """Return what is found in each picture of a task that can be read."""
+    found: list[Probe] = []
+    if shard.kind in ("arrays", "pixels"):
+        pictures, _ = arrays.read(shard) if shard.kind == "arrays" else pixels.read(shard, progress)
+        return [probe_pixels(np.repeat(one, 3, 2) if one.shape[2] == 1 else one, *one.shape[:2]) for one in pictures]
+    encoded = [None] * len(shard.files) if shard.kind == "files" else parquet.read(shard)[0]
+    folder = Folder(shard.path)
+    for item in range(len(encoded)):
+        if not progress.begins(item):
+            continue
+        try:
+            data = folder.read(shard.files[item])[0] if shard.kind == "files" else encoded[item]
+            found.append(probe(data or b""))
+        except Unusable as error:
+            progress.refuse(item, str(error))
+        except OSError as error:
+            progress.refuse(item, f"cannot be read ({error.strerror})")
+    folder.close()
+    return found

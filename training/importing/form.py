@@ -1,0 +1,60 @@
+"""What an import is asked for (`Options`), the form that all its pictures get (`Form`), and the bounds of both."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Channels = Literal["auto", "gray", "rgb"]
+Ink = Literal["auto", "dark", "light"]
+
+DEFAULT_SIDE: Final = 64
+"""Pixels: the most frequent size is kept up to this side, larger pictures are shrunk to it."""
+MAX_SIDE: Final = 128
+MAX_CLASSES: Final = 1_000
+MAX_SAMPLES: Final = 2_000_000
+MAX_CLASS_NAME: Final = 128
+"""Characters."""
+MAX_PIXELS: Final = 50_000_000
+"""Of a picture that is decoded."""
+MAX_PICTURE_BYTES: Final = 256 << 20
+"""Of the file of one picture."""
+SHARD: Final = 500
+"""Pictures that a child decodes as one task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asks of an import."""
+
+    size: tuple[int, int] | None = None
+    """Height and width; None: the most frequent size, at most `DEFAULT_SIDE`."""
+    channels: Channels = "auto"
+    ink: Ink = "auto"
+    test: float = 0.2
+    """Share of the samples without a given side that is held out for the test."""
+    validation: float = 0.1
+    """Share of the samples that are not for the test."""
+    group: str | None = None
+    """Column whose equal values stay on one side of the split."""
+    max_refused: float = 0.01
+    """Share of refused samples above which the import ends."""
+    keep_duplicates: bool = False
+    """Whether training samples that are also in the test set stay."""
+    format: str | None = None
+    """Name of a kind of source; None: found from the content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The form of all pictures of a data set: fixed before the first one is decoded."""
+
+    height: int
+    width: int
+    channels: int
+    """1 or 3."""
+    invert: bool
+    """Whether dark and light change places, so that 0 is background."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one picture."""
+        return self.channels * self.height * self.width

@@ -1,0 +1,299 @@
+"""One import, from a source to a version in the catalog."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter
+
+from preflight.errors import DatasetError, PreflightError
+from training.catalog.catalog import Catalog
+from training.catalog.version import ClassCount, Version
+from training.importing.decoding.pool import Pool
+from training.importing.decoding.task import Task
+from training.importing.form import Form, Options
+from training.importing.shards import TEST, TRAIN, VALIDATION, Decoded, Shard
+from training.importing.sources.base import Source, check_classes, check_samples, class_name, in_order, refuse
+
+if TYPE_CHECKING:
+    from training.importing.building.decoded import DecodedRows
+
+FORM: Final = "form.json"
+"""In the working directory: the form, which a continued import keeps."""
+LEAST_REFUSED: Final = 1
+"""Refused samples that never end an import."""
+PROBES: Final = TypeAdapter(list[tuple[int, int, bool, int]])
+NAMED: Final = 3
+"""Reasons that the error of a refused import names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is imported, as what, how."""
+
+    name: str
+    source: str
+    """As the user wrote it."""
+    options: Options
+    processes: int
+    environment: Mapping[str, str]
+    """Of the decoding children."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where an import is."""
+
+    stage: str
+    read: int = 0
+    refused: int = 0
+    total: int = 0
+    """0: not known."""
+    rate: float = 0.0
+    """Samples in a second."""
+    seconds_left: float | None = None
+
+
+Tell = Callable[[Progress], None]
+Find = Callable[[Path, Callable[[], None]], Source]
+"""Returns the samples of the source; takes the working directory."""
+
+
+def run_import(
+    request: Request, catalog: Catalog, find: Find, tell: Tell, check: Callable[[], None] = lambda: None
+) -> tuple[Version, bool]:
+    """Import a source as the next version of a name; returns it, and whether it is new.
+
+    After a kill the same request goes on with what was decoded. A content that the newest version has already makes no
+    new one. What is refused leaves nothing behind.
+
+    Raises:
+        PreflightError: the source cannot be imported.
+    """
+    with catalog.importing(request.name) as directory:
+        work = directory / _key(request)
+        try:
+            for other in directory.iterdir():
+                if other != work:
+                    shutil.rmtree(other, ignore_errors=True)
+            work.mkdir(exist_ok=True)
+            source = find(work, check)
+            version = _import(request, catalog, source, work, tell, check)
+        except OSError as error:
+            _discard(directory)
+            raise DatasetError(
+                f"{error.filename or work} cannot be written or read ({error.strerror or error}); make room in "
+                f"{catalog.root.parent} or set PREFLIGHT_DATA_DIR",
+                field=request.name,
+            ) from error
+        except PreflightError:
+            _discard(directory)
+            raise
+        _discard(directory)
+        return version
+
+
+def _discard(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _key(request: Request) -> str:
+    from training.importing.rows import text_hash
+
+    asked = json.dumps([request.source, asdict(request.options)], sort_keys=True)
+    return f"{text_hash(asked):016x}"
+
+
+def _import(
+    request: Request, catalog: Catalog, source: Source, work: Path, tell: Tell, check: Callable[[], None]
+) -> tuple[Version, bool]:
+    check_samples(source.samples)
+    with Pool(work, request.processes, request.environment) as pool:
+        form = _form(source, request.options, work, pool, check)
+        tasks = _decode(source, form, work, pool, request.options, tell, check)
+    tell(Progress(stage="checking", read=sum(done.items for _, _, done in tasks)))
+    return _build(request, catalog, source, form, work, tasks, tell, check)
+
+
+def _form(source: Source, options: Options, work: Path, pool: Pool, check: Callable[[], None]) -> Form:
+    """Return the form of an earlier try of this import, else choose one."""
+    with suppress(OSError, ValueError, TypeError):
+        return Form(**json.loads((work / FORM).read_bytes()))
+    from training.importing.building.choosing import choose_form, sample
+
+    found: list[tuple[int, int, bool, int]] = []
+    refused = Counter[str]()
+    asked = [Task(f"probe-{number}", shard, None) for number, shard in enumerate(sample(source.shards))]
+    for answer in pool.run(asked, check):
+        match answer:
+            case {"probes": list(probes), "refused": list(left)}:
+                found += PROBES.validate_python(probes)
+                refused.update(str(one[1]) for one in left if isinstance(one, list))
+            case {"failed": str(why)}:
+                refused[why] += 1
+    if not found:
+        why = "; ".join(reason for reason, _ in refused.most_common(NAMED))
+        raise refuse(f"none of the first pictures can be read: each {why}" if why else "there are no pictures")
+    form = choose_form(found, options)
+    staged = work / f".{FORM}"
+    staged.write_text(json.dumps(asdict(form)))
+    staged.rename(work / FORM)
+    return form
+
+
+def _decode(
+    source: Source, form: Form, work: Path, pool: Pool, options: Options, tell: Tell, check: Callable[[], None]
+) -> list[tuple[Shard, str, Decoded]]:
+    """Have every task done that is not; returns them in their order."""
+    keys = [shard.key(form) for shard in source.shards]
+    done = {
+        key: found for shard, key in zip(source.shards, keys, strict=True)
+        if (found := Decoded.read(work / f"{key}.json")) is not None and _is_unchanged(shard, work / f"{key}.json")
+    }  # fmt: skip
+    before, began = sum(each.items for each in done.values()), time.monotonic()
+    read, refused = before, sum(len(each.refused) for each in done.values())
+    waiting = [Task(key, shard, form) for shard, key in zip(source.shards, keys, strict=True) if key not in done]
+    for answer in pool.run(waiting, check):
+        match answer:
+            case {"name": str(name), "failed": str(why)}:
+                _end(answer, name, why, dict(zip(keys, source.shards, strict=True)))
+            case {"name": str(name)}:
+                found = Decoded.read(work / f"{name}.json")
+                if found is None:
+                    raise DatasetError(f"{work} has lost a file of the import; begin again")
+                done[name] = found
+                read, refused = read + found.items, refused + len(found.refused)
+                seconds = time.monotonic() - began
+                rate = (read - before) / seconds if seconds else 0.0
+                left = (source.samples - read) / rate if source.samples and rate else None
+                tell(Progress(stage="reading", read=read, refused=refused, total=source.samples, rate=rate,
+                              seconds_left=left))  # fmt: skip
+                if source.samples:
+                    _check_refused([*done.values()], source, options)
+    tasks = [(shard, key, done[key]) for shard, key in zip(source.shards, keys, strict=True)]
+    _check_refused([found for _, _, found in tasks], source, options)
+    return tasks
+
+
+def _end(answer: Mapping[str, object], name: str, why: str, shards: Mapping[str, Shard]) -> None:
+    """Raise the error of a task that failed as a whole."""
+    if "errno" in answer:
+        raise OSError(answer["errno"], why.rpartition(": ")[2], why.rpartition(": ")[0] or None)
+    raise refuse(f"{Path(shards[name].path).name}: {why}")
+
+
+def _is_unchanged(shard: Shard, done: Path) -> bool:
+    """Whether no file of a task that an earlier try did has changed since."""
+    paths = [Path(shard.path, file) for file in shard.files] if shard.kind == "files" else [Path(shard.path)]
+    finished = done.stat().st_mtime_ns
+    try:
+        return all(path.lstat().st_mtime_ns < finished for path in paths)
+    except OSError:
+        return False
+
+
+def _check_refused(done: list[Decoded], source: Source, options: Options) -> None:
+    """Raise `DatasetError` where too large a share is refused."""
+    reasons = Counter(why for each in done for _, why in each.refused)
+    for refused in source.refused:
+        reasons[refused.reason] += refused.count
+    total = max(source.samples, sum(each.items for each in done)) + sum(each.count for each in source.refused)
+    count = sum(reasons.values())
+    if count > max(LEAST_REFUSED, options.max_refused * total) or count == total:
+        named = "; ".join(f"{number:,}: {reason}" for reason, number in reasons.most_common(NAMED))
+        first = next(
+            (f", {shard.name(one.refused[0][0])} first" for shard, one in zip(source.shards, done, strict=False)
+             if one.refused), ""
+        )  # fmt: skip
+        raise DatasetError(
+            f"{count:,} of {total:,} samples are refused ({named}{first}), more than {options.max_refused:.2%}; "
+            "correct them or raise --max-refused",
+            field="max_refused",
+        )
+
+
+def _build(
+    request: Request, catalog: Catalog, source: Source, form: Form, work: Path,
+    tasks: list[tuple[Shard, str, Decoded]], tell: Tell, check: Callable[[], None],
+) -> tuple[Version, bool]:  # fmt: skip
+    """Split, look for duplicates, write the store and register it."""
+    import numpy as np
+
+    from training.importing.building.decoded import gather
+    from training.importing.building.duplicates import find_duplicates
+    from training.importing.building.findings import find_overlap, report
+    from training.importing.building.splitting import assign_sides
+    from training.importing.building.store import Plan, StoreWriter, write_rows
+
+    names = source.order or in_order(class_name(name) for _, _, done in tasks for name in done.names)
+    decoded = gather(work, form, tasks, names)
+    check_samples(len(decoded.rows))
+    decoded = _with_present_classes(decoded)
+    sides = assign_sides(decoded.rows, decoded.labels, request.options)
+    duplicates = find_duplicates(decoded.rows, decoded.pixels)
+    check()
+    overlap = find_overlap(duplicates, sides)
+    kept = np.ones(len(sides), bool) if request.options.keep_duplicates else ~overlap.leaked
+    plan = Plan.of(decoded.rows, sides, kept)
+    _require_both(plan.train, plan.test, request.options)
+    tell(Progress(stage="writing", read=len(decoded.rows)))
+    writer = StoreWriter(decoded, plan, request.name, check)
+    counts = {side: np.bincount(decoded.labels[kept & (sides == side)], minlength=len(decoded.names)).tolist()
+              for side in (TRAIN, VALIDATION, TEST)}  # fmt: skip
+    with writer.staged(work / "store.safetensors") as commit:
+        commit()
+    write_rows(work / "rows.npy", decoded, plan)
+    version = Version(
+        name=request.name, version=1, sha256=writer.sha256,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"), source=request.source, kind=source.kind,
+        shape=writer.shape,
+        classes=tuple(
+            ClassCount(name=name, train=counts[TRAIN][label], validation=counts[VALIDATION][label],
+                       test=counts[TEST][label])
+            for label, name in enumerate(decoded.names)
+        ),
+        asked={**asdict(request.options), "size": [form.height, form.width], "inverted": form.invert},
+        report=report(decoded, source, sides, kept, duplicates, overlap),
+    )  # fmt: skip
+    before = catalog.numbers(request.name)
+    newest = catalog.find(f"{request.name}@{before[-1]}") if before else None
+    if newest is not None and newest.sha256 == version.sha256 and catalog.store(version.sha256).exists():
+        return newest, False
+
+    def put() -> None:
+        (work / "rows.npy").replace(catalog.rows(version.sha256))
+        (work / "store.safetensors").replace(catalog.store(version.sha256))
+
+    return catalog.register(version, put), True
+
+
+def _with_present_classes(decoded: DecodedRows) -> DecodedRows:
+    """Return the rows with the classes that have samples."""
+    import dataclasses
+
+    import numpy as np
+
+    counts = np.bincount(decoded.labels, minlength=len(decoded.names))
+    present = np.flatnonzero(counts)
+    names = tuple(decoded.names[label] for label in present)
+    check_classes(names)
+    numbers = np.cumsum(counts > 0) - 1
+    return dataclasses.replace(decoded, names=names, labels=numbers[decoded.labels])
+
+
+def _require_both(train: object, test: object, options: Options) -> None:
+    import numpy as np
+
+    if np.size(np.asarray(train)) == 0:
+        raise refuse("no sample is left for training; lower --test or --validation, or use --keep-duplicates", "test")
+    if np.size(np.asarray(test)) == 0:
+        raise refuse(f"--test is {options.test:g}, which leaves the test set empty; use more than 0", "test")

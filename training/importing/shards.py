@@ -1,0 +1,103 @@
+"""Tasks of the decoding children, and the rows that they leave.
+
+A task is a part of a source that one child decodes at a time. It crosses a pipe as JSON, and its rows lie in two files
+of the import's working directory: `<name>.images.npy` and `<name>.rows.npy`. A third one, `<name>.json`, is
+written last: where it is, both are whole, and the task is not done again after a kill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Final, Literal
+
+from training.importing.form import Form
+
+Kind = Literal["files", "pixels", "arrays", "parquet"]
+
+ANY, TRAIN, VALIDATION, TEST = range(4)
+"""Sides of the split; `ANY`: the source does not say."""
+SIDES: Final = ("", "train", "validation", "test")
+EXAMPLES: Final = 5
+"""Files that are named for each reason of a refusal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A part of a source."""
+
+    kind: Kind
+    path: str
+    """Of the folder (`files`) or of the file that holds the samples."""
+    first: int = 0
+    """Number of its first sample, for messages; of `parquet`, the row group."""
+    count: int = 0
+    files: tuple[str, ...] = ()
+    """Paths of pictures below `path`, of kind `files`."""
+    labels: tuple[int, ...] = ()
+    """Of each file, a number in `names`."""
+    sides: tuple[int, ...] = ()
+    """Of each file; one alone stands for all."""
+    groups: tuple[str, ...] = ()
+    """Of each file; empty: none."""
+    names: tuple[str, ...] = ()
+    """Class names."""
+    extra: dict[str, str | int | float | bool | list[str]] = field(default_factory=dict)
+    """What the reader of this kind needs besides."""
+
+    def side(self, index: int) -> int:
+        """Return the side of a sample."""
+        return self.sides[index] if len(self.sides) > 1 else self.sides[0] if self.sides else ANY
+
+    def name(self, index: int) -> str:
+        """Return the name of a sample in messages."""
+        if self.kind == "files":
+            return self.files[index]
+        return f"{Path(self.path).name}{self.extra.get('array', '')}, row {self.first + index}"
+
+    def key(self, form: Form) -> str:
+        """Return the name of its files: 32 hexadecimal digits of what is asked for."""
+        asked = json.dumps([self.as_json(), asdict(form)], sort_keys=True)
+        return hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()
+
+    def as_json(self) -> dict[str, object]:
+        """Return what `Shard(**...)` takes, as JSON has it."""
+        return {name: getattr(self, name) for name in FIELDS}  # `asdict` copies each of its texts
+
+
+FIELDS: Final = tuple(each.name for each in fields(Shard))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Samples that are left out for one reason."""
+
+    reason: str
+    count: int
+    files: tuple[str, ...]
+    """Names of at most `EXAMPLES` of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """What `<name>.json` says about a task that is done."""
+
+    rows: int
+    names: tuple[str, ...]
+    """Class names, by the numbers in the rows."""
+    refused: tuple[tuple[int, str], ...]
+    """Number of each sample within the task that is left out, and why."""
+    items: int
+    """Samples of the task, those that are left out included."""
+
+    @classmethod
+    def read(cls, path: Path) -> Decoded | None:
+        """Return what the file of a task says; None where the task is not done."""
+        try:
+            said = json.loads(path.read_bytes())
+            refused = tuple((int(item), str(why)) for item, why in said["refused"])
+            return cls(rows=said["rows"], names=tuple(said["names"]), refused=refused, items=said["items"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None

@@ -1,0 +1,65 @@
+"""Unpacking with bounds: what an archive says of its sizes is not believed, bytes are counted while they are read."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from training.importing.sources.base import refuse
+
+BLOCK: Final = 1 << 20
+LARGEST: Final = 64 << 30
+"""Bytes of all that one import unpacks."""
+RATIO: Final = 200
+"""Bytes that one packed byte may become, beyond `FREE`."""
+FREE: Final = 64 << 20
+"""Bytes that anything may unpack to: small archives of blank pictures shrink a lot."""
+
+
+class Readable(Protocol):
+    """What is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, none at the end."""
+        ...
+
+
+def most_bytes(packed: int) -> int:
+    """Return how many bytes so many packed ones may become."""
+    return min(LARGEST, FREE + RATIO * packed)
+
+
+def copy_bounded(file: Readable, target: Path, packed: int, name: str, check: Callable[[], None]) -> int:
+    """Copy what `file` unpacks to `target`, whole or not at all; returns the bytes.
+
+    Raises:
+        DatasetError: it is more than `most_bytes` of its packed size.
+    """
+    staged, size = target.parent / f".{target.name}.part", 0
+    with staged.open("wb") as out:
+        while block := file.read(BLOCK):
+            size += len(block)
+            if size > most_bytes(packed):
+                staged.unlink()
+                raise refuse(
+                    f"{name} unpacks to more than {size - 1 >> 20:,} MiB, {RATIO} times its size and more; "
+                    "unpack it yourself, if that is meant"
+                )
+            out.write(block)
+            check()
+    staged.rename(target)
+    return size
+
+
+def unpacked_gzip(path: Path, target: Path, check: Callable[[], None]) -> Path:
+    """Return the file that a gzipped one unpacks to; raises `DatasetError`."""
+    if not target.exists():
+        try:
+            with gzip.open(path) as file:
+                copy_bounded(file, target, path.stat().st_size, path.name, check)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise refuse(f"{path.name} is no whole gzip file ({error})") from error
+    return target

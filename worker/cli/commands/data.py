@@ -1,0 +1,228 @@
+"""`preflight data`: your own pictures as data sets with versions."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from preflight.cli.arguments import quote
+from preflight.cli.options import UncheckedPath
+from preflight.errors import DatasetError, InvalidConfig
+from worker.cli.context import load_settings
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from training.catalog.version import Version
+    from training.importing.form import Options
+    from training.importing.run import Progress
+
+PROGRESS_SECONDS: Final = 0.5
+"""Between two lines of progress."""
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def data() -> None:
+    """Import your own pictures as data sets with versions."""
+
+
+@data.command("add")
+@click.argument("name")
+@click.argument("source", type=UncheckedPath())
+@click.option("--size", metavar="N|HxW", help="Height and width; default: the most frequent size up to 64.")
+@click.option("--channels", type=click.Choice(("auto", "gray", "rgb")), default="auto", show_default=True)
+@click.option("--ink", type=click.Choice(("auto", "dark", "light")), default="auto", show_default=True,
+              help="dark: dark ink on light paper, which is inverted, so that 0 is background.")  # fmt: skip
+@click.option("--test", default="0.2", metavar="SHARE", show_default=True, help="Share held out for the test.")
+@click.option(
+    "--validation", default="0.1", metavar="SHARE", show_default=True, help="Share of the rest that validates."
+)
+@click.option("--group", metavar="COLUMN", help="Samples of one value stay on one side of the split.")
+@click.option(
+    "--format", "format_", metavar="FORMAT", help="tree, labels, pixels, arrays, parquet or idx; default: found."
+)
+@click.option("--max-refused", default="1%", metavar="SHARE", show_default=True,
+              help="Refused samples above which the import ends.")  # fmt: skip
+@click.option("--keep-duplicates", is_flag=True, help="Keep training samples that are also in the test set.")
+@as_json_option
+def add(name: str, source: str, as_json: bool, **asked: object) -> None:
+    """Import SOURCE as the next version of NAME.
+
+    SOURCE is a folder of class folders, a table, an array file, a Parquet file, an archive of these, or a URL: see
+    docs/data.md. Exit code 0: the version is ready. 2: it was refused, and nothing is left behind. After a kill the
+    same command goes on where it was.
+    """
+    from training.system.requirements import require_packages
+
+    settings, options = load_settings(), _options(asked)
+    require_packages(("numpy", "PIL"), "imports need it", "train")
+    from worker.cli.formatting.datasets import format_version
+    from worker.jobs.local.importing import import_local
+
+    try:
+        version, is_new = import_local(name, source, options, settings, _teller(as_json))
+    except KeyboardInterrupt:
+        click.echo("the same command goes on with what was read", err=True)
+        raise
+    except DatasetError as error:
+        raise InvalidConfig(error.message, field=error.field) from error
+    if as_json:
+        click.echo(json.dumps({**_as_json(version), "new": is_new}))
+        return
+    click.echo(format_version(version))
+    if not is_new:
+        click.echo(f"{version.reference} has this content already; no version was added")
+
+
+@data.command("list")
+@as_json_option
+def list_(as_json: bool) -> None:
+    """List the imported data sets."""
+    from training.catalog.catalog import Catalog
+    from worker.cli.formatting.datasets import format_list
+
+    catalog = Catalog(load_settings().data_dir)
+    versions, aliases = catalog.versions(), catalog.aliases()
+    if as_json:
+        for version in versions:
+            named = [alias for alias, reference in aliases.items() if reference in (version.reference, version.name)]
+            click.echo(json.dumps({**_as_json(version), "aliases": named}))
+    else:
+        click.echo(format_list(versions, aliases))
+
+
+@data.command("show")
+@click.argument("dataset", metavar="NAME[@N]")
+@as_json_option
+def show(dataset: str, as_json: bool) -> None:
+    """Show what was imported, and what is wrong with it."""
+    from training.catalog.catalog import Catalog
+    from worker.cli.formatting.datasets import format_version
+
+    version = Catalog(load_settings().data_dir).find(dataset)
+    click.echo(json.dumps(_as_json(version)) if as_json else format_version(version))
+
+
+@data.command("diff")
+@click.argument("before", metavar="NAME@N")
+@click.argument("after", metavar="NAME[@N]")
+@as_json_option
+def diff(before: str, after: str, as_json: bool) -> None:
+    """Show what changed from one version to another."""
+    from training.catalog.catalog import Catalog
+    from training.importing.difference import compare
+    from worker.cli.formatting.datasets import format_difference
+
+    catalog = Catalog(load_settings().data_dir)
+    found = compare(catalog, catalog.find(before), catalog.find(after))
+    click.echo(json.dumps(found) if as_json else format_difference(found))
+
+
+@data.command("remove")
+@click.argument("dataset", metavar="NAME[@N]")
+@click.option("--force", is_flag=True, help="Also where Redis cannot be asked which jobs need it.")
+@as_json_option
+def remove(dataset: str, force: bool, as_json: bool) -> None:
+    """Remove a version, all versions of a name, or an alias."""
+    from worker.jobs.local.importing import remove_local
+
+    gone = [version.reference for version in remove_local(dataset, load_settings(), force=force)]
+    click.echo(json.dumps({"removed": gone or [dataset]}) if as_json else f"removed {', '.join(gone) or dataset}")
+
+
+@data.command("alias")
+@click.argument("alias")
+@click.argument("dataset", metavar="NAME[@N]")
+@as_json_option
+def alias(alias: str, dataset: str, as_json: bool) -> None:
+    """Have ALIAS stand for a version, or for the newest version of a name."""
+    from training.catalog.catalog import Catalog
+
+    found = Catalog(load_settings().data_dir).alias(alias, dataset)
+    said = {"alias": alias, "dataset": dataset, "version": found.reference}
+    click.echo(json.dumps(said) if as_json else f"{alias} stands for {dataset} (now {found.reference})")
+
+
+def _options(asked: dict[str, object]) -> Options:
+    """Return the options of an import; raises `InvalidConfig`."""
+    from pydantic import TypeAdapter
+
+    from training.importing.form import Options
+    from training.importing.sources.detect import FORMATS
+
+    format_ = asked["format_"]
+    if format_ is not None and format_ not in FORMATS:
+        raise InvalidConfig(f"--format is {str(format_)!r}; use one of {', '.join(FORMATS)}", field="format")
+    fields = {
+        "size": _size(asked["size"]), "channels": asked["channels"], "ink": asked["ink"], "group": asked["group"],
+        "test": _share("test", asked["test"]), "validation": _share("validation", asked["validation"]),
+        "max_refused": _share("max-refused", asked["max_refused"], most=1.0),
+        "keep_duplicates": asked["keep_duplicates"], "format": format_,
+    }  # fmt: skip
+    return TypeAdapter(Options).validate_python(fields)
+
+
+def _size(text: object) -> tuple[int, int] | None:
+    """Return height and width; raises `InvalidConfig`."""
+    from training.importing.form import MAX_SIDE
+
+    if text is None:
+        return None
+    parts = str(text).lower().split("x")
+    if len(parts) > 2 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
+        raise InvalidConfig(f"--size is {quote(str(text))}, but must be N or HxW, such as 28 or 32x48", field="size")
+    height, width = int(parts[0]), int(parts[-1])
+    if not (min(height, width) >= 1 and max(height, width) <= MAX_SIDE):
+        raise InvalidConfig(f"--size is {text}, but may be from 1 to {MAX_SIDE} pixels a side", field="size")
+    return height, width
+
+
+def _share(option: str, text: object, most: float = 0.9) -> float:
+    """Return a share as a number, written 0.2 or 20%; raises `InvalidConfig`."""
+    written = str(text).strip()
+    try:
+        share = float(written.removesuffix("%")) / (100 if written.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= most:
+        raise InvalidConfig(
+            f"--{option} is {quote(written)}, but must be a share from 0 to {most:g}, such as 0.2 or 20%", field=option
+        )
+    return share
+
+
+def _as_json(version: Version) -> dict[str, JsonValue]:
+    from training.catalog.version import VERSION
+
+    found: dict[str, JsonValue] = VERSION.dump_python(version, mode="json")
+    return {"dataset": version.reference, **found}
+
+
+def _teller(as_json: bool) -> Callable[[Progress], None]:
+    """Return what shows progress on stderr: a line every `PROGRESS_SECONDS`, JSON where that is wanted."""
+    due = 0.0
+
+    def tell(progress: Progress) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now < due and progress.stage == "reading":
+            return
+        due = now + PROGRESS_SECONDS
+        if as_json:
+            click.echo(json.dumps(asdict(progress)), err=True)
+            return
+        of = f" of {progress.total:,}" if progress.total else ""
+        left = "" if progress.seconds_left is None else f", {progress.seconds_left:,.0f} s left"
+        refused = f", {progress.refused:,} refused" if progress.refused else ""
+        rate = f", {progress.rate:,.0f}/s" if progress.rate else ""
+        click.echo(f"{progress.stage}  {progress.read:,}{of} samples{refused}{rate}{left}", err=True)
+
+    return tell

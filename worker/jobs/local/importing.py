@@ -1,0 +1,99 @@
+"""Imports for `preflight data`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from redis.exceptions import RedisError
+
+from preflight import Client
+from preflight.errors import InvalidConfig
+from training.catalog.catalog import Catalog
+from training.catalog.version import Reference, Version
+from training.importing.form import Options
+from training.importing.run import Progress, Request, run_import
+from training.importing.sources.base import Source
+from training.importing.sources.detect import read_source
+from worker.config.settings import Settings, child_environment
+
+MAX_PROCESSES = 16
+MAX_JOBS = 10_000
+"""Jobs that are asked which data set they need."""
+
+
+def import_local(
+    name: str, source: str, options: Options, settings: Settings, tell: Callable[[Progress], None]
+) -> tuple[Version, bool]:
+    """Import a source as the next version of a name; returns it, and whether it is new.
+
+    Raises:
+        PreflightError: it was refused; nothing is left behind.
+    """
+
+    def find(work: Path, check: Callable[[], None]) -> Source:
+        return read_source(Path(source).expanduser().absolute(), options, work, check)
+
+    request = Request(
+        name=name, source=source, options=options, environment=child_environment(),
+        processes=min(len(os.sched_getaffinity(0)), MAX_PROCESSES),
+    )  # fmt: skip
+    return run_import(request, Catalog(settings.data_dir), find, tell)
+
+
+def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Version]:
+    """Remove a version, all versions of a name, or an alias; returns the versions that are gone.
+
+    Raises:
+        InvalidConfig: there is no such data set, or a job needs it; or, without `force`, Redis cannot be asked.
+    """
+    catalog = Catalog(settings.data_dir)
+    asked = Reference.parse(reference)
+    catalog.find(reference)
+    try:
+        needing = _jobs_that_need(asked, catalog, settings)
+    except (RedisError, OSError) as error:
+        if not force:
+            raise InvalidConfig(
+                f"whether a job needs {reference} cannot be asked, as Redis does not answer ({error}); "
+                "try again, or add --force",
+                field="dataset",
+            ) from error
+        needing = []
+    if needing:
+        raise InvalidConfig(
+            f"{reference} is needed by {len(needing)} waiting or running {'job' if len(needing) == 1 else 'jobs'} "
+            f"({', '.join(needing[:5])}); wait until they have ended, or cancel them",
+            field="dataset",
+        )
+    return catalog.remove(reference)
+
+
+def _jobs_that_need(asked: Reference, catalog: Catalog, settings: Settings) -> list[str]:
+    """Return the ids of queued and running jobs that name a version, or a name or alias of it; raises `RedisError`."""
+    key = settings.signing_key
+    client = Client(
+        settings.redis_url, queue=settings.queue, signing_key=None if key is None else key.get_secret_value()
+    )
+    aliases = catalog.aliases()
+    found = []
+    for state in client.jobs(limit=MAX_JOBS, statuses=("queued", "running")):
+        named = state.dataset or (state.request or {}).get("dataset")
+        if not isinstance(named, str):
+            request = client.request(state.job_id) or {}
+            named = request.get("dataset")
+        if not isinstance(named, str):
+            continue
+        try:
+            needed = Reference.parse(named)
+        except InvalidConfig:
+            continue
+        is_alias = needed.version is None and needed.name in aliases and asked.name != needed.name
+        meant = Reference.parse(aliases[needed.name]) if is_alias else needed
+        numbers = catalog.numbers(meant.name)
+        version = meant.version or (numbers[-1] if numbers else None)
+        is_alias_itself = asked.name in aliases and asked.name == needed.name
+        if is_alias_itself or (asked.name == meant.name and asked.version in (None, version)):
+            found.append(state.job_id)
+    return found
