@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import torch
 import torch._dynamo  # torch imports it at an optimizer's first step: once here, and not in each child
@@ -21,10 +22,11 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 1))
 
 
-def batches(seconds: float) -> Iterator[Batch]:
-    """Yield batches for some time."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def batches(seconds: float, least: int = 0) -> Iterator[Batch]:
+    """Yield batches for some time, at least so many."""
+    until, number = time.monotonic() + seconds, 0
+    while time.monotonic() < until or number < least:
+        number += 1
         yield [torch.randn(64, 32), torch.randn(64, 1)]
 
 
@@ -69,14 +71,15 @@ def closures() -> None:
 
 
 def own_threads() -> None:
-    """The script sets its threads before each step."""
-    model = network()
+    """The script sets its threads before each step, now one and now two."""
+    model, random = network(), Random(0)  # noqa: S311 - dice
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for batch in batches(4.0):
-        torch.set_num_threads(2)
+    for batch in batches(2.0, least=120):
+        threads = random.choice((1, 2))
+        torch.set_num_threads(threads)
         loss_of(model, batch).backward()
+        assert torch.get_num_threads() == threads
         optimizer.step()
-    assert torch.get_num_threads() == 2
 
 
 def tiny_steps() -> None:

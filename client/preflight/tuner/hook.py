@@ -63,7 +63,7 @@ class TrainingHook:
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         """Write the journal into `folder`; `variables` are those of the environment."""
         self._folder = folder
-        self._variables = dict(variables)
+        self._variables = variables  # and no copy: a script may set WORLD_SIZE itself
         self._options = Options.read(folder / "options.json")
         self._threads_at_import = _torch_threads()
         self._base_bytes = status_sizes()["VmRSS"]
@@ -96,7 +96,7 @@ class TrainingHook:
         """Write the last summary, at the end of the process."""
         if self._training is not None:
             with suppress(Exception):
-                self._training.summarize(ended=True)
+                self._training.summarize(ended=True, pending=self._clock.pending)
 
     def _takes(self, optimizer: "torch.optim.Optimizer") -> bool:
         """Whether the step of another optimizer than before is one that counts."""
@@ -207,8 +207,8 @@ class _Training:
         """Whether no lap has ended since the last summary was due."""
         return time.perf_counter() - self._told >= 2 * TELL_SECONDS
 
-    def summarize(self, *, ended: bool) -> None:
-        """Write where the training stands."""
+    def summarize(self, *, ended: bool, pending: int = 0) -> None:
+        """Write where the training stands; `pending` steps are of a lap that has not ended."""
         self._told = time.perf_counter()
         if self._run is None or ended:
             self._container.look()
@@ -216,7 +216,7 @@ class _Training:
         self._memory_peak = max(self._memory_peak, self._container.memory_bytes() or 0, status_sizes()["VmHWM"])
         gain = self._tuning.gains.total() if self._tuning else None
         self._journal.replace(
-            "summary", ended=ended, steps=self.steps, seconds=time.time() - self._began,
+            "summary", ended=ended, steps=self.steps + pending, seconds=time.time() - self._began,
             settings=self._tuning.best if self._tuning else self._now,
             spent=[{"settings": each, "steps": steps, "seconds": s} for each, (steps, s) in self._spent.items()],
             gain=gain, settled=self._tuning is not None and self._tuning.settled is not None,
@@ -225,7 +225,7 @@ class _Training:
         )  # fmt: skip
         if self._predicted is not None and ended:
             done, step_s = self._predicted
-            steps = self.steps - done
+            steps = self.steps + pending - done
             self._journal.write("checked", steps=steps, predicted_s=step_s * steps, ended_at=time.time())
 
     def _apply(self, wanted: Settings) -> None:

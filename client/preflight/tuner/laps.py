@@ -49,6 +49,11 @@ class LapClock:
         self._cpu = time.process_time()
         self._wall = time.perf_counter()
 
+    @property
+    def pending(self) -> int:
+        """Steps of the lap that has not ended."""
+        return self._steps - self._left
+
     def tick(self) -> Lap | None:
         """Count a step; return the lap where it was the last one of it."""
         self._left -= 1
