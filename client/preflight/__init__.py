@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from preflight.client.client import Client
     from preflight.client.results import EnqueueResult, Silence
+    from preflight.launch.library import Tuner
     from preflight.wire import GroupSize, OwnPlan, TrainJob
 
-__all__ = ("Client", "EnqueueResult", "GroupSize", "OwnPlan", "Silence", "TrainJob")
+__all__ = ("Client", "EnqueueResult", "GroupSize", "OwnPlan", "Silence", "TrainJob", "Tuner")
 
 _HOMES = {
     "Client": "preflight.client.client", "EnqueueResult": "preflight.client.results",
     "Silence": "preflight.client.results", "GroupSize": "preflight.wire", "OwnPlan": "preflight.wire",
-    "TrainJob": "preflight.wire",
+    "TrainJob": "preflight.wire", "Tuner": "preflight.launch.library",
 }  # fmt: skip
 """Public name -> module that defines it."""
 

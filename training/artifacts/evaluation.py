@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from training.artifacts.metrics import Mistake, evaluation_metrics
+from training.artifacts.metrics import Mistake, evaluation_metrics, macro_f1
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,9 @@ def evaluation_json(
         }  # fmt: skip
 
     content = {
-        "samples": found.samples, "right": found.right, "classes": [*names] or None,
+        "samples": found.samples, "right": found.right, "macro_f1": macro_f1(found.classes),
+        "classes": [(each.samples, each.predicted, each.right) for each in found.classes],
+        "names": [*names] or None,
         "confusion": found.confusion if len(found.confusion) <= MAX_CLASSES else None,
         "errors": [pictured(mistake) for mistake in found.mistakes[:MAX_ERRORS]],
     }  # fmt: skip

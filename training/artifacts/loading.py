@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from preflight.contract.spec import STRICT, DatasetName, Name
+from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 from training.artifacts.preprocess import Filled
@@ -27,7 +27,7 @@ class ModelInput:
 
     shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
     """Channels, height and width of an image."""
-    classes: Annotated[int, Field(ge=2, le=1000)]
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)]
     mean: float
     """Of the training pixels, on the scale 0..255; subtracted first."""
     std: Annotated[float, Field(gt=0)]

@@ -1,7 +1,9 @@
-"""Evaluation metrics: confusion matrix, precision, recall and calibration of the confidence."""
+"""Evaluation metrics: confusion matrix, precision, recall, F1 and calibration of the confidence."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +48,18 @@ class ClassScore:
         """Share of the predictions of this class that are correct; None without predictions."""
         return self.right / self.predicted if self.predicted else None
 
+    @property
+    def f1(self) -> float | None:
+        """Harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN); None without samples and predictions."""
+        both = self.samples + self.predicted
+        return 2 * self.right / both if both else None
+
+
+def macro_f1(classes: Sequence[ClassScore]) -> float:
+    """Return the mean F1 of the classes that have one, as sklearn.metrics.f1_score(average="macro") does."""
+    defined = [score.f1 for score in classes if score.f1 is not None]
+    return math.fsum(defined) / len(defined)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
@@ -75,7 +89,7 @@ class EvaluationMetrics:
     """Expected calibration error: the mean of |accuracy - confidence| over the bins, weighted by their samples."""
 
 
-def evaluation_metrics(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8]) -> EvaluationMetrics:
+def evaluation_metrics(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]) -> EvaluationMetrics:
     """Return the metrics of probabilities [N, classes] for true labels [N], N >= 1.
 
     The calibration error is ECE, equation 3 of Guo et al. 2017, "On Calibration of Modern Neural Networks"

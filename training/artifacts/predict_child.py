@@ -13,7 +13,7 @@ from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
 from training.artifacts.loading import find, load
 from training.artifacts.onnx_child import CLASSES, FILLED, IMAGES, INVERTED, PROBABILITIES
-from training.artifacts.preprocess import MOST_PIXELS, read_as_imported, read_picture
+from training.artifacts.preprocess import MOST_PIXELS, read_as_imported, read_colour_picture, read_picture
 from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
 
@@ -40,10 +40,8 @@ REQUEST = TypeAdapter(PredictRequest)
 class Model:
     """A model that can be asked."""
 
-    where: Path
-    channels: int
-    height: int
-    width: int
+    shape: tuple[int, int, int]
+    """Channels, 1 or 3, height and width of an image."""
     filled: float
     names: tuple[str, ...]
     """Of the classes."""
@@ -54,16 +52,13 @@ class Model:
 
     def read(self, path: Path, most_pixels: int) -> "npt.NDArray[np.uint8]":
         """Return the picture at `path` as the model takes it, [C, H, W]; raises `InvalidConfig`."""
+        channels, height, width = self.shape
         if self.inverted is not None:
-            form = Form(height=self.height, width=self.width, channels=self.channels, invert=self.inverted)
+            form = Form(height=height, width=width, channels=channels, invert=self.inverted)
             return read_as_imported(path, form, most_pixels)
-        if self.channels != 1:
-            raise InvalidConfig(
-                f"the model in {self.where} reads images of {self.channels} channels, but pictures are read as one, "
-                "their ink; name a model of grey images",
-                field="model",
-            )
-        return read_picture(path, self.height, self.width, self.filled, most_pixels=most_pixels)[None]
+        if channels == 1:
+            return read_picture(path, height, width, self.filled, most_pixels=most_pixels)[None]
+        return read_colour_picture(path, height, width, most_pixels=most_pixels)
 
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
@@ -98,7 +93,7 @@ def predict(model: Model, path: Path, journal: JournalWriter, *, most_pixels: in
 def _trained(path: Path) -> Model:
     """Return the model of an artifact."""
     trained = find(path)
-    reads = trained.reads
+    shape, reads = _pictured(path, trained.reads.shape), trained.reads
     import torch
 
     whole = load(trained)
@@ -110,7 +105,7 @@ def _trained(path: Path) -> Model:
         return found
 
     names = tuple(reads.name(label) for label in range(reads.classes))
-    return Model(path, *reads.shape, reads.filled, names, reads.inverted, recognize)
+    return Model(shape, reads.filled, names, reads.inverted, recognize)
 
 
 def _exported(path: Path) -> Model:
@@ -134,8 +129,7 @@ def _exported(path: Path) -> Model:
         raise InvalidConfig(
             f"{path} does not read {IMAGES} as uint8 [N, C, H, W]; name a file of `preflight export`", field="model"
         )
-    _, *shape = reads[0].shape
-    channels, height, width = shape
+    shape = _pictured(path, tuple(reads[0].shape[1:]))
     said = session.get_modelmeta().custom_metadata_map
     classes = session.get_outputs()[0].shape[1]
     names = json.loads(said[CLASSES]) if CLASSES in said else [str(label) for label in range(classes)]
@@ -145,7 +139,19 @@ def _exported(path: Path) -> Model:
         return found
 
     inverted = json.loads(said[INVERTED]) if INVERTED in said else None
-    return Model(path, channels, height, width, float(said[FILLED]), tuple(names), inverted, recognize)
+    return Model(shape, float(said[FILLED]), tuple(names), inverted, recognize)
+
+
+def _pictured(path: Path, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return the shape of a model's images; raises `InvalidConfig` for those that no picture can be made into."""
+    channels, height, width = shape
+    if channels not in (1, 3):
+        raise InvalidConfig(
+            f"the model in {path} reads images of {channels} channels, but pictures are grey, their ink, or in colour; "
+            "name a model of images with 1 or 3 channels",
+            field="model",
+        )
+    return channels, height, width
 
 
 def main() -> NoReturn:

@@ -1,11 +1,13 @@
-"""Preprocessing of a picture: white ink on black, of the size of the training images, centred like MNIST.
+"""Preprocessing of a picture: of the size of the training images; for grey ones white ink on black, centred like MNIST.
 
 MNIST's digits fit into 20x20 pixels, anti-aliased, in 28x28 with their centre of mass in the middle (LeCun, Cortes and
 Burges, "The MNIST database of handwritten digits"). In other data sets the drawing fills more; how much is measured.
+For models of images in colour a picture stays as it is: scaled without distortion, in the middle of black.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -63,13 +65,41 @@ def read_picture(
     Raises:
         InvalidConfig: it cannot be read, is no picture of a kind that is read here, or shows nothing.
     """
-    image = center_digit(_ink(_grey(path, most_pixels), path), height, width, filled)
+    image = center_digit(_ink(_decoded(path, most_pixels, _brightness), path), height, width, filled)
     if not image.any():
         raise InvalidConfig(
             f"{path} shows only specks, of which nothing is left in {height} x {width} pixels; draw larger",
             field="image",
         )
     return image
+
+
+def read_colour_picture(
+    path: Path, height: int, width: int, *, most_pixels: int = MOST_PIXELS
+) -> npt.NDArray[np.uint8]:
+    """Return the picture at `path` as uint8 [3, height, width], scaled to fit in, black around it.
+
+    Raises:
+        InvalidConfig: it cannot be read, or is no picture of a kind that is read here.
+    """
+    import numpy as np
+
+    image = np.zeros((3, height, width), dtype=np.uint8)
+    pixels = _decoded(path, most_pixels, lambda picture: _fitted(picture, height, width))
+    top, left = (height - pixels.shape[0]) // 2, (width - pixels.shape[1]) // 2
+    image[:, top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels.transpose(2, 0, 1)
+    return image
+
+
+def _fitted(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Return uint8 [H, W, 3] of a picture in any mode, as large as fits into `height` and `width`; antialiased."""
+    import numpy as np
+    from PIL import Image
+
+    scale = min(width / picture.width, height / picture.height)
+    size = (min(width, max(1, round(picture.width * scale))), min(height, max(1, round(picture.height * scale))))
+    by = Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC
+    return np.asarray(_opaque(picture).resize(size, by, reducing_gap=3.0))
 
 
 def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
@@ -107,8 +137,10 @@ def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: 
     return image
 
 
-def _grey(path: Path, most_pixels: int) -> npt.NDArray[np.uint8]:
-    """Return the brightness of the picture at `path` as uint8 [H, W]."""
+def _decoded(
+    path: Path, most_pixels: int, pixels_of: Callable[[Image.Image], npt.NDArray[np.uint8]]
+) -> npt.NDArray[np.uint8]:
+    """Return `pixels_of` the picture at `path`, upright."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     Image.MAX_IMAGE_PIXELS = None  # the bound here is lower, and its sentence says what to do
@@ -116,7 +148,7 @@ def _grey(path: Path, most_pixels: int) -> npt.NDArray[np.uint8]:
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             _require_single_image(image, path, most_pixels)
-            return _brightness(ImageOps.exif_transpose(image))
+            return pixels_of(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
         kinds = " or ".join(FORMATS)
         raise InvalidConfig(f"{path} is no picture in {kinds}; convert it to one of them", field="image") from error
@@ -157,7 +189,15 @@ def _require_single_image(image: Image.Image, path: Path, most_pixels: int) -> N
 
 
 def _brightness(image: Image.Image) -> npt.NDArray[np.uint8]:
-    """Return uint8 [H, W] of a picture in any mode, smaller where it is large; what is transparent is white."""
+    """Return uint8 [H, W] of a picture in any mode, smaller where it is large."""
+    import numpy as np
+
+    grey = _opaque(image).convert("L")
+    return np.asarray(grey.reduce(max(1, max(grey.size) // WORKING)))
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """Return a picture in any mode as RGB; what is transparent is white."""
     import numpy as np
     from PIL import Image
 
@@ -165,8 +205,7 @@ def _brightness(image: Image.Image) -> npt.NDArray[np.uint8]:
         image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    grey = image.convert("RGB").convert("L")
-    return np.asarray(grey.reduce(max(1, max(grey.size) // WORKING)))
+    return image.convert("RGB")
 
 
 def _ink(grey: npt.NDArray[np.uint8], path: Path) -> npt.NDArray[np.float32]:

@@ -123,7 +123,7 @@ class Checkpointer:
             resumed: dict[str, JsonValue] = {"epoch": state.epoch, "step": state.step, "checkpoint": str(path)}
             self._report.write("resumed", resumed, durable=True)
             return state
-        return TrainState(steps=steps, max_steps=self._step.spec.max_steps)
+        return TrainState(steps=steps, max_steps=self._step.spec.max_steps, metric=self._step.spec.metric)
 
     def _load(self, path: Path, steps: int) -> TrainState:
         state = format.read(path, self._step.spec, self._origin.result().data_sha256, self._digests).course

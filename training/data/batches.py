@@ -1,4 +1,4 @@
-"""Effective batches for training: shuffled, gathered, augmented and normalised.
+"""Effective batches for training: shuffled or balanced, gathered, augmented and normalised.
 
 Order and augmentation are keyed by (seed, pass, sample), so they depend neither on the plan nor on a resumed step.
 The training process gathers from the memory-mapped data, or a DataLoader's workers do, with the same result.
@@ -6,7 +6,6 @@ The training process gathers from the memory-mapped data, or a DataLoader's work
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -14,7 +13,8 @@ from torch.utils.data import Dataset, Sampler
 
 from preflight.contract.plan import MemoryFormat, Plan
 from preflight.contract.spec import Augmentation, TrainSpec
-from training.data.augment import augment
+from training.data.augmentation.augment import augment
+from training.data.class_balance import BalancedPasses, training_samples
 from training.data.counter_rng import shuffle
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.loader import build_loader, iterate
@@ -32,36 +32,40 @@ def normalise(images: Tensor, mean: float, std: float, memory_format: MemoryForm
 
 
 def gather(
-    store: PreparedDataset, samples: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
+    store: PreparedDataset, draws: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, layout: MemoryFormat
 ) -> tuple[Tensor, Tensor]:
-    """Return training images float32 [B, C, H, W] and labels int64 [B] of `samples` (int64 [B])."""
+    """Return training images float32 [B, C, H, W] and labels int64 [B] of `draws` (int64 [B]).
+
+    A draw is a sample's number, or that of a repetition of it, as `BalancedPasses.draws` has them: its augmentation is
+    another one.
+    """
+    samples = draws % len(store.train_labels)
     # Indexing would copy element by element.
     images, labels = store.train_images.index_select(0, samples), store.train_labels.index_select(0, samples)
     mean, std = store.info.mean, store.info.std
     if augmentation.active:
-        images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=samples).mul_(255)
+        images = augment(images.float().div_(255), augmentation, seed=seed, epoch=epoch, samples=draws).mul_(255)
     return normalise(images, mean, std, layout), labels.long()
 
 
-SUBSET_SEED: Final = 0
-"""Of the draw of `train_samples`: trainings with other seeds use the same samples, so that they can be compared."""
-
-
 class EpochOrder(Sampler[tuple[int, Tensor]]):
-    """Yields (pass from 0, sample numbers int64 [batch_size]) of the effective batches `first` to `end` of an epoch.
+    """Yields (pass from 0, draws int64 [batch_size]) of the effective batches `first` to `end` of an epoch.
 
-    A pass takes each sample once at most, in an order of its own. Passes follow one another however long the epochs
-    are: an epoch goes on where the last one ended.
+    A pass takes each sample once at most, in an order of its own, unless its draws are `balanced`. Passes follow one
+    another however long the epochs are: an epoch goes on where the last one ended.
     """
 
-    def __init__(self, seed: int, batch_size: int, parts: Split, group: Group = ALONE) -> None:
+    def __init__(
+        self, seed: int, batch_size: int, parts: Split, group: Group = ALONE, balanced: BalancedPasses | None = None
+    ) -> None:
         """Order the batches of a seed; a rank of `group` gets its share of each."""
         self._group = group
         self._seed = seed
         self._batch_size = batch_size
         self._parts = parts
+        self._balanced = balanced
         whole = parts.train == parts.available
-        self._drawn = None if whole else shuffle(SUBSET_SEED, 0, parts.available)[: parts.train]
+        self._drawn = None if whole else training_samples(parts)
         self.epoch = 0
         self.first, self.end = 0, parts.steps
 
@@ -69,11 +73,17 @@ class EpochOrder(Sampler[tuple[int, Tensor]]):
         position, end = (self.epoch * self._parts.steps + step for step in (self.first, self.end))
         while position < end:
             number, step = divmod(position, self._parts.pass_steps)
-            order = shuffle(self._seed, number, self._parts.train)
-            order = order if self._drawn is None else self._drawn[order]
-            batches = order.split(self._batch_size)[step : min(self._parts.pass_steps, step + end - position)]
+            batches = self._pass(number).split(self._batch_size)[
+                step : min(self._parts.pass_steps, step + end - position)
+            ]
             yield from ((number, self._group.share_of(samples)) for samples in batches)
             position += len(batches)
+
+    def _pass(self, number: int) -> Tensor:
+        if self._balanced is not None:
+            return self._balanced.draws(number)
+        order = shuffle(self._seed, number, self._parts.train)
+        return order if self._drawn is None else self._drawn[order]
 
     def __len__(self) -> int:
         return self.end - self.first
@@ -94,9 +104,9 @@ class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
         if self._store is None:
             self._store = open_dataset(self._path)
-        number, samples = key
+        number, draws = key
         return gather(
-            self._store, samples, self._spec.augmentation,
+            self._store, draws, self._spec.augmentation,
             seed=self._spec.seed, epoch=number, layout=self._layout,
         )  # fmt: skip
 
@@ -110,7 +120,8 @@ class Batches:
         self._spec = spec
         self._layout = plan.memory_format
         self._parts = split(spec, store.info)
-        self._order = EpochOrder(spec.seed, spec.batch_size, self._parts, group)
+        balanced = BalancedPasses(spec, store.info, store.train_labels) if spec.sampler == "balanced" else None
+        self._order = EpochOrder(spec.seed, spec.batch_size, self._parts, group, balanced)
         dataset = StoreDataset(store.info.path, spec, plan.memory_format)
         self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
 
@@ -124,8 +135,8 @@ class Batches:
         if self._loader is not None:
             yield from iterate(self._loader)
             return
-        for number, samples in self._order:
+        for number, draws in self._order:
             yield gather(
-                self._store, samples, self._spec.augmentation,
+                self._store, draws, self._spec.augmentation,
                 seed=self._spec.seed, epoch=number, layout=self._layout,
             )  # fmt: skip

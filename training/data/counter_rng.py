@@ -21,7 +21,8 @@ _LAST_SHIFT = 31
 _MASK = (1 << 64) - 1
 
 _SHUFFLE_STREAM = -1
-"""Streams of `uniform` are not negative, so that a shuffle shares no numbers with them."""
+_TURNS_STREAM = -2
+"""Streams of `uniform` are not negative, so that these share no numbers with them."""
 
 
 def uniform(seed: int, epoch: int, samples: Tensor, counts: Mapping[int, int]) -> dict[int, Tensor]:
@@ -56,6 +57,11 @@ def shuffle(seed: int, epoch: int, count: int) -> Tensor:
     """Permutation of range(count), int64 [count], depending on (seed, epoch, count) alone."""
     hashes = _outputs(_nested_key(seed, epoch, _SHUFFLE_STREAM), torch.arange(count))
     return torch.argsort(hashes, stable=True)
+
+
+def turn_hashes(seed: int, turns: Tensor, samples: Tensor) -> Tensor:
+    """Int64 hashes [N] of (seed, turn, sample), for turns and sample numbers int64 [N] that are not negative."""
+    return _mix_(_steps(samples).add_(_outputs(_nested_key(seed, _TURNS_STREAM), turns)))
 
 
 def _nested_key(*indices: int) -> int:

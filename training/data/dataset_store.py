@@ -112,6 +112,22 @@ def read_test_images(path: Path, samples: Sequence[int]) -> npt.NDArray[np.uint8
         raise damaged(path, f"safetensors says {error}") from error
 
 
+def read_train_labels(path: Path) -> npt.NDArray[np.integer]:
+    """Return the labels [N] of the training samples, and read nothing else; without torch.
+
+    Raises:
+        DatasetError: the store cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            labels: npt.NDArray[np.integer] = file.get_tensor("train_labels")
+    except (OSError, SafetensorError) as error:
+        raise damaged(path, f"safetensors says {error}") from error
+    return labels
+
+
 def checksum(info: DatasetInfo, digests: Digests) -> str:
     """Return the sha256, in hex, of the tensors in the store: of the data alone, wherever and whenever it was made.
 

@@ -140,6 +140,10 @@ def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
     return {
         "test_accuracy": fitted.test.accuracy,
         "test_loss": fitted.test.loss,
+        "macro_f1": fitted.test.macro_f1,
+        "class_precision": [score.precision for score in fitted.test.classes],
+        "class_recall": [score.recall for score in fitted.test.classes],
+        "class_f1": [score.f1 for score in fitted.test.classes],
         "epochs": len(fitted.epochs),
         "train_steps": steps,
         "best_epoch": fitted.best_epoch,

@@ -1,6 +1,7 @@
-"""Accuracy and loss of a model on samples it is not trained on."""
+"""Accuracy, loss and figures of each class of a model on samples it is not trained on."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from training.artifacts.metrics import ClassScore, macro_f1
 from training.data.batches import normalise
 from training.step.train_step import TrainStep
 
@@ -24,6 +26,13 @@ class Score:
     loss: float
     """Mean cross entropy, without label smoothing."""
     samples: int
+    classes: tuple[ClassScore, ...] = ()
+    """By their numbers."""
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean of the F1 scores of the classes."""
+        return macro_f1(self.classes)
 
 
 def evaluate(
@@ -33,37 +42,50 @@ def evaluate(
 
     What it says of each sample goes to `probabilities`, float32 [N, classes] on the CPU, where they are wanted.
     """
-    right, loss = _sums(step, images, labels, mean, std, probabilities)
-    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))
+    return _score(labels, _sums(step, images, labels, mean, std, probabilities))
 
 
 def evaluate_together(step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float) -> Score:
     """Score the leader's model as `evaluate` does; each rank scores a part, and all get the same score."""
     group = step.group
     group.share_buffers(step.model)
-    right, loss = group.sum(_sums(step, group.share_of(images), group.share_of(labels), mean, std, None))
-    return Score(accuracy=right / len(labels), loss=loss / len(labels), samples=len(labels))
+    return _score(labels, group.sum(_sums(step, group.share_of(images), group.share_of(labels), mean, std, None)))
+
+
+def _score(labels: Tensor, sums: Sequence[float]) -> Score:
+    """Return the score of the `sums` of all samples, which have these `labels`."""
+    loss, *counts = sums
+    classes = len(counts) // 2
+    samples, right, predicted = labels.bincount(minlength=classes).tolist(), counts[:classes], counts[classes:]
+    scores = tuple(
+        ClassScore(label=label, samples=samples[label], right=int(right[label]), predicted=int(predicted[label]))
+        for label in range(classes)
+    )
+    return Score(accuracy=sum(right) / len(labels), loss=loss / len(labels), samples=len(labels), classes=scores)
 
 
 @torch.inference_mode()
 def _sums(
     step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float, probabilities: Tensor | None
-) -> tuple[float, float]:
-    """Return the number of samples that are recognized and the sum of their losses."""
+) -> list[float]:
+    """Return the sum of the losses; then, of each class, the samples that are recognized; then those taken for it."""
     step.model.eval()
-    right, loss, done = 0, 0.0, 0
+    loss, done = 0.0, 0
+    counts = torch.zeros(2, step.classes, dtype=torch.int64, device=step.device)
     size = step.plan.eval_batch
     if not len(labels):  # more ranks than samples
-        return right, loss
+        return [loss, *counts.flatten().tolist()]
     for some_images, some_labels in zip(torch.split(images, size), torch.split(labels, size), strict=True):
         some_images, truth = some_images.to(step.device), some_labels.to(step.device).long()
         logits = step.logits(normalise(some_images, mean, std, step.plan.memory_format))
-        right += int((logits.argmax(1) == truth).sum())
+        predicted = logits.argmax(1)
+        counts[0] += predicted[predicted == truth].bincount(minlength=step.classes)
+        counts[1] += predicted.bincount(minlength=step.classes)
         loss += float(F.cross_entropy(logits, truth, reduction="sum"))
         if probabilities is not None:
             probabilities[done : done + len(truth)] = logits.softmax(1)
         done += len(truth)
-    return right, loss
+    return [loss, *counts.flatten().tolist()]
 
 
 def chance_warning(score: Score, labels: Tensor) -> str | None:

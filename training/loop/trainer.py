@@ -12,6 +12,7 @@ from preflight.files.journal import RecordWriter
 from training.artifacts.predictions import allocate_probabilities
 from training.checkpoints.checkpointer import Checkpointer
 from training.data.batches import Batches
+from training.data.class_balance import class_weights
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
 from training.loop.evaluate import Score, evaluate, evaluate_together
@@ -77,6 +78,8 @@ def run_epochs(
             they exchange gradients, and a checkpoint is made first.
     """
     spec = step.spec
+    weights = class_weights(spec, store.info, store.train_labels)
+    step.class_weights = None if weights is None else weights.to(step.device)
     batches = Batches(store, spec, step.plan, step.group)
     started = time.perf_counter()
     observer = ProgressObserver(step, state, report, prediction, share)
@@ -126,6 +129,7 @@ def _end_epoch(step: TrainStep, store: PreparedDataset, state: TrainState) -> Ep
     done = EpochDone(
         epoch=state.epoch + 1, loss=state.loss / state.step,
         val_acc=score.accuracy if score else None, val_loss=score.loss if score else None,
+        val_macro_f1=score.macro_f1 if score else None,
         samples_per_s=state.step * step.spec.batch_size / state.seconds,
         seconds=state.seconds + time.perf_counter() - began, train_seconds=state.seconds,
     )  # fmt: skip

@@ -10,16 +10,18 @@ from training.models.layers import CosineConvolution, convolution, head, last_co
 def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return the fast default: a 4x4 stride-2 stem, then five 3x3 layers; 135 thousand parameters.
 
-    The stem halves both sides at once: a network for 28x28 images spends most of its time there otherwise.
+    The stem halves both sides at once: a network for 28x28 images spends most of its time there otherwise. Images of
+    less than 24 pixels are pooled once, of less than 12 not at all, so that the last layer still has its 3x3.
     """
-    _require_min_size("cnn", shape, 24)
+    _require_min_size("cnn", shape, 6, "'resnet18'")
+    side = min(shape[1:])
     return nn.Sequential(
         convolution(shape[0], 16, kernel=4, stride=2),
         convolution(16, 32),
-        nn.MaxPool2d(2),
+        *([nn.MaxPool2d(2)] if side >= 12 else []),
         convolution(32, 64),
         convolution(64, 64),
-        nn.MaxPool2d(2),
+        *([nn.MaxPool2d(2)] if side >= 24 else []),
         convolution(64, 64),
         last_convolution(64, 64),
         *head(64, classes),
@@ -60,7 +62,7 @@ def _valid(
     it would with padding, the third, which need not be pooled, a quarter. A `cosine` stem is fixed, and needs no batch
     norm.
     """
-    _require_min_size(name, shape, 28)
+    _require_min_size(name, shape, 28, "'cnn' or 'resnet18' instead of the recipe")
     stem, first, second, last = widths
     return nn.Sequential(
         nn.Sequential(CosineConvolution(shape[0], stem, kernel=5, stride=2), nn.ReLU(inplace=True))
@@ -73,11 +75,11 @@ def _valid(
     )
 
 
-def _require_min_size(name: str, shape: tuple[int, int, int], least: int) -> None:
-    """Raise `InvalidConfig` for images that the layers would shrink to nothing."""
+def _require_min_size(name: str, shape: tuple[int, int, int], least: int, others: str) -> None:
+    """Raise `InvalidConfig` for images that the layers would shrink to nothing, and name `others` that take them."""
     _, height, width = shape
     if min(height, width) < least:
         raise InvalidConfig(
-            f"model {name!r} needs images of at least {least}x{least}, but these are {height}x{width}; use 'resnet18'",
+            f"model {name!r} needs images of at least {least}x{least}, but these are {height}x{width}; use {others}",
             field="model",
         )

@@ -1,8 +1,4 @@
-"""Out-of-memory kills: their count, and a cgroup for a child so that they end it and no other process.
-
-Counters: cgroup-v2.rst (`oom_kill` of memory.events, with the cgroups below) and cgroup-v1/memory.rst (of
-memory.oom_control, without them).
-"""
+"""Out-of-memory kills: a cgroup for a child, so that they end it and no other process."""
 
 import itertools
 import os
@@ -13,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from preflight.container.cgroups import Cgroup, Files, cgroup_mounts, mem_total, memory_limits, own_cgroup
+from preflight.container.cgroups import Cgroup, Files, mem_total, memory_limits
+from preflight.container.oom_kills import counted_kills, memory_cgroup, oom_kills
 
 RESERVE: Final = 64 << 20
 """Bytes of the limit that a child leaves to its supervisor; a tenth where that is less."""
@@ -30,17 +27,6 @@ def reserve(limit: int) -> int:
     return min(RESERVE, limit // 10)
 
 
-def oom_kills(root: Path = Path("/")) -> int:
-    """Return the out-of-memory kills in the cgroup of this process, else on the machine (/proc/vmstat).
-
-    Every file is read beneath `root`.
-    """
-    files = Files(root)
-    cgroup = _memory_cgroup(files)
-    counted = _counted(files, cgroup, cgroup.levels[0]) if cgroup.levels else None
-    return files.table(root / "proc/vmstat").get("oom_kill", 0) if counted is None else counted
-
-
 class ChildCgroup:
     """A cgroup for one child at a time, its limit a little below that of this process. Use as a context.
 
@@ -53,7 +39,7 @@ class ChildCgroup:
         `shared` are bytes that the child shares with its fork server, which are charged to the cgroup of that.
         """
         self._files = Files(root)
-        self._cgroup = _memory_cgroup(self._files)
+        self._cgroup = memory_cgroup(self._files)
         self._limit = _limit(self._files, self._cgroup)
         self._shares = shares
         self._shared = shared
@@ -104,7 +90,7 @@ class ChildCgroup:
         """Return the out-of-memory kills in the cgroup, else in that of this process."""
         if self._directory is None:
             return oom_kills(self._files.root)
-        return _counted(self._files, self._cgroup, self._directory) or 0
+        return counted_kills(self._files, self._cgroup, self._directory) or 0
 
     def peak_bytes(self) -> int | None:
         """Return the peak memory of the child with its page cache and what it shares; None: unknown."""
@@ -121,16 +107,6 @@ class ChildCgroup:
         """
         now = _limit(Files(self._files.root), self._cgroup)
         return self._limit if now is None else min(now, self._limit or now)
-
-
-def _memory_cgroup(files: Files) -> Cgroup:
-    return own_cgroup(files, cgroup_mounts(files), "memory")
-
-
-def _counted(files: Files, cgroup: Cgroup, directory: Path) -> int | None:
-    """Return the counter of kills of a cgroup; None where there is none."""
-    name = "memory.oom_control" if cgroup.version == 1 else "memory.events"
-    return files.table(directory / name).get("oom_kill")
 
 
 def _limit(files: Files, cgroup: Cgroup) -> int | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from preflight.contract.spec import STRICT, TrainSpec
+from preflight.contract.spec import STRICT, Metric, TrainSpec
 from preflight.errors import Diverged
 
 Count = Annotated[int, Field(ge=0)]
@@ -25,18 +25,20 @@ class EpochDone:
     val_acc: float | None
     """Validation accuracy 0..1; None without a validation split."""
     val_loss: float | None
+    val_macro_f1: float | None = None
+    """Mean of the F1 scores of the classes; None without a validation split, and in records up to 0.26.0."""
     samples_per_s: float
     """Training samples per second, validation apart."""
     seconds: Seconds
     """Wall time of the whole epoch, validation included."""
     train_seconds: Seconds
 
-    @property
-    def rank(self) -> tuple[float, float]:
-        """What makes one epoch better than another: accuracy, then loss; without validation, being later."""
-        if self.val_acc is None or self.val_loss is None:
+    def rank(self, metric: Metric) -> tuple[float, float]:
+        """Return what makes one epoch better than another: the metric, then loss; without validation, being later."""
+        figure = self.val_acc if metric == "accuracy" else self.val_macro_f1
+        if figure is None or self.val_loss is None:
             return 0.0, float(self.epoch)
-        return self.val_acc, -self.val_loss
+        return figure, -self.val_loss
 
 
 @dataclass(slots=True, kw_only=True, config=STRICT)
@@ -47,6 +49,8 @@ class TrainState:
     """Optimizer steps in an epoch."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Optimizer steps after which the training ends, as the spec has it."""
+    metric: Metric = "accuracy"
+    """By which epochs are compared, as the spec has it."""
     step: Count = 0
     """Steps done of the epoch under way; all of them until it is validated."""
     loss: float = 0.0
@@ -95,7 +99,7 @@ class TrainState:
     @property
     def best_epoch(self) -> int:
         """Number of the best epoch so far, from 1, the earlier of two that are as good; 0 before the first."""
-        return max(self.history, key=lambda done: done.rank).epoch if self.history else 0
+        return max(self.history, key=lambda done: done.rank(self.metric)).epoch if self.history else 0
 
     def is_finished(self, spec: TrainSpec) -> bool:
         """Whether no epoch is left, or patience with the last ones has ended."""

@@ -72,6 +72,7 @@ class TrainStep:
         _make_deterministic(spec.deterministic, compiled=plan.compile)
         self.spec = spec
         self.plan = plan
+        self.classes = classes
         self.device = torch.device(plan.device)
         on_gpu = plan.device == "cuda"
         self.computing = decide(plan, find_gpu() if on_gpu else None, deterministic=spec.deterministic)
@@ -83,6 +84,8 @@ class TrainStep:
         if plan.weight_gradients == "products":
             use_matrix_products(self.model)
         self.group: Group = ALONE
+        self.class_weights: Tensor | None = None
+        """What the loss of a sample of each class is multiplied by, float32 [classes]; None: 1."""
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
         """The weights, buffers included, that `snapshot_best` kept; contiguous, on the CPU."""
@@ -161,7 +164,13 @@ class TrainStep:
                 logits = self.logits(some_images)
                 self.end_phase("forward")
                 loss = (
-                    F.cross_entropy(logits, some_labels, reduction="sum", label_smoothing=self.spec.label_smoothing)
+                    F.cross_entropy(
+                        logits,
+                        some_labels,
+                        weight=self.class_weights,
+                        reduction="sum",
+                        label_smoothing=self.spec.label_smoothing,
+                    )
                     / divisor
                 )
                 total += loss.detach()

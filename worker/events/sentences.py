@@ -76,7 +76,8 @@ def _of_job(event: wire.AnyEvent) -> str | None:
         case wire.JobInterrupted() | wire.JobCancelled() | wire.GroupShort():
             return event.message
         case wire.TrainingDone():
-            return f"Finished with a test accuracy of {event.test_accuracy:.2%}"
+            f1 = "" if event.macro_f1 is None else f" and a macro F1 of {event.macro_f1:.2%}"
+            return f"Finished with a test accuracy of {event.test_accuracy:.2%}{f1}"
         case wire.OnnxReady():
             return f"The finished job has its ONNX model: {event.onnx}"
         case wire.ReportReady():
@@ -154,7 +155,8 @@ def _of_training(event: wire.AnyEvent) -> str | None:
             )
         case wire.EpochDone():
             accuracy = "" if event.val_acc is None else f", validation accuracy {event.val_acc:.2%}"
-            return f"Epoch {event.epoch} took {event.seconds:.1f} s: loss {event.loss:.4f}{accuracy}"
+            f1 = "" if event.val_macro_f1 is None else f", macro F1 {event.val_macro_f1:.2%}"
+            return f"Epoch {event.epoch} took {event.seconds:.1f} s: loss {event.loss:.4f}{accuracy}{f1}"
         case wire.TrainingProfile():
             shares = {phase: getattr(event, f"{phase}_s") / max(event.total_s, 1e-9) for phase in profiler.PHASES}
             phases = ", ".join(f"{phase} {share:.0%}" for phase, share in shares.items() if share >= 0.005)

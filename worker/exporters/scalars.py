@@ -25,12 +25,15 @@ def scalars_of(event: AnyEvent) -> Iterator[Scalar]:
             yield Scalar("train/accuracy", step, event.accuracy)
             yield Scalar("train/samples_per_s", step, event.samples_per_s)
         case EpochDone():
-            for tag, value in (("validation/accuracy", event.val_acc), ("validation/loss", event.val_loss)):
+            figures = {"accuracy": event.val_acc, "loss": event.val_loss, "macro_f1": event.val_macro_f1}
+            for tag, value in figures.items():
                 if value is not None:
-                    yield Scalar(tag, event.epoch, value)
+                    yield Scalar(f"validation/{tag}", event.epoch, value)
         case TrainingDone():
             yield Scalar("test/accuracy", event.epochs, event.test_accuracy)
             yield Scalar("test/loss", event.epochs, event.test_loss)
+            if event.macro_f1 is not None:
+                yield Scalar("test/macro_f1", event.epochs, event.macro_f1)
 
 
 def global_step(event: Progress) -> int:

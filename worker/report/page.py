@@ -36,6 +36,7 @@ class Metrics:
 
     test_accuracy: float
     test_loss: float
+    macro_f1: float | None = None
     best_epoch: int
     stopped_early: bool
     train_seconds: float
@@ -109,7 +110,9 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
 
 def _headline(record: TrainingRecord, found: EvaluationMetrics | None) -> str:
     wrong = "" if found is None else f", {found.samples - found.right:,} of {found.samples:,} samples wrong"
-    return f"{numbers.share(record.metrics.test_accuracy)} on the test set{wrong}"
+    f1 = record.metrics.macro_f1
+    balanced = "" if f1 is None else f", macro F1 {numbers.share(f1)}"
+    return f"{numbers.share(record.metrics.test_accuracy)} on the test set{balanced}{wrong}"
 
 
 def _effort(record: TrainingRecord, group: Group | None) -> str:
@@ -122,7 +125,8 @@ def _effort(record: TrainingRecord, group: Group | None) -> str:
 
 def _learned(record: TrainingRecord) -> str:
     history, best = record.history, record.metrics.best_epoch
-    chosen = f" The weights are those of epoch {best}, the best on validation samples."
+    by = "" if record.spec.metric == "accuracy" else " by macro F1"
+    chosen = f" The weights are those of epoch {best}, the best on validation samples{by}."
     if history[0].val_acc is None:
         chosen = " The weights are those of the last epoch: nothing was held out."
     early = " It was stopped early, as more epochs no longer helped." if record.metrics.stopped_early else ""

@@ -78,7 +78,7 @@ def _class(found: EvaluationMetrics, score: ClassScore, names: Sequence[str]) ->
     others = [(count, label) for label, count in enumerate(found.confusion[score.label]) if label != score.label]
     most, label = max(others, key=lambda other: (other[0], -other[1]))
     return (
-        names[score.label], f"{score.samples:,}", _share(score.recall), _share(score.precision),
+        names[score.label], f"{score.samples:,}", _share(score.recall), _share(score.precision), _share(score.f1),
         f"{names[label]} ({most:,})" if most else numbers.NONE,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, completion."""
+"""A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, run, completion."""
 
 from typing import Final
 
@@ -11,6 +11,7 @@ from preflight.cli.options import completing, job_options
 from preflight.cli.watch import watch_job
 from preflight.contract.registry import DATASETS, find
 from preflight.errors import InvalidConfig
+from preflight.launch.run import run
 
 
 @click.command()
@@ -110,4 +111,4 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(script(context.find_root().command, shell))
 
 
-COMMANDS: Final = (cancel, completion, enqueue, jobs, resubmit, retry, watch)
+COMMANDS: Final = (cancel, completion, enqueue, jobs, resubmit, retry, run, watch)

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
-from preflight.container.interference import CounterSample
-from preflight.container.resources import Quota, quotas
+from .cgroups import Files, cgroup_mounts, own_cgroup
+from .interference import CounterSample
+from .resources import Quota, quotas
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 """A second, in the unit of both kinds of stat files."""

@@ -15,8 +15,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from preflight.container import cgroups
-from preflight.container.cgroups import Cgroup, Files, cgroup_mounts, memory_limits, own_cgroup, shown
+from . import cgroups
+from .cgroups import Cgroup, Files, cgroup_mounts, memory_limits, own_cgroup, shown
 
 SHORT: Final = 0.85
 """Share of the memory limit above which memory is short: the rest is for evaluation and checkpoints."""

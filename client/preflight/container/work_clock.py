@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from preflight.container.cgroups import Files
-from preflight.container.resources import Quota
+from .cgroups import Files
+from .resources import Quota
 
 _CPU_CLOCK: Final = 2
 """CPUCLOCK_SCHED of clock_getcpuclockid(3): the clock of a process is `~pid << 3 | 2`."""
@@ -44,8 +44,8 @@ class WorkClock:
         self._quota = quota
         self._walls: list[float] = []
         self._cpus: list[float] = []
-        self._throttled = quota and _throttled_seconds(quota)
-        self._children, self._cpu = (_children_seconds(), time.process_time()) if quota else (0.0, 0.0)
+        self._throttled = quota and throttled_seconds(quota)
+        self._children, self._cpu = (children_seconds(), time.process_time()) if quota else (0.0, 0.0)
         self._wall = time.perf_counter()
 
     def lap(self) -> None:
@@ -62,8 +62,8 @@ class WorkClock:
         """Return all pieces so far."""
         if self._quota is None or not self._walls:
             return Timed(tuple(self._walls))
-        beside = max(0.0, _children_seconds() - self._children) / len(self._walls)
-        before, after = self._throttled, _throttled_seconds(self._quota)
+        beside = max(0.0, children_seconds() - self._children) / len(self._walls)
+        before, after = self._throttled, throttled_seconds(self._quota)
         throttled_s = None if before is None or after is None else max(0.0, after - before)
         return sustained(self._walls, [cpu + beside for cpu in self._cpus], self._quota, throttled_s)
 
@@ -100,7 +100,7 @@ def per_period(seconds: Sequence[float], period_s: float) -> list[float]:
     return [statistics.fmean(group) for group in groups for _ in group]
 
 
-def _throttled_seconds(quota: Quota) -> float | None:
+def throttled_seconds(quota: Quota) -> float | None:
     """Return for how long the quota held its cgroup back so far; None: its cpu.stat cannot be read."""
     counters = Files(Path("/")).table(quota.path.parent / "cpu.stat")
     if "throttled_usec" in counters:  # v2
@@ -108,7 +108,7 @@ def _throttled_seconds(quota: Quota) -> float | None:
     return counters["throttled_time"] / 1e9 if "throttled_time" in counters else None
 
 
-def _children_seconds() -> float:
+def children_seconds() -> float:
     """Return the CPU seconds of the living children of the main thread, which loader workers are."""
     pid, seconds = os.getpid(), 0.0
     with suppress(OSError, ValueError):

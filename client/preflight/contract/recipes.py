@@ -38,7 +38,7 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
 }  # fmt: skip
 """Above 99.0 % of MNIST's test samples, above 99.5 %, about 99.7 %; each takes several times as long as the last."""
 FREE: Final = frozenset(
-    {"dataset", "train_samples", "max_steps", "validation_samples", "patience", "seed", "deterministic"}
+    {"dataset", "train_samples", "max_steps", "validation_samples", "patience", "metric", "seed", "deterministic"}
 )  # fmt: skip
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
 

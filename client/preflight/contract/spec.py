@@ -44,6 +44,8 @@ MaxSteps = Annotated[
         description="optimizer steps after which the training ends, within an epoch too; null: those of all epochs",
     ),
 ]  # fmt: skip
+MAX_CLASSES: Final = 1_000
+"""Classes of a data set."""
 MAX_BATCH: Final = 65_536
 BatchSize = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per optimizer step (the effective batch)")]
 LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
@@ -60,6 +62,17 @@ StepEpochs = Annotated[int, Field(ge=1, le=10_000, description="epochs between t
 StepFactor = Annotated[float, Field(gt=0, le=1, description="factor of each drop (step)")]
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="share of the target spread evenly")]
 GradientClip = Annotated[float, Field(ge=0, le=1e6, description="largest gradient norm; 0 is no limit")]
+ClassWeights = Annotated[
+    Literal["none", "balanced"],
+    Field(description="weight of each class in the loss; balanced: samples / (classes * samples of the class)"),
+]
+Sampler = Annotated[
+    Literal["shuffle", "balanced"],
+    Field(description="order of the samples; balanced draws each class equally often, rare samples several times"),
+]
+Metric = Annotated[
+    Literal["accuracy", "macro_f1"], Field(description="validation figure that decides best epoch and patience")
+]
 Patience = Annotated[int, Field(ge=1, le=10_000, description="epochs without improvement before stopping")]
 ValidationSamples = Annotated[
     int, Field(ge=0, le=10_000_000, description="training samples held out; null: 5,000 or a tenth")
@@ -97,6 +110,26 @@ class Augmentation:
     """Share of images whose strokes become thicker; an image is never both eroded and dilated."""
     morphology_kernel: Literal[3, 5, 7] = 3
     """Side of the square that erosion and dilation look at, pixels."""
+    random_resized_crop_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Smallest share of the image's area that a part of it has which is enlarged to its size; 1 takes all of it."""
+    random_resized_crop_ratio: Annotated[float, Field(ge=1, le=10)] = 4 / 3
+    """Largest ratio of the longer to the shorter side of that part, in relation to the image's own."""
+    random_crop_padding: Annotated[int, Field(ge=0, le=128)] = 0
+    """Pixels of background around an image, from which a crop of its own size is taken."""
+    random_horizontal_flip: Probability = 0.0
+    """Share of images that are mirrored left to right."""
+    random_vertical_flip: Probability = 0.0
+    """Share of images that are turned upside down by a mirror."""
+    brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Largest change of brightness: 0.4 for factors from 0.6 to 1.4."""
+    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Largest change of contrast, as that of brightness."""
+    saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Largest change of saturation, as that of brightness; of images in colour."""
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Largest turn of the hue either way, as a share of the circle of colours; of images in colour."""
+    random_grayscale: Probability = 0.0
+    """Share of images in colour that lose it."""
 
     def __post_init__(self) -> None:
         if self.erode_probability + self.dilate_probability > 1:
@@ -107,7 +140,9 @@ class Augmentation:
         """Whether any image is changed at all."""
         return any(
             (self.rotate_degrees, self.translate, self.scale, self.noise_probability, self.dots_probability,
-             self.blur_sigma, self.erode_probability, self.dilate_probability)
+             self.blur_sigma, self.erode_probability, self.dilate_probability, self.random_resized_crop_scale < 1,
+             self.random_crop_padding, self.random_horizontal_flip, self.random_vertical_flip, self.brightness,
+             self.contrast, self.saturation, self.hue, self.random_grayscale)
         )  # fmt: skip
 
 
@@ -134,8 +169,11 @@ class TrainSpec:
     step_epochs: StepEpochs = 10
     step_factor: StepFactor = 0.1
     label_smoothing: LabelSmoothing = 0.0
+    class_weights: ClassWeights = "none"
+    sampler: Sampler = "shuffle"
     gradient_clip: GradientClip = 0.0
     patience: Patience | None = None
+    metric: Metric = "accuracy"
     validation_samples: ValidationSamples | None = None
     seed: Seed = 0
     deterministic: bool = False

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
 
+from preflight.contract.spec import MAX_CLASSES
 from preflight.redis.untrusted.values import as_json
 
 CONTRACT_VERSION: Final = "1"
@@ -77,6 +78,8 @@ Members = Annotated[tuple[Label, ...], Field(max_length=MAX_WORKERS), BeforeVali
 Rates = Annotated[tuple[Rate, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
 Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
 """Of each member, by rank."""
+ClassShares = Annotated[tuple[Share | None, ...], Field(max_length=MAX_CLASSES), BeforeValidator(parse_json)]
+"""Of each class, by its number; null: not defined."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

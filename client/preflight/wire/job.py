@@ -22,6 +22,7 @@ from preflight.contract import plan, spec
 from preflight.contract.lengths import check_lengths
 from preflight.contract.recipes import FREE, RECIPES, RecipeName, check_recipe
 from preflight.contract.removed import without_removed, without_removed_knobs
+from preflight.contract.sampling import check_sampling
 from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
@@ -148,8 +149,11 @@ class TrainJob(Wire):
     step_epochs: spec.StepEpochs = DEFAULTS.step_epochs
     step_factor: spec.StepFactor = DEFAULTS.step_factor
     label_smoothing: spec.LabelSmoothing = DEFAULTS.label_smoothing
+    class_weights: spec.ClassWeights = DEFAULTS.class_weights
+    sampler: spec.Sampler = DEFAULTS.sampler
     gradient_clip: spec.GradientClip = DEFAULTS.gradient_clip
     patience: spec.Patience | None = DEFAULTS.patience
+    metric: spec.Metric = DEFAULTS.metric
     validation_samples: spec.ValidationSamples | None = DEFAULTS.validation_samples
     seed: spec.Seed = DEFAULTS.seed
     augmentation: Augmentation = DEFAULTS.augmentation
@@ -200,6 +204,7 @@ class TrainJob(Wire):
             check_recipe(self.recipe, {name: getattr(self, name) for name in self._given})
         spec = self.spec()
         check_lengths(spec)
+        check_sampling(spec)
         if spec.deterministic and isinstance(self.workers, GroupSize):
             raise InvalidConfig(
                 f"workers is {self.workers.min} to {self.workers.max}, but must be one number for a deterministic job, "

@@ -4,7 +4,7 @@ from typing import Literal
 
 from preflight.contract import plan, spec
 from preflight.contract.recipes import RecipeName
-from preflight.wire.base import Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
+from preflight.wire.base import ClassShares, Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
 from preflight.wire.configuration import Request
 
 
@@ -103,6 +103,14 @@ class TrainingDone(Event):
     type: Literal["training_done"] = "training_done"
     test_accuracy: Share
     test_loss: Loss
+    macro_f1: Share | None = None
+    """Mean of the F1 scores of the classes."""
+    class_precision: ClassShares | None = None
+    """Of each class: share of its predictions that are correct; null without predictions."""
+    class_recall: ClassShares | None = None
+    """Of each class: share of its test samples that are correct; null without samples."""
+    class_f1: ClassShares | None = None
+    """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
     epochs: spec.Epochs
     train_steps: Count | None = None
     """Optimizer steps taken."""

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, ConfigDict
 from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed
 from preflight.wire.base import (
+    ClassShares,
     Count,
     JobId,
     Label,
@@ -38,6 +39,14 @@ class TrainResult(Wire):
     status: Literal["finished", "cancelled"]
     test_accuracy: Share | None = None
     test_loss: Loss | None = None
+    macro_f1: Share | None = None
+    """Mean of the F1 scores of the classes."""
+    class_precision: ClassShares | None = None
+    """Of each class: share of its predictions that are correct; null without predictions."""
+    class_recall: ClassShares | None = None
+    """Of each class: share of its test samples that are correct; null without samples."""
+    class_f1: ClassShares | None = None
+    """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
     epochs: Count | None = None
     train_steps: Count | None = None
     """Optimizer steps taken."""
@@ -96,6 +105,7 @@ class JobState(Wire):
     steps: Count | None = None
     loss: Loss | None = None
     val_acc: Share | None = None
+    val_macro_f1: Share | None = None
     samples_per_s: Rate | None = None
     eta_s: Seconds | None = None
     memory_mb: Count | None = None
@@ -104,6 +114,8 @@ class JobState(Wire):
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
     test_accuracy: Share | None = None
+    macro_f1: Share | None = None
+    """On the test set."""
     artifact: Text | None = None
     artifact_url: Text | None = None
     model_sha256: Sha256 | None = None

@@ -61,6 +61,8 @@ class EpochDone(Event):
     val_acc: Share | None = None
     """Validation accuracy; null without a validation split."""
     val_loss: Loss | None = None
+    val_macro_f1: Share | None = None
+    """Mean of the F1 scores of the classes on the validation samples."""
     samples_per_s: Rate
     seconds: Seconds
     train_seconds: Seconds

@@ -80,7 +80,8 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
     """Classify images with a trained model.
 
     MODEL is a model directory, its model.safetensors, or an exported .onnx file. IMAGE is PNG or JPEG of any size,
-    dark on light or light on dark; it is centered as MNIST's images are.
+    dark on light or light on dark; it is centered as MNIST's images are. For a model of
+    images in colour it is scaled to fit.
     """
     from preflight.cli.formatting.text import printable
     from worker.jobs.local.predict import UnusableImage, predict_local

@@ -18,6 +18,7 @@ def format_result(result: TrainResult) -> str:
     speed = f"{result.samples_per_s:,.0f} samples/s{together(result.workers)}"
     lines = [
         ("test accuracy", f"{result.test_accuracy:.2%}"),
+        ("macro F1", None if result.macro_f1 is None else f"{result.macro_f1:.2%}"),
         ("training", f"{result.train_seconds:.1f} s, {steps}{speed}"),
         ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
         ("plan", plan_line(result.plan) if result.plan else ""),

@@ -10,6 +10,8 @@ from preflight.files.locks import share
 from preflight.wire import TrainJob
 from training.catalog.names import pin, stored_dataset, stored_path
 from training.data import prepare_child
+from training.data.augmentation.suitability import flip_warning, require_suitable
+from training.data.class_balance import require_every_class
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.datasets import UnreadableFolder
 from training.data.prepare import explain_absence
@@ -71,7 +73,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
 
     Raises:
         DatasetError: it is not available.
-        InvalidConfig: the job would see more samples than the service allows.
+        InvalidConfig: the job would see more samples than the service allows, or does not suit the data set.
     """
     began, settings = time.perf_counter(), context.settings
     is_registered = find(DATASETS, job.dataset) is not None
@@ -92,6 +94,12 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
         },
     )
     require_samples_within_limit(job.spec(), info.train_count, settings)
+    spec = job.spec()
+    require_every_class(spec, info)
+    require_suitable(spec.augmentation, info)
+    doubt = flip_warning(spec.augmentation, info)
+    if doubt is not None:
+        context.warn(doubt)
     return info
 
 

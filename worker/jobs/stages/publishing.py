@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from pydantic import JsonValue, ValidationError
 
 from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed, in_one_process
+from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
+from preflight.wire.job import SPEC
 from training.artifacts.model_dir import read_manifest
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.publish import claim_artifact, publish
@@ -55,7 +56,7 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
         case {
             "job_id": context.job_id, "spec": dict(trained), "plan": dict(plan), "metrics": dict(metrics),
             "sha256": {"model.safetensors": str(digest)},
-        } if forget_removed("job", trained) == asdict(job.spec()):  # fmt: skip
+        } if _read_spec(trained) == job.spec():  # fmt: skip
             try:
                 kept = PLAN.validate_json(json.dumps(in_one_process(plan, job.spec().batch_size)))
             except ValidationError:
@@ -72,6 +73,14 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
             extras = inherited_extras(context, result) or select_extras(context, result)
             return finish(context, extras, saved=context.extras.save(extras))
     return None
+
+
+def _read_spec(trained: dict[str, JsonValue]) -> TrainSpec | None:
+    """Return the spec in a manifest; earlier versions wrote fewer fields. None: it cannot be read."""
+    try:
+        return SPEC.validate_json(json.dumps(forget_removed("job", trained)))
+    except ValidationError:
+        return None
 
 
 def _dataset(manifest: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -72,7 +72,7 @@ class PredictRoutes:
             copy.cleanup()
 
     async def predict(self, job_id: str, request: Request) -> Prediction:
-        """Recognize the digit in a PNG or JPEG, as `preflight predict` does."""
+        """Recognize what a PNG or JPEG shows, as `preflight predict` does."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:  # which a page of another origin cannot send without a CORS preflight
             message = f"content-type is {ascii(kind)[:80]}, but must be image/png or image/jpeg"

@@ -95,13 +95,15 @@ def _training_line(event: wire.AnyEvent) -> str | None:
             )
         case wire.EpochDone():
             accuracy = "" if event.val_acc is None else f" validation {event.val_acc:.2%}"
-            return f"epoch     {event.epoch} loss {event.loss:.4f}{accuracy} in {event.seconds:.1f} s"
+            f1 = "" if event.val_macro_f1 is None else f" macro F1 {event.val_macro_f1:.2%}"
+            return f"epoch     {event.epoch} loss {event.loss:.4f}{accuracy}{f1} in {event.seconds:.1f} s"
         case wire.TrainingProfile():
             phases = " ".join(f"{phase} {1e3 * batch_s:.2f}" for phase, batch_s, _ in phase_times(event))
             return f"profile   {1e3 * event.average_batch_s:.2f} ms per step: {phases}"
         case wire.TrainingDone():
+            f1 = "" if event.macro_f1 is None else f", macro F1 {event.macro_f1:.2%}"
             return (
-                f"done      test accuracy {event.test_accuracy:.2%}, {event.samples_per_s:,.0f} samples/s"
+                f"done      test accuracy {event.test_accuracy:.2%}{f1}, {event.samples_per_s:,.0f} samples/s"
                 f"{together(event.workers)}, "
                 f"model in {event.artifact}{f' and {event.artifact_url}' if event.artifact_url else ''}"
             )

@@ -19,6 +19,8 @@ from worker.config.settings import Settings
 
 OWN, RQS = "mine", "theirs"
 BOTH = (OWN, RQS)
+BOTH_SLOWLY = (pytest.param(OWN, marks=pytest.mark.slow), RQS)
+"""For tests that train."""
 LONG = 10_000
 """Epochs of a job that is to be stopped."""
 
@@ -105,7 +107,7 @@ def test_a_search_passes_over_what_is_no_job(client: Client, queue: Queue, raw: 
     assert client.status("f").status == "unknown"
 
 
-@pytest.mark.parametrize("given", BOTH)
+@pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_job_is_followed_from_the_queue_on(
     client: Client, queue: Queue, given: str, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:
@@ -147,7 +149,7 @@ def test_an_id_of_rqs_own(client: Client, queue: Queue, run_worker: RunWorker) -
     assert set(listed(client)) == {OWN}
 
 
-@pytest.mark.parametrize("given", BOTH)
+@pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_running_job_is_cancelled(
     client: Client, queue: Queue, given: str, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:
@@ -186,7 +188,7 @@ def test_a_waiting_job_is_cancelled(client: Client, queue: Queue, given: str, ru
     assert client.status(RQS).attempt == 0
 
 
-@pytest.mark.parametrize("given", BOTH)
+@pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_worker_reads_a_cancellation_of_either_id(
     client: Client, queue: Queue, raw: Redis, given: str, run_worker: RunWorker
 ) -> None:

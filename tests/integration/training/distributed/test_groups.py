@@ -1,5 +1,6 @@
 """Groups that train together: real agents and ranks on loopback addresses."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -16,9 +17,9 @@ from support.worker.python_path import importing
 from torch import Tensor
 
 from preflight.contract.plan import Plan
-from preflight.contract.spec import Optimizer, TrainSpec
+from preflight.contract.spec import TrainSpec
 from preflight.errors import ChildFailed, ChildKilled, Diverged, GroupShort, InvalidConfig
-from training.artifacts.model_dir import MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL
 from training.checkpoints.files import checkpoint_files
 from training.data.dataset_info import DatasetInfo
 from training.loop import child as training_child
@@ -100,14 +101,15 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
     return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
 
 
-@pytest.mark.parametrize(("members", "optimizer"), [
-    (1, "muon"), pytest.param(1, "adamw", marks=pytest.mark.slow), pytest.param(3, "muon", marks=pytest.mark.slow),
+@pytest.mark.parametrize(("members", "spec"), [
+    (1, replace(PLAIN, optimizer="muon", class_weights="balanced", metric="macro_f1")),
+    pytest.param(1, replace(PLAIN, sampler="balanced"), marks=pytest.mark.slow),
+    pytest.param(3, replace(PLAIN, optimizer="muon"), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_group_learns_what_one_learns_alone(
-    table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, optimizer: Optimizer
+    table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, spec: TrainSpec
 ) -> None:
-    """Without batch norms, its weights differ by rounding alone: each sample counts once."""
-    spec = replace(PLAIN, optimizer=optimizer)
+    """Without batch norms, its weights differ by rounding alone: each sample counts once, and as much."""
     install_package("preflight.models", {"plain": "plain:plain"}, "plain", PLAIN_MODEL)
     table.environment, table.server = importing(tmp_path / "site"), None
     alone = TrainingRequest(spec=spec, plan=PLAN, store=table.store.path, artifact=tmp_path / "alone", facts={})
@@ -118,6 +120,11 @@ def test_a_group_learns_what_one_learns_alone(
     together, expected = train_together(table, members), load_file(tmp_path / "alone" / MODEL)
     for name, value in expected.items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
+    scores = [
+        json.loads((path / MANIFEST).read_text())["history"][0]["val_macro_f1"]
+        for path in (table.directory / "model", tmp_path / "alone")
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=0.01)
 
 
 @pytest.mark.slow
@@ -172,7 +179,7 @@ def replace_table(table: Table, name: str) -> Table:
 
 
 @pytest.mark.parametrize("who", ["agent", pytest.param("rank", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP])
 def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Signals) -> None:
     """A member that is killed or hangs: the leader resumes its last checkpoint."""
     table.spec, table.checkpoint_seconds = LONG, 0.1
@@ -267,7 +274,7 @@ def test_more_ranks_than_shares_are_refused(table: Table) -> None:
         table.lead()
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("address", ["127.0.0.1", pytest.param("::1", marks=pytest.mark.slow)])
 def test_a_group_listens_on_its_address_alone(table: Table, address: str) -> None:
     """IPv4 and IPv6: no socket of agent or rank listens anywhere else."""
     table.spec, table.least = LONG, 2

@@ -66,7 +66,7 @@ def test_from_a_folder_to_a_model_with_class_names(
     assert manifest["dataset"] == {"name": "mine@1", "train": ready.train_samples, "test": ready.test_samples,
                                    "sha256": version["sha256"]}  # fmt: skip
     evaluation = json.loads((settings.artifact_dir / "a" / "evaluation.json").read_bytes())
-    assert evaluation["classes"] == sorted(NAMES)
+    assert evaluation["names"] == sorted(NAMES)
     report = (settings.artifact_dir / "a" / "report.html").read_text()
     assert all(name in report for name in NAMES)
     assert version["sha256"] in report

@@ -134,7 +134,7 @@ def test_loader_workers_use_the_quota_too() -> None:
         assert child.stdout is not None
         assert child.stdin is not None
         child.stdout.readline()
-        assert work_clock._children_seconds() >= 0.2
+        assert work_clock.children_seconds() >= 0.2
         child.stdin.close()
 
 
@@ -150,7 +150,7 @@ def test_throttled_time_is_that_of_the_level_that_binds(
     if content is not None:
         (tmp_path / "cpu.stat").write_text(content)
     quota = Quota(Fraction(1, 2), tmp_path / "cpu.max", 0.1)
-    assert work_clock._throttled_seconds(quota) == seconds
+    assert work_clock.throttled_seconds(quota) == seconds
     clock = WorkClock(quota)
     clock.lap()
     assert len(clock.timed().seconds) == 1
@@ -163,9 +163,9 @@ def test_a_clock_that_cannot_be_read_is_no_error(monkeypatch: pytest.MonkeyPatch
         raise PermissionError
 
     monkeypatch.setattr(time, "clock_gettime", refused)
-    assert work_clock._children_seconds() == 0
+    assert work_clock.children_seconds() == 0
     monkeypatch.setattr(Path, "read_text", refused)
-    assert work_clock._children_seconds() == 0
+    assert work_clock.children_seconds() == 0
 
 
 def test_a_real_quota_is_seen() -> None:

@@ -54,8 +54,8 @@ def test_without_a_recipe_the_defaults_hold() -> None:
 def test_what_a_recipe_leaves_free_is_taken() -> None:
     """Seed, determinism, validation and patience are the user's, and how little of it a smoke test runs."""
     fields: dict[str, JsonValue] = {
-        "seed": 7, "deterministic": True, "validation_samples": 5, "patience": 3, "train_samples": 1_000,
-        "max_steps": 20,
+        "seed": 7, "deterministic": True, "validation_samples": 5, "patience": 3, "metric": "macro_f1",
+        "train_samples": 1_000, "max_steps": 20,
     }  # fmt: skip
     assert fields.keys() | {"dataset"} == FREE
     spec = parse_job({**LEAST, "recipe": "fast", "workers": 2, **fields}).spec()
@@ -68,6 +68,7 @@ def test_what_contradicts_a_recipe_is_refused_by_both_names(field: str) -> None:
     agreed = getattr(RECIPES["fast"], field)
     assert parse_job({**LEAST, "recipe": "fast", field: agreed}).spec() == RECIPES["fast"]
     other = {"model": "resnet18", "optimizer": "adamw" if agreed == "sgd" else "sgd", "schedule": "cosine"}
+    other |= {"class_weights": "balanced", "sampler": "balanced"}
     value = other.get(field, 0.015625 if isinstance(agreed, float) else 3)
     with pytest.raises(InvalidConfig, match=r"recipe 'fast' sets") as caught:
         parse_job({**LEAST, "recipe": "fast", field: value})

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from training.artifacts.evaluation import MAX_CLASSES, MAX_ERRORS, MAX_SIDE, evaluation_json, png
-from training.artifacts.metrics import evaluation_metrics
+from training.artifacts.metrics import evaluation_metrics, macro_f1
 
 MAX_BYTES = 2**21
 """As much the page reads."""
@@ -48,6 +48,8 @@ def test_errors_are_the_most_confident_ones_and_the_file_is_small(classes: int, 
     found, written = evaluation_metrics(probabilities, labels), json.loads(content)
     assert len(content) <= MAX_BYTES
     assert (written["samples"], written["right"]) == (40, found.right)
+    assert written["macro_f1"] == pytest.approx(macro_f1(found.classes))
+    assert written["classes"] == [[one.samples, one.predicted, one.right] for one in found.classes]
     assert written["confusion"] == ([list(row) for row in found.confusion] if classes <= MAX_CLASSES else None)
     assert [error["sample"] for error in written["errors"]] == [one.sample for one in found.mistakes[:MAX_ERRORS]]
     for error in written["errors"]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preflight.errors import InvalidConfig
-from training.artifacts.preprocess import FORMATS, measure_fill, read_picture
+from training.artifacts.preprocess import FORMATS, measure_fill, read_colour_picture, read_picture
 
 Save = Callable[[Image.Image, Path], None]
 
@@ -196,3 +196,36 @@ def test_a_damaged_picture_is_read_or_refused(
         assert read(path).shape == (28, 28)
     except InvalidConfig as error:
         assert "\n" not in error.message
+
+
+def test_a_picture_in_colour_is_fitted_in(tmp_path: Path) -> None:
+    """Scaled without distortion, in the middle of black, as it is lit; whatever kind of file it is."""
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (400, 200), (250, 120, 10)).save(path)
+    found = read_colour_picture(path, 32, 32)
+    assert found.shape == (3, 32, 32)
+    assert found.dtype == np.uint8
+    assert found[:, 8:24].reshape(3, -1).T.tolist() == [[250, 120, 10]] * 512
+    assert not found[:, :8].any()
+    assert not found[:, 24:].any()
+    wide = read_colour_picture(path, 20, 64)
+    assert wide[:, :, 12:52].min() > 0
+    assert not wide[:, :, :12].any()
+    Image.new("L", (10, 10), 77).save(path)
+    assert (read_colour_picture(path, 32, 32) == 77).all()  # of one colour throughout, and no error
+    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(path)
+    assert (read_colour_picture(path, 32, 32) == 255).all()
+
+
+def test_a_picture_of_the_models_size_stays_as_it_is(tmp_path: Path) -> None:
+    """To the last bit."""
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    assert (read_colour_picture(tmp_path / "picture.png", 24, 40) == pixels.transpose(2, 0, 1)).all()
+
+
+def test_what_is_no_picture_is_refused_in_colour_too(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"no picture")
+    with pytest.raises(InvalidConfig, match="is no picture in PNG or JPEG"):
+        read_colour_picture(path, 32, 32)

@@ -60,6 +60,10 @@ EVERYTHING = Augmentation(
     rotate_degrees=10.0, translate=0.1, noise_probability=0.1, dots_probability=0.5, blur_sigma=0.5,
     erode_probability=0.25, dilate_probability=0.25,
 )  # fmt: skip
+AS_PICTURES = replace(
+    EVERYTHING, random_resized_crop_scale=0.5, random_crop_padding=2, random_horizontal_flip=0.5, brightness=0.2,
+    contrast=0.2,
+)  # fmt: skip
 FACTS: dict[str, JsonValue] = {"job_id": "a job", "resources": {"cores": 2}}
 
 
@@ -194,6 +198,12 @@ VARIANTS = {
         replace(SPEC, train_samples=96, epoch_samples=128, max_steps=10, augmentation=EVERYTHING),
         PLAN,
     ),
+    "drawn from balanced classes, augmented": (replace(SPEC, sampler="balanced", augmentation=AS_PICTURES), PLAN),
+    "weighted classes, accumulated": (
+        replace(SPEC, class_weights="balanced", label_smoothing=0.1),
+        replace(PLAN, micro_batch=12),
+    ),
+    "by macro F1, with patience": (replace(SPEC, metric="macro_f1", patience=2), PLAN),
     "sgd without momentum or validation": (replace(SGD, momentum=0.0, validation_samples=0), PLAN),
 }
 
@@ -297,7 +307,7 @@ def test_best_weights_are_restored(job: Job) -> None:
     spec = replace(SPEC, epochs=30, patience=3, schedule="constant", learning_rate=0.002)
     job = replace(job, store=replace(job.store, train_labels=labels), spec=spec)
     undisturbed = job.undisturbed()
-    best = max(undisturbed.epochs, key=lambda epoch: epoch.rank).epoch
+    best = max(undisturbed.epochs, key=lambda epoch: epoch.rank("accuracy")).epoch
     assert len(undisturbed.epochs) == best + 3 < 30
     job.interrupted(1, 4 * best + 5)
     resumed = job.run(2)
@@ -451,6 +461,8 @@ def test_a_checkpoint_of_an_earlier_version_is_resumed(job: Job, processes: int 
     if processes is not None:
         body["plan"]["processes"] = processes
     body["spec"]["average_every"] = 1
+    del body["spec"]["class_weights"], body["spec"]["sampler"]
+    del body["spec"]["metric"], body["course"]["metric"], body["course"]["history"][0]["val_macro_f1"]
     path.write_bytes(sealed(json.dumps(body).encode()))
     assert job.found()[0].plan == expected
     assert replace(job, plan=expected).run(2).steps == STEPS - 5

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from preflight.contract.plan import MemoryFormat, Plan
 from preflight.contract.spec import Augmentation, TrainSpec
-from training.data.augment import augment
+from training.data.augmentation.augment import augment
 from training.data.batches import Batches, EpochOrder, StoreDataset, normalise
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset

@@ -11,7 +11,9 @@ from torch._C._distributed_c10d import HashStore
 
 from preflight.contract.spec import TrainSpec
 from training.data.batches import EpochOrder
+from training.data.class_balance import BalancedPasses
 from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import open_dataset
 from training.data.split import split
 from training.distributed.measuring import MeasuredRanks, quicker, slow_members
 from training.distributed.ranks import divide
@@ -42,6 +44,21 @@ def test_the_ranks_see_each_sample_once_an_epoch(digits_store: DatasetInfo, coun
     seen = Counter(int(number) for batch in shared for number in batch)
     assert len(seen) == parts.steps * SPEC.batch_size
     assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_balanced_draws_are_shared_as_well(digits_store: DatasetInfo, count: int) -> None:
+    """Together the ranks have the draws of a training alone, in its order."""
+    spec = replace(SPEC, sampler="balanced")
+    parts, labels = split(spec, digits_store), open_dataset(digits_store.path).train_labels
+    passes = [BalancedPasses(spec, digits_store, labels) for _ in range(count + 1)]
+    alone = [draws for _, draws in EpochOrder(spec.seed, spec.batch_size, parts, balanced=passes[0])]
+    orders = [
+        EpochOrder(spec.seed, spec.batch_size, parts, rank, own)
+        for rank, own in zip(ranks(count), passes[1:], strict=True)
+    ]
+    shared = [torch.cat([share for _, share in shares]) for shares in zip(*orders, strict=True)]
+    assert all(torch.equal(one, other) for one, other in zip(alone, shared, strict=True))
 
 
 @pytest.mark.parametrize("count", [2, 3])

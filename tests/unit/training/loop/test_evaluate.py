@@ -1,9 +1,35 @@
-"""Scores: when one is no better than chance."""
+"""Scores: figures of each class, and when a score is no better than chance."""
+
+import warnings
 
 import pytest
 import torch
+from sklearn.metrics import f1_score, recall_score
 
-from training.loop.evaluate import Score, chance_warning
+from preflight.contract.plan import Plan
+from preflight.contract.spec import TrainSpec
+from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import open_dataset
+from training.loop.evaluate import Score, chance_warning, evaluate
+from training.step.train_step import TrainStep
+
+
+def test_figures_of_classes_are_those_of_scikit_learn(digits_store: DatasetInfo, torch_as_it_was: None) -> None:  # noqa: ARG001
+    """Of an untrained model, in batches that do not fill the last one."""
+    store = open_dataset(digits_store.path)
+    info = store.info
+    step = TrainStep(
+        TrainSpec(dataset="digits", model="cnn"), Plan(threads=1, micro_batch=64, eval_batch=100), info.shape, 10
+    )
+    said = torch.zeros(info.test_count, 10)
+    score = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, said)
+    truth, predicted = store.test_labels.numpy(), said.argmax(1).numpy()
+    assert score.accuracy == (truth == predicted).mean()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of classes that are never predicted
+        assert score.macro_f1 == pytest.approx(f1_score(truth, predicted, average="macro"))
+        recall = recall_score(truth, predicted, average=None)
+    assert [one.recall for one in score.classes] == pytest.approx([*recall])
 
 
 @pytest.mark.parametrize(

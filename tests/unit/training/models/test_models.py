@@ -27,19 +27,22 @@ def parameters(model: nn.Module) -> int:
 def test_models_have_the_documented_size(name: str, size: int) -> None:
     """Number of parameters; that of cnn does not depend on the size of the images."""
     assert parameters(build(name, (1, 28, 28), 10)) == size
-    assert parameters(cnn((1, 64, 64), 10)) == 135_146
+    assert parameters(cnn((1, 64, 64), 10)) == parameters(cnn((1, 8, 8), 10)) == 135_146
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
     [
         ("cnn", (1, 28, 28), 10), ("cnn", (3, 24, 24), 7), ("cnn", (1, 33, 24), 2),
+        ("cnn", (3, 128, 128), 1000), ("cnn", (3, 23, 64), 3), ("cnn", (1, 12, 12), 3), ("cnn", (1, 11, 40), 3),
+        ("cnn", (1, 6, 7), 3),
         ("cnn-small-valid", (1, 28, 28), 10), ("cnn-small-valid", (3, 29, 35), 7),
         ("cnn-valid", (1, 28, 28), 10), ("cnn-valid", (3, 31, 28), 7),
         ("cnn-small-cosine", (1, 28, 28), 10), ("cnn-small-cosine", (3, 29, 35), 7),
         ("cnn-cosine", (1, 28, 28), 10), ("cnn-cosine", (3, 28, 30), 4),
         ("cnn-committee", (1, 28, 28), 10), ("cnn-committee", (3, 28, 35), 26),
         ("resnet18", (1, 28, 28), 10), ("resnet18", (3, 8, 9), 47),
+        ("resnet18", (3, 64, 48), 1000), ("resnet18", (1, 2, 1), 2),
     ],
 )  # fmt: skip
 def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int], classes: int) -> None:
@@ -52,16 +55,16 @@ def test_images_become_one_logit_per_class(name: str, shape: tuple[int, int, int
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "least"),
-    [("cnn", (1, 23, 28), 24), ("cnn", (1, 28, 23), 24), ("cnn", (3, 8, 8), 24)]
+    ("name", "shape", "least", "others"),
+    [("cnn", (1, 5, 28), 6, "'resnet18'"), ("cnn", (3, 28, 5), 6, "'resnet18'")]
     + [
-        (name, (1, 27, 28), 28)
+        (name, (1, 27, 28), 28, "'cnn' or 'resnet18' instead of the recipe")
         for name in ("cnn-small-valid", "cnn-valid", "cnn-small-cosine", "cnn-cosine", "cnn-committee")
     ],
 )
-def test_too_small_images_are_refused(name: str, shape: tuple[int, int, int], least: int) -> None:
-    """Nothing would be left for the last layer: the message names the size and offers the other model."""
-    message = f"'{name}' needs images of at least {least}x{least}, but these are {shape[1]}x{shape[2]}; use 'resnet18'"
+def test_too_small_images_are_refused(name: str, shape: tuple[int, int, int], least: int, others: str) -> None:
+    """Nothing would be left for the last layer: the message names the size and the models that take it."""
+    message = f"'{name}' needs images of at least {least}x{least}, but these are {shape[1]}x{shape[2]}; use {others}"
     with pytest.raises(InvalidConfig, match=message) as caught:
         build(name, shape, 10)
     assert caught.value.field == "model"

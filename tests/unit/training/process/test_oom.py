@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from training.process.oom import ChildCgroup, oom_kills
+from preflight.container.oom_kills import oom_kills
+from training.process.oom import ChildCgroup
 
 V1 = "1 1 0:1 / {mount} rw - cgroup x rw,memory\n"
 V2 = "1 1 0:1 / {mount} rw - cgroup2 x rw\n"

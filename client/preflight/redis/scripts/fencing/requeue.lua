@@ -7,6 +7,8 @@
 -- Deletes come first, so that a full Redis accepts the rest.
 local fence, lease, queue, intermediate, started, job, scheduled = unpack(KEYS)
 local id, owner, token, side, retries, execution, ttl, spared, at = unpack(ARGV)
+redis.call('LLEN', queue) -- fails on a wrong type before anything has changed
+redis.call('ZCARD', scheduled)
 if owner ~= '' then
   if superseded(fence, owner, tonumber(token)) then
     return 'superseded'

@@ -9,6 +9,7 @@ local status = redis.call('TYPE', job).ok == 'hash' and bounded_field(job, 'stat
 if status ~= 'failed' and status ~= 'stopped' and status ~= 'canceled' then
   return status
 end
+redis.call('LLEN', queue) -- fails on a wrong type before anything has changed
 redis.call('DEL', KEYS[5], KEYS[6]) -- else a late request to cancel the last run would stop this one
 redis.call('ZREM', failed, id)
 redis.call('ZREM', canceled, id)

@@ -10,6 +10,7 @@ local holder, left = bounded_value(lock, 512), redis.call('PTTL', lock)
 if holder and holder ~= owner and left >= 0 and left <= tonumber(ARGV[3]) then
   return {0, 0}
 end
+redis.call('LLEN', queue) -- fails on a wrong type before anything has changed
 redis.call('SET', lock, owner, 'PX', ARGV[2])
 local over = {finished = true, failed = true, canceled = true, stopped = true, started = true}
 local answer, now = {1, 0}, clock_seconds()

@@ -10,6 +10,8 @@ end
 if redis.call('EXISTS', job) == 1 then
   return 'exists'
 end
+redis.call('LLEN', queue) -- fails on a wrong type before anything has changed
+redis.call('ZCARD', scheduled)
 redis.call('HSET', job, unpack(ARGV, 5))
 if at == '' then
   redis.call('RPUSH', queue, id)

@@ -52,6 +52,18 @@ def test_jobs_that_are_due_are_enqueued(raw: Redis, queue: Queue, scheduler: Sch
     assert Job.fetch("first", connection=raw, serializer=JSONSerializer).enqueued_at is not None
 
 
+def test_a_queue_of_another_type_loses_no_job(raw: Redis, queue: Queue, scheduler: Scheduler) -> None:
+    """The script fails before it has changed anything; once the key is renamed, the job is enqueued."""
+    schedule(queue, "due")
+    raw.xadd(queue.key, {"somebody": "else"})
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        scheduler.step()
+    assert queue.scheduled_job_registry.get_job_ids() == ["due"]
+    raw.rename(queue.key, "renamed")
+    scheduler.step()
+    assert queue.get_job_ids() == ["due"]
+
+
 def test_a_thousand_jobs_of_one_second(raw: Redis, queue: Queue, scheduler: Scheduler) -> None:
     """More than a page follow at once."""
     for number in range(PAGE + 10):

@@ -13,6 +13,7 @@ const took = ({ state }) => (state.started_at && state.status !== "queued" ? sta
 export const METRICS = [
   { name: "Status", value: (job) => job.state.status, text: (value) => statusBadge(value) },
   { name: "Test accuracy", value: (job) => found(job).test_accuracy, text: (value) => percent(value), best: Math.max },
+  { name: "Macro F1", value: (job) => found(job).macro_f1, text: (value) => percent(value), best: Math.max },
   { name: "Test loss", value: (job) => found(job).test_loss, text: (value) => number(value), best: Math.min },
   { name: "Validation accuracy", value: (job) => job.state.val_acc, text: (value) => percent(value), best: Math.max },
   { name: "Training loss", value: (job) => job.state.loss, text: (value) => number(value), best: Math.min },

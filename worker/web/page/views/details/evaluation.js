@@ -1,8 +1,8 @@
-// The model on the test set: confusion matrix and most confident errors with their pictures.
+// The model on the test set: figures of each class, confusion matrix and most confident errors with their pictures.
 
 import { download } from "../../lib/api.js";
 import { fill, h } from "../../lib/dom.js";
-import { number, percent } from "../../lib/format.js";
+import { NONE, number, percent } from "../../lib/format.js";
 
 const EVALUATION = "evaluation.json";
 /** A larger file is none that a worker wrote. */
@@ -25,15 +25,30 @@ export async function showEvaluation(place, path, files, signal) {
   }
 }
 
-function parts({ samples, right, classes, confusion, errors }) {
-  const name = (label) => classes?.[label] ?? label;
-  const words = `${number(right, 0)} of ${number(samples, 0)} samples are correct, ${percent(right / samples)}.`;
+function parts({ samples, right, macro_f1: f1, classes, names, confusion, errors }) {
+  const name = (label) => names?.[label] ?? label;
+  const balanced = f1 === undefined ? "" : `; macro F1 ${percent(f1)}`;
+  const words = `${number(right, 0)} of ${number(samples, 0)} samples are correct, ${percent(right / samples)}${balanced}.`;
   return [
     h("p", words),
     confusion ? matrix(confusion, name) : h("p.note", "The report has the confusion matrix."),
+    classes && classTable(classes, name),
     errors.length > 0 && h("h3", "Most confident errors"),
     errors.length > 0 && h("ol.errors", errors.map((error) => errorItem(error, name))),
   ];
+}
+
+/** Return the figures of each class, folded: there may be a thousand. */
+function classTable(classes, name) {
+  const share = (right, all) => h("td.n", all ? percent(right / all) : NONE);
+  const rows = classes.map(([samples, predicted, right], label) => {
+    const shares = [share(right, predicted), share(right, samples), share(2 * right, samples + predicted)];
+    return h("tr", h("th.n", { scope: "row" }, name(label)), h("td.n", number(samples, 0)), shares);
+  });
+  const heads = ["Class", "Samples", "Precision", "Recall", "F1"].map((head) => h("th.n", { scope: "col" }, head));
+  const table = h("table", h("thead", h("tr", heads)), h("tbody", rows));
+  const region = { role: "region", tabindex: "0", "aria-label": "Precision, recall and F1 of each class" };
+  return h("details", h("summary", "Precision, recall and F1 of each class"), h("div.wide", region, table));
 }
 
 function matrix(confusion, name) {

@@ -1,4 +1,4 @@
-// Try the model: a drawn digit, or a picture, and the probabilities that it answers with.
+// Try the model: a drawing, or a picture, and the probabilities that it answers with.
 
 import { request } from "../../lib/api.js";
 import { panel } from "../../lib/components.js";
@@ -19,8 +19,8 @@ const MAX_SHOWN = 16;
 export class TryIt {
   #path;
   #signal;
-  #canvas = h("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": "Your digit" });
-  #answer = h("p.lead", { role: "status" }, "Draw a digit with mouse, pen or finger.");
+  #canvas = h("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": "Your picture" });
+  #answer = h("p.lead", { role: "status" }, "Draw with mouse, pen or finger, or choose a picture.");
   #error = h("p.bad", { role: "alert" });
   #list = h("ol.probabilities");
   #pen = null; // where the stroke is
@@ -88,7 +88,7 @@ export class TryIt {
     context.fillRect(0, 0, SIDE, SIDE);
     this.#next = null;
     setText(this.#error, "");
-    setText(this.#answer, "Draw a digit with mouse, pen or finger.");
+    setText(this.#answer, "Draw with mouse, pen or finger, or choose a picture.");
     fill(this.#list);
   }
 

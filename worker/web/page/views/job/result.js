@@ -30,6 +30,7 @@ function finished(state) {
   return [
     accuracy === undefined ? h("h2", "Finished") : h("h2", percent(accuracy), h("small", "test accuracy")),
     facts([
+      fact(found.macro_f1, "Macro F1", (f1) => percent(f1)),
       fact(found.test_loss, "Test loss", (loss) => number(loss)),
       fact(found.train_seconds, "Training time", duration),
       fact(found.best_epoch, "Epochs", (best) => `${found.epochs}, best was ${best}${stopped}`),

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from preflight.contract.spec import Augmentation
-from training.data.augment import AFFINE_STREAM, BLUR_STREAM, DOTS_STREAM, MORPHOLOGY_STREAM, NOISE_STREAM, augment
-from training.data.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
+from training.data.augmentation.augment import (
+    AFFINE_STREAM,
+    BLUR_STREAM,
+    DOTS_STREAM,
+    MORPHOLOGY_STREAM,
+    NOISE_STREAM,
+    augment,
+)
+from training.data.augmentation.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 
 Plane = npt.NDArray[np.float64]
 
@@ -29,6 +36,10 @@ ALONE = {
     "dots": Augmentation(dots_probability=0.4),
     "noise": Augmentation(noise_probability=0.1),
     "size": Augmentation(scale=0.2),
+    "resized crop": Augmentation(random_resized_crop_scale=0.3),
+    "padded crop": Augmentation(random_crop_padding=4),
+    "flips": Augmentation(random_horizontal_flip=0.5, random_vertical_flip=0.3),
+    "light": Augmentation(brightness=0.4, contrast=0.4),
     "everything": EVERYTHING,
 }
 
@@ -381,7 +392,10 @@ augmentations = st.builds(
     share=fractions, erode_share=fractions, rotate_degrees=st.floats(0, 180), translate=fractions,
     scale=st.floats(0, 0.9), noise_probability=fractions, salt_vs_pepper=fractions, dots_probability=fractions,
     dots_count=st.integers(1, 64), dots_size=st.integers(1, 64), blur_sigma=st.floats(0, 10),
-    morphology_kernel=st.sampled_from([3, 5, 7]),
+    morphology_kernel=st.sampled_from([3, 5, 7]), random_resized_crop_scale=st.floats(0.001, 1),
+    random_resized_crop_ratio=st.floats(1, 10), random_crop_padding=st.integers(0, 12),
+    random_horizontal_flip=fractions, random_vertical_flip=fractions, brightness=st.floats(0, 10),
+    contrast=st.floats(0, 10),
 )  # fmt: skip
 
 

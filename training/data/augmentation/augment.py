@@ -4,20 +4,31 @@ Amounts come from counter-based random numbers, so a sample's result in an epoch
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from preflight.contract.spec import Augmentation
+from training.data.augmentation.colour import brighten, change_contrast, make_grey, saturate, shift_hue
+from training.data.augmentation.framing import flip, padded_crop, resized_crop
+from training.data.augmentation.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 from training.data.counter_rng import uniform
-from training.data.image_ops import affine, dilate, draw_dots, erode, gaussian_blur
 
 AFFINE_STREAM = 0
 MORPHOLOGY_STREAM = 1
 BLUR_STREAM = 2
 DOTS_STREAM = 3
 NOISE_STREAM = 4
+RESIZED_CROP_STREAM = 5
+CROP_STREAM = 6
+FLIP_STREAM = 7
+COLOUR_STREAM = 8
 """Streams of random numbers. Renumbering them changes the result of every seed."""
+
+
+COLOURS = ("brightness", "contrast", "saturation", "hue", "random_grayscale")
+"""Fields of the augmentation, by their column in the stream of colours."""
 
 
 @torch.no_grad()
@@ -25,19 +36,20 @@ def augment(images: Tensor, augmentation: Augmentation, *, seed: int, epoch: int
     """Images of the same shape, each changed by amounts drawn for (seed, epoch, its number in `samples`).
 
     `samples` is int64 [B], on the device of `images`, and holds each image's number in the data set. The
-    order is affine, morphology, blur, dots, noise. The input is left as it is; where nothing is active it is
-    returned.
+    order is crops, flips, affine, morphology, blur, colour, dots, noise. The input is left as it is; where nothing
+    is active it is returned.
     """
     if not augmentation.active:
         return images
     height, width = images.shape[-2:]
     draws = uniform(seed, epoch, samples, _numbers_needed(augmentation, height * width))
-    # New ones in any case, as those below change them in place.
-    images = _random_affine(images, augmentation, draws[AFFINE_STREAM]) if AFFINE_STREAM in draws else images.clone()
+    images = _reframed(images, augmentation, draws)  # new ones, as those below change them in place
     if MORPHOLOGY_STREAM in draws:
         _thin_and_thicken(images, augmentation, draws[MORPHOLOGY_STREAM][:, 0])
     if BLUR_STREAM in draws:
         images = _random_blur(images, augmentation, draws[BLUR_STREAM][:, 0])
+    if COLOUR_STREAM in draws:
+        _change_colours(images, augmentation, draws[COLOUR_STREAM])
     if DOTS_STREAM in draws:
         _add_dots(images, augmentation, draws[DOTS_STREAM])
     if NOISE_STREAM in draws:
@@ -58,7 +70,67 @@ def _numbers_needed(augmentation: Augmentation, pixels: int) -> dict[int, int]:
         numbers[DOTS_STREAM] = 1 + 2 * augmentation.dots_count
     if augmentation.noise_probability:
         numbers[NOISE_STREAM] = 2 * min(pixels, _most_of(pixels, augmentation.noise_probability))
+    if augmentation.random_resized_crop_scale < 1:
+        numbers[RESIZED_CROP_STREAM] = 4
+    if augmentation.random_crop_padding:
+        numbers[CROP_STREAM] = 2
+    if augmentation.random_horizontal_flip or augmentation.random_vertical_flip:
+        numbers[FLIP_STREAM] = 2
+    if any(getattr(augmentation, field) for field in COLOURS):
+        numbers[COLOUR_STREAM] = len(COLOURS)
     return numbers
+
+
+def _reframed(images: Tensor, augmentation: Augmentation, draws: Mapping[int, Tensor]) -> Tensor:
+    """Return the images cropped, mirrored, turned and shifted; copies of them where nothing of that is active."""
+    moved = images
+    if RESIZED_CROP_STREAM in draws:
+        moved = _random_resized_crop(moved, augmentation, draws[RESIZED_CROP_STREAM])
+    if CROP_STREAM in draws:
+        moved = _random_crop(moved, augmentation, draws[CROP_STREAM])
+    if FLIP_STREAM in draws:
+        moved = moved.clone() if moved is images else moved
+        _random_flip(moved, augmentation, draws[FLIP_STREAM])
+    if AFFINE_STREAM in draws:
+        moved = _random_affine(moved, augmentation, draws[AFFINE_STREAM])
+    return moved.clone() if moved is images else moved
+
+
+def _random_resized_crop(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
+    """Enlarge a part of each image, as torchvision's RandomResizedCrop; one that does not fit in is cut off."""
+    least, most = augmentation.random_resized_crop_scale, math.log(augmentation.random_resized_crop_ratio)
+    amounts = draws.double()
+    sides = torch.tensor(images.shape[:-3:-1], device=draws.device)  # width, height
+    share = (least + (1 - least) * amounts[:, 0]).sqrt()
+    stretch = ((2 * amounts[:, 1] - 1) * (most / 2)).exp()
+    sizes = (torch.stack((share * stretch, share / stretch), 1) * sides).round().long()
+    sizes = torch.minimum(sizes.clamp_(min=1), sides)
+    return resized_crop(images, (amounts[:, 2:] * (sides - sizes + 1)).long(), sizes)
+
+
+def _random_crop(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
+    padding = augmentation.random_crop_padding
+    return padded_crop(images, (draws * (2 * padding + 1)).long(), padding)
+
+
+def _random_flip(images: Tensor, augmentation: Augmentation, draws: Tensor) -> None:
+    flip(images, draws[:, 0] < augmentation.random_horizontal_flip, -1)
+    flip(images, draws[:, 1] < augmentation.random_vertical_flip, -2)
+
+
+def _change_colours(images: Tensor, augmentation: Augmentation, draws: Tensor) -> None:
+    """Change colours as torchvision's ColorJitter, always in this order, and RandomGrayscale."""
+    for column, (most, change) in enumerate((
+        (augmentation.brightness, brighten), (augmentation.contrast, change_contrast),
+        (augmentation.saturation, saturate),
+    )):  # fmt: skip
+        if most:
+            least = max(0.0, 1 - most)
+            change(images, least + (1 + most - least) * draws[:, column])
+    if augmentation.hue:
+        shift_hue(images, (2 * draws[:, 3] - 1) * augmentation.hue)
+    if augmentation.random_grayscale:
+        make_grey(images, draws[:, 4] < augmentation.random_grayscale)
 
 
 def _random_affine(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:

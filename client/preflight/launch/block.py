@@ -1,0 +1,180 @@
+"""The block at the end: what was done for a training, and what its container did to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from preflight.container.interference import OTHERS
+from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
+from preflight.numbers import plural
+from preflight.tuner.journal import Record
+from preflight.tuner.settings import Settings
+
+MIB: Final = 1 << 20
+NOTABLE: Final = 0.05
+"""Share of processors or periods from which on it is worth a clause."""
+KILLED: Final = 137
+"""Exit code of a command that SIGKILL has ended, or that says so of a child."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    seconds: float
+    kills: int
+    """For memory, that the kernel counted in this cgroup meanwhile."""
+    memory_limit: int
+    throttled: float
+    """Share of the periods of the CPU quota in which it was used up."""
+    quota: float | None
+
+
+def block(findings: Findings, ended: Ended, *, is_over: bool = False) -> str:
+    """Return the sentences as lines; `is_over`: the training has ended, though its process lives."""
+    lines = [_untouched(findings)] if not findings.processes else [_trained(findings.processes, ended)]
+    main = findings.processes[0] if findings.processes else None
+    if main is not None:
+        lines += [_predicted(main), *_notes(main)]
+    lines.append(_killed(main, ended))
+    lines += [f"the tuning stopped after an error of its own: {failure}" for failure in findings.failures]
+    lines += [
+        f"process {each.pid} still trains in the background; this is what it has done so far"
+        for each in findings.processes[:1] if each.is_alive and not is_over
+    ]  # fmt: skip
+    return "\n".join(f"preflight: {line}" for line in lines if line)
+
+
+def _untouched(findings: Findings) -> str:
+    if not findings.loaded_python:
+        why = "no Python process loaded the tuner, as none was started, or with -I, -S or -E, which ignore PYTHONPATH"
+    elif not findings.loaded_torch:
+        why = "no Python process imported torch"
+    else:
+        why = "torch was imported, but no optimizer made a step"
+    return f"the command ran untouched: {why}"
+
+
+def _trained(processes: Sequence[Process], ended: Ended) -> str:
+    main = processes[0]
+    summary = main.summary
+    seconds = number(summary.get("seconds")) or 0.0
+    parts = [_speed(main, f"{plural(main.steps, 'step')} in {duration(seconds)}")]
+    others = number(summary.get("others")) or 0.0
+    count = integer(summary.get("processors")) or 1
+    if others >= OTHERS and others / count >= NOTABLE:
+        parts.append(f"other processes took {min(1.0, others / count):.0%} of the processors")
+    stolen = number(summary.get("stolen")) or 0.0
+    if stolen >= NOTABLE:
+        parts.append(f"the hypervisor took {stolen:.0%} of them")
+    if ended.throttled >= NOTABLE and ended.quota is not None:
+        parts.append(f"the quota of {ended.quota:g} CPU was used up in {ended.throttled:.0%} of its periods")
+    peak, limit = integer(summary.get("memory_peak")), integer(summary.get("memory_limit"))
+    if peak and limit:
+        parts.append(f"peak {peak / MIB:,.0f} of {limit / MIB:,.0f} MiB")
+    if len(processes) > 1:
+        verb = "1 other process" if len(processes) == 2 else f"{len(processes) - 1} other processes"
+        parts.append(f"{verb} trained, too")
+    return "; ".join(parts)
+
+
+def _speed(main: Process, did: str) -> str:
+    """Return what was done, how, and how much faster that is than the script's own settings."""
+    start, summary = main.start, main.summary
+    own = settings_of(start.get("own"))
+    source = text(start.get("threads_from"))
+    whose = "PyTorch's default" if source == "default" else f"the script's own {describe_own(own, source)}"
+    reason = text(start.get("reason"))
+    now = settings_of(summary.get("settings")) or own
+    if now is None or own is None:
+        return did
+    if reason:
+        return f"{did} with {own.describe()}; nothing was raced: {reason}"
+    how = f"{did} with {now.describe()}"
+    gain = fields(summary.get("gain"))
+    ratio, low, high = (number(gain.get(name)) for name in ("ratio", "low", "high"))
+    if ratio is not None and low is not None and high is not None:
+        digits = 2 if high < 2 else 1
+        return f"{how}: {ratio:.{digits}f}x ({low:.{digits}f}x to {high:.{digits}f}x) {whose} here"
+    if not main.named("winner"):
+        return f"{how}; too few steps to find something faster"
+    return f"{how}, {whose}: nothing that was tried is faster" if now.threads == own.threads else how
+
+
+def _predicted(main: Process) -> str:
+    found, checked = main.named("prediction"), main.named("checked")
+    if not found:
+        return ""
+    left, low, high = (number(found[0].get(name)) or 0.0 for name in ("left_s", "low_s", "high_s"))
+    done = plural(integer(found[0].get("done")) or 0, "step")
+    said = f"{duration(left)} ({duration(low)} to {duration(high)}) were predicted after {done}"
+    if not checked:
+        return said
+    total = integer(found[0].get("total")) or 0
+    if main.steps < total:
+        return f"{said}; it ended after {main.steps:,} of {plural(total, 'step')}"
+    took = (number(checked[0].get("ended_at")) or 0.0) - (number(found[0].get("at")) or 0.0)
+    return f"{said}; it took {duration(took)}"
+
+
+def _notes(main: Process) -> list[str]:
+    return list(dict.fromkeys(text(note.get("message")) for note in main.named("note")))
+
+
+def _killed(main: Process | None, ended: Ended) -> str:
+    """Return who ended the command, where it did not end by itself."""
+    if ended.kills:
+        peak = integer(main.summary.get("memory_peak")) if main else None
+        seen = "" if peak is None else f", after a peak of {peak / MIB:,.0f} MiB"
+        return (
+            f"a process was killed for memory: the limit is {ended.memory_limit / MIB:,.0f} MiB{seen}; {_fitting(main)}"
+        )
+    name = describe_signal(ended.status)
+    if name is None:
+        return ""
+    if ended.status == KILLED:
+        return "the command was killed (SIGKILL), not by the out-of-memory killer"
+    return f"the command was ended by {name}"
+
+
+def _fitting(main: Process | None) -> str:
+    """Return what would fit: batches take memory in proportion to their samples, weights and the program do not."""
+    workload = fields(main.start.get("workload")) if main else {}
+    batch, state = integer(workload.get("batch")), integer(workload.get("state_bytes"))
+    base = integer(main.start.get("base_bytes")) if main else None
+    if not batch or batch < 2 or state is None or base is None:
+        return "give the container more memory, or make the batch smaller"
+    fixed = f"{(base + state) / MIB:,.0f} MiB for the program, weights and optimizer"
+    return f"batches of {batch // 2} samples instead of {batch} take half of the memory beyond {fixed}"
+
+
+def settings_of(value: object) -> Settings | None:
+    """Return the settings in a record."""
+    found = fields(value)
+    threads = integer(found.get("threads"))
+    if threads is None:
+        return None
+    malloc = found.get("malloc")
+    known: Record = {"tuned": "tuned", "default": "default"}
+    return Settings(
+        threads,
+        "tuned" if known.get(str(malloc)) == "tuned" else "default" if malloc == "default" else "untouched",
+        pinned=found.get("pinned") is True,
+    )
+
+
+def describe_own(own: Settings | None, source: str) -> str:
+    """Return the number of threads that the user set."""
+    if own is None:
+        return "settings"
+    return own.describe() if source == "script" else f"{source}={own.threads}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds with what is worth knowing of them: 4.2 s, 182 s, 74 min, 5.2 h."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 600:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

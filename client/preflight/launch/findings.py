@@ -1,0 +1,124 @@
+"""What the processes of a command have found, as they left it in its folder."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from preflight.container.cgroups import Files
+from preflight.container.resources import Quota
+from preflight.tuner.journal import Record, read_records
+
+Value = object
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that made optimizer steps."""
+
+    pid: int
+    records: tuple[Record, ...]
+    """In order, without the summary."""
+    summary: Record
+    """The last one; empty where it was killed before the first."""
+
+    @property
+    def start(self) -> Record:
+        """Its first record."""
+        return self.named("start")[0] if self.named("start") else {}
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps."""
+        return integer(self.summary.get("steps")) or 1
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs, in the background."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def named(self, what: str) -> list[Record]:
+        """Return its records of one kind."""
+        return [record for record in self.records if record.get("what") == what]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that a folder holds."""
+
+    processes: tuple[Process, ...]
+    """The one with the most steps first."""
+    loaded_python: bool
+    loaded_torch: bool
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """Periods of a quota, from cpu.stat (sched-bwc.rst)."""
+
+    periods: int = 0
+    throttled: int = 0
+
+    @classmethod
+    def read(cls, quota: Quota | None) -> "Throttling":
+        """Return the counters of a quota's cgroup; zeros without one."""
+        if quota is None:
+            return cls()
+        table = Files(Path("/")).table(quota.path.parent / "cpu.stat")
+        return cls(table.get("nr_periods", 0), table.get("nr_throttled", 0))
+
+    def share_since(self, before: "Throttling") -> float:
+        """Return the share of the periods since then in which the quota was used up."""
+        periods = self.periods - before.periods
+        return (self.throttled - before.throttled) / periods if periods > 0 else 0.0
+
+
+def read_findings(folder: Path) -> Findings:
+    """Return what the processes have left in `folder` so far."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        summary = read_records(path.with_suffix(".summary"))
+        found.append(Process(int(path.stem), tuple(read_records(path)), summary[-1] if summary else {}))
+    failures = [path.read_text(errors="replace") for path in sorted(folder.glob("failed-*"))]
+    failures += [text(record.get("message")) for each in found for record in each.named("failed")]
+    return Findings(
+        processes=tuple(sorted(found, key=lambda each: -each.steps)),
+        loaded_python=(folder / "python").exists(),
+        loaded_torch=(folder / "torch").exists(),
+        failures=tuple(failures),
+    )
+
+
+def describe_signal(status: int) -> str | None:
+    """Return the name of the signal in an exit code above 128; None: there is none."""
+    try:
+        return signal.Signals(status - 128).name
+    except ValueError:
+        return None
+
+
+def number(value: Value) -> float | None:
+    """Return a number of a record; None where it is none."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def integer(value: Value) -> int | None:
+    """Return a whole number of a record; None where it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text(value: Value) -> str:
+    """Return a text of a record; empty where it is none."""
+    return value if isinstance(value, str) else ""
+
+
+def fields(value: Value) -> Record:
+    """Return an object of a record; empty where it is none."""
+    return value if isinstance(value, dict) else {}

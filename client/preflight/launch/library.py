@@ -1,0 +1,190 @@
+"""Tuner: the tuning of `preflight run` for a program that calls it, and what only a program's own loop can do.
+
+from preflight import Tuner
+
+tuner = Tuner(micro_batch="auto", precision="auto")
+for batch in loader:
+    loss = tuner.step(model, optimizer, batch, loss_of)
+print(tuner.report())
+"""
+
+import atexit
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from preflight.container.oom_kills import oom_kills
+from preflight.container.resources import SHORT, MemoryUse, binding_quota
+from preflight.launch.block import Ended, block
+from preflight.launch.findings import Throttling, read_findings
+
+if TYPE_CHECKING:
+    import torch
+
+Batch = TypeVar("Batch")
+PRIVATE: Final = "_preflight_run"
+"""Name of our package in a process that `preflight run` has started: it is tuned already."""
+ALIKE: Final = 0.99
+"""Least cosine of the gradients of bfloat16 and float32, as in calibration."""
+COMPARED_STEP: Final = 8
+"""Step at which gradients are compared: at fresh weights the cosine is the seed's luck (docs/decisions.md)."""
+
+
+class Tuner:
+    """Tunes the training of this process from now on."""
+
+    def __init__(
+        self, *, precision: Literal["own", "auto"] = "own", micro_batch: Literal["own", "auto"] = "own",
+        exact: bool = False, steps: int | None = None,
+    ) -> None:  # fmt: skip
+        """Join the optimizers of this process; torch is imported here.
+
+        `precision="auto"` takes bfloat16 by autocast in `step` where its gradients agree; `micro_batch="auto"` halves
+        the samples of a forward pass while memory is short, for models whose layers treat each sample by itself. With
+        `exact` threads and malloc stay; `steps` are those of the whole training, to predict its end.
+        """
+        self._precision = precision
+        self._splits = micro_batch == "auto"
+        self._parts = 1
+        self._number = 0
+        self._autocast = False
+        self._memory = MemoryUse()
+        self._began, self._kills, self._quota = time.monotonic(), oom_kills(), binding_quota()
+        self._throttling = Throttling.read(self._quota)
+        self._folder = Path(tempfile.mkdtemp(prefix="preflight-tuner-"))
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        (self._folder / "options.json").write_text(json.dumps({"exact": exact, "steps": steps}))
+        self._hook = None
+        if PRIVATE not in sys.modules:
+            from preflight.tuner.hook import install
+
+            self._hook = install(self._folder, {})
+
+    def step(
+        self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", batch: Batch,
+        loss_of: Callable[["torch.nn.Module", Batch], "torch.Tensor"],
+    ) -> float:  # fmt: skip
+        """Make one optimizer step on a batch; return its mean loss.
+
+        `batch` is a tensor, or a tuple, list or dict of tensors whose first dimension is that of the samples;
+        `loss_of` returns the mean loss of one.
+        """
+        self._number += 1
+        if self._precision == "auto" and self._number == COMPARED_STEP:
+            self._autocast = self._agrees(model, optimizer, batch, loss_of)
+        if self._splits:
+            self._watch_memory(batch)
+        optimizer.zero_grad()
+        loss = self._backward(model, batch, loss_of, autocast=self._autocast)
+        optimizer.step()
+        return loss
+
+    def report(self) -> str:
+        """Return what was done, as the block at the end of `preflight run`; empty under that command."""
+        if self._hook is None:
+            return ""
+        self._hook.finish()
+        ended = Ended(
+            status=0, seconds=time.monotonic() - self._began, kills=max(0, oom_kills() - self._kills),
+            memory_limit=self._memory.limit, throttled=Throttling.read(self._quota).share_since(self._throttling),
+            quota=None if self._quota is None else float(self._quota.processors),
+        )  # fmt: skip
+        findings = read_findings(self._folder)
+        lines = [block(findings, ended, is_over=True)]
+        if self._autocast:
+            lines.append("preflight: bfloat16 by autocast, as its gradients agree")
+        if self._parts > 1:
+            lines.append(f"preflight: each batch in {self._parts} parts, as memory is short")
+        return "\n".join(lines)
+
+    def _backward(
+        self, model: "torch.nn.Module", batch: Batch,
+        loss_of: Callable[["torch.nn.Module", Batch], "torch.Tensor"], *, autocast: bool,
+    ) -> float:  # fmt: skip
+        total = 0.0
+        for part, share in _parts(batch, self._parts):
+            with _precision(autocast=autocast):
+                loss = loss_of(model, part) * share
+            loss.backward()
+            total += float(loss.detach())
+        return total
+
+    def _agrees(
+        self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", batch: Batch,
+        loss_of: Callable[["torch.nn.Module", Batch], "torch.Tensor"],
+    ) -> bool:  # fmt: skip
+        """Whether the gradients of bfloat16 point where those of float32 do; both are those of a copy of the model."""
+        import copy
+
+        import torch
+
+        found = []
+        for autocast in (False, True):
+            twin = copy.deepcopy(model)
+            with torch.random.fork_rng(devices=()):
+                twin.zero_grad()
+                self._backward(twin, batch, loss_of, autocast=autocast)
+            found.append(
+                torch.cat([each.grad.flatten().float() for each in twin.parameters() if each.grad is not None])
+            )
+        optimizer.zero_grad()
+        return bool(torch.nn.functional.cosine_similarity(found[0], found[1], dim=0) >= ALIKE)
+
+    def _watch_memory(self, batch: Batch) -> None:
+        used = self._memory.bytes()
+        if used is not None and used > SHORT * self._memory.limit and 2 * self._parts <= _samples(batch):
+            self._parts *= 2
+
+
+def _precision(*, autocast: bool) -> AbstractContextManager[object]:
+    import torch
+
+    return torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
+
+
+def _tensors(batch: object) -> Sequence["torch.Tensor"]:
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    values = list(batch.values()) if isinstance(batch, dict) else list(batch) if isinstance(batch, tuple | list) else []
+    return [each for each in values if isinstance(each, torch.Tensor)]
+
+
+def _samples(batch: object) -> int:
+    return min((len(each) for each in _tensors(batch) if each.dim()), default=1)
+
+
+def _parts(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:
+    """Yield a batch in so many parts, each with its share of the samples."""
+    count = _samples(batch)
+    if parts == 1:
+        yield batch, 1.0
+        return
+    edges = [count * each // parts for each in range(parts + 1)]
+    for start, end in pairwise(edges):
+        yield _slice(batch, start, end), (end - start) / count
+
+
+def _slice(batch: Batch, start: int, end: int) -> Batch:
+    import torch
+
+    def cut(each: object) -> object:
+        return each[start:end] if isinstance(each, torch.Tensor) and each.dim() else each
+
+    if isinstance(batch, torch.Tensor):
+        rows: Batch = itemgetter(slice(start, end))(batch)
+        return rows
+    if isinstance(batch, dict):
+        return type(batch)({name: cut(each) for name, each in batch.items()})
+    if isinstance(batch, tuple | list):
+        return type(batch)(map(cut, batch))
+    return batch

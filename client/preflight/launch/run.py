@@ -1,0 +1,97 @@
+"""`preflight run`: start any command; the PyTorch training in it is tuned to the container while it runs."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from preflight.container.oom_kills import oom_kills
+from preflight.container.resources import binding_quota, detect
+from preflight.launch import site
+from preflight.launch.block import Ended, block
+from preflight.launch.command import NOT_EXECUTABLE, NOT_FOUND, run_command
+from preflight.launch.events import EventLog
+from preflight.launch.findings import Throttling, read_findings
+from preflight.launch.site.sitecustomize import VARIABLE
+from preflight.launch.summary import summary
+
+SITE: Final = Path(site.__file__).parent
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-only root can be written
+
+
+@click.command(
+    context_settings={
+        "help_option_names": ["-h", "--help"], "ignore_unknown_options": True, "allow_interspersed_args": False,
+    }
+)  # fmt: skip
+@click.option("--exact", is_flag=True, help="Change nothing after the first step; results stay the same bit for bit.")
+@click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of the training, to predict its end.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing at the end.")
+@click.option("--log", is_flag=True, help="Print the events of docs/wire.md on stderr, as JSON lines.")
+@click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found here.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(exact: bool, steps: int | None, quiet: bool, log: bool, report: Path | None, command: tuple[str, ...]) -> None:
+    """Run COMMAND, and tune the PyTorch training in it to this container while it runs.
+
+    COMMAND is a script with its interpreter, a module, or a program such as torchrun: preflight run -- python train.py.
+    Its steps are timed under other numbers of threads and settings of malloc, and the fastest stay. Nothing of it runs
+    twice, and what is learned differs by rounding alone.
+    """
+    folder = _make_folder()
+    if folder is None:
+        click.echo("preflight: the command ran untouched: no folder for temporary files can be written", err=True)
+    else:
+        (folder / "options.json").write_text(json.dumps({"exact": exact, "steps": steps}))
+    events = EventLog(folder, sys.stderr) if log and folder is not None else None
+    quota, kills, began = binding_quota(), oom_kills(), time.monotonic()
+    throttling = Throttling.read(quota)
+    try:
+        status = run_command(command, _variables(folder), events.write_new if events else None)
+    except OSError as error:
+        _remove(folder)
+        click.echo(f"preflight: {command[0]} cannot be started: {error.strerror}", err=True)
+        raise SystemExit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE) from error
+    ended = Ended(
+        status=status, seconds=time.monotonic() - began, kills=max(0, oom_kills() - kills),
+        memory_limit=detect().memory_bytes, throttled=Throttling.read(quota).share_since(throttling),
+        quota=None if quota is None else float(quota.processors),
+    )  # fmt: skip
+    if folder is not None:
+        findings = read_findings(folder)
+        if events is not None:
+            events.write_new()
+        if report is not None:
+            report.write_text(json.dumps(summary(command, findings, ended), indent=1) + "\n")
+        if not quiet:
+            click.echo(block(findings, ended), err=True)
+        if not any(process.is_alive for process in findings.processes):
+            _remove(folder)
+    raise SystemExit(status)
+
+
+def _variables(folder: Path | None) -> dict[str, str]:
+    """Return the environment of the command: ours, and the way to the hook."""
+    variables = dict(os.environ)
+    if folder is not None:
+        variables[VARIABLE] = str(folder)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), variables.get("PYTHONPATH"))))
+    return variables
+
+
+def _make_folder() -> Path | None:
+    for where in (None, SHARED_MEMORY):
+        with suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="preflight-run-", dir=where))
+    return None
+
+
+def _remove(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Folder that `preflight run` puts first on PYTHONPATH: it holds sitecustomize alone."""

@@ -1,0 +1,76 @@
+"""The container and its neighbours as a tuner sees them: counters, quota, memory."""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from ..container.counters import SystemCounters
+from ..container.interference import Interference
+from ..container.resources import MemoryUse, Quota, binding_quota
+from ..container.work_clock import children_seconds, throttled_seconds
+
+
+class Surroundings(Protocol):
+    """What is read between two laps; tests simulate it."""
+
+    quota: Quota | None
+    """Quota that binds this process, as of the last look; None: none does."""
+    processors: int
+    """That the scheduler may use."""
+
+    def look(self) -> Interference:
+        """Return what happened since the last look."""
+
+    def throttled_s(self) -> float | None:
+        """Return for how long the quota has held us back so far; None: there is none, or it cannot be read."""
+
+    def children_s(self) -> float:
+        """Return the CPU seconds of living child processes; 0 without a quota, where nobody asks."""
+
+    def memory_share(self) -> float | None:
+        """Return the share of the memory limit in use; None: not readable."""
+
+
+class Container:
+    """The container of this process."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """Read files beneath `root`."""
+        self._root = root
+        self._counters = SystemCounters(root)
+        self._memory = MemoryUse(root)
+        self._first = self._last = self._counters.sample()
+        self.quota = binding_quota(root)
+        self.processors = len(os.sched_getaffinity(0))
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes."""
+        return self._memory.limit
+
+    def look(self) -> Interference:
+        """Return what happened since the last look, and read the quota again."""
+        before, self._last = self._last, self._counters.sample()
+        self.quota = binding_quota(self._root)
+        return self._last.since(before)
+
+    def since_start(self) -> Interference:
+        """Return what has happened in all until the last look."""
+        return self._last.since(self._first)
+
+    def throttled_s(self) -> float | None:
+        """Return for how long the quota has held us back so far."""
+        return None if self.quota is None else throttled_seconds(self.quota)
+
+    def children_s(self) -> float:
+        """Return the CPU seconds of living child processes, which loader workers are."""
+        return 0.0 if self.quota is None else children_seconds()
+
+    def memory_bytes(self) -> int | None:
+        """Return the working set of the container."""
+        return self._memory.bytes()
+
+    def memory_share(self) -> float | None:
+        """Return the share of the memory limit in use."""
+        used = self._memory.bytes()
+        return None if used is None else used / self._memory.limit

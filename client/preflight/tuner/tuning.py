@@ -1,0 +1,301 @@
+"""Tuning: what is raced on a running training, in which order, and when again."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol
+
+from ..container.interference import Interference
+from ..container.resources import SHORT
+from ..statistics import Comparison
+from .laps import Block, Lap, without_pauses
+from .race import BLOCK_SECONDS, COST_SECONDS, ENOUGH_LAP, LEAST_GAIN, LONG_LAP, Outcome, Racer, Steps, compared
+from .settings import Settings
+from .surroundings import Surroundings
+
+WARM_SECONDS: Final = 3.0
+"""After which a training counts as warm even where its steps still differ."""
+STEADY: Final = 1.3
+"""Two laps in a row within it: the warm-up is over."""
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the kernel's counters, each of half a millisecond."""
+LEAST_LOOK_SECONDS: Final = 0.2
+"""Twenty ticks of the kernel's clock: less shows neighbours that are not there."""
+SLOW: Final = 1.25
+"""Times the seconds of a step that were measured last, from which on the container has changed."""
+FAST: Final = 0.8
+"""The same, below which it has."""
+LEAST_WAIT: Final = 5.0
+"""Seconds between two races, whatever the counters show."""
+WINDOWS: Final = 3
+"""Looks in a row that have to agree."""
+FIRST_WAIT: Final = 10.0
+"""Seconds until steps that are slower without a reason are raced again; doubled where that changes nothing."""
+LONGEST_WAIT: Final = 300.0
+RELEASED: Final = 0.5
+"""Processors that others must have taken or given back for a race before that."""
+AMPLE: Final = 0.7
+"""Share of the memory limit above which malloc is not tuned: then it no longer gives memory back."""
+MALLOC_RISK: Final = 1.2
+"""Times as slow as a step has been with tuned malloc, at most."""
+
+
+TrialVerdict = Literal["own", "won", "level", "lost", "dropped", "skipped"]
+
+
+class Report(Protocol):
+    """Takes what the tuning finds."""
+
+    def __call__(self, what: str, **fields: object) -> None:
+        """Record it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the tuning may change."""
+
+    threads: bool = True
+    malloc: bool = True
+    pinned: bool = False
+    must_prove: bool = False
+    """Whether the user set the number of threads."""
+
+
+@dataclass(slots=True)
+class Gains:
+    """Speed of the present settings relative to the script's own, one comparison for each knob that was changed."""
+
+    by_knob: dict[str, Comparison] = field(default_factory=dict)
+
+    def total(self) -> Comparison | None:
+        """Return the product; None: nothing was changed."""
+        found: Comparison | None = None
+        for gain in self.by_knob.values():
+            found = gain if found is None else found.times(gain)
+        return found
+
+
+class Tuning:
+    """Decides on the settings of a training, lap by lap."""
+
+    def __init__(
+        self, own: Settings, around: Surroundings, report: Report, limits: Limits,
+        *, clock: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        """Begin with the script's `own` settings."""
+        self._own = own
+        self._around = around
+        self._report = report
+        self._limits = limits
+        self._racer = Racer(around, own, clock=clock)
+        self._clock = clock
+        self._looked = clock()
+        self.seen = around.look()
+        """What the last look saw."""
+        self.best = own
+        self.gains = Gains()
+        self.settled: Block | None = None
+        """Steps of the best settings; None: still racing."""
+
+    def steps(self) -> Steps[None]:
+        """Yield the settings of the next lap for as long as the training lasts."""
+        base = yield from self._measure_own()
+        self._report_trial("own", "own", self._own, base)
+        if self._limits.threads:
+            base = yield from self._race_threads(base)
+        if self._limits.malloc:
+            base = yield from self._race_malloc(base)
+        if self._limits.pinned and self.best.threads < self._around.processors and not self.seen.noisy:
+            base = yield from self._race(replace(self.best, pinned=True), "affinity", base)
+        self._settle(base, "raced on the first steps")
+        wait = FIRST_WAIT
+        while True:
+            why, base, is_explained = yield from self._watch(base, wait)
+            self.settled, before = None, self.best
+            self._report("race", why=why)
+            if self._limits.threads:
+                base = yield from self._race_threads(base)
+            wait = FIRST_WAIT if self.best != before or is_explained else min(2 * wait, LONGEST_WAIT)
+            if self.best != before:
+                self._report("adapted", before=before.threads, after=self.best.threads, reason=why)
+            self._settle(base, why)
+
+    def _settle(self, base: Block, why: str) -> None:
+        self.settled = base
+        self._report("winner", settings=self.best, step_s=base.step, gain=self.gains.total(), why=why)
+
+    def _look(self) -> Interference:
+        if self._clock() - self._looked < LEAST_LOOK_SECONDS:
+            return self.seen
+        self._looked = self._clock()
+        self.seen = self._around.look()
+        return self.seen
+
+    def _measure_own(self) -> Steps[Block]:
+        """Run the script's own settings; a long lap beside others is enough, as each one more may cost seconds."""
+        last = yield from self._warm_up()
+        if last.wall >= ENOUGH_LAP and self._is_crowded(self._own.threads):
+            return Block((last.step,), last.steps, last.wall)
+        seconds = 0.0 if last.wall >= LONG_LAP else BLOCK_SECONDS
+        return (yield from self._racer.block(self._own, seconds=seconds))
+
+    def _warm_up(self) -> Steps[Lap]:
+        """Run the first laps, which compile, allocate and fill caches; return the last one."""
+        wall, before = 0.0, 0.0
+        while True:
+            lap = yield self._own
+            wall += lap.wall
+            steady = before > 0 and max(lap.step / before, before / lap.step) < STEADY
+            if wall >= ENOUGH_LAP and self._clock() - self._looked >= LOOK_SECONDS:
+                self._look()
+            is_late = wall >= WARM_SECONDS or (wall >= ENOUGH_LAP and self._is_crowded(self._own.threads))
+            if is_late or (steady and wall >= BLOCK_SECONDS / 2):
+                self._look()
+                return lap
+            before = lap.step
+
+    def _granted(self) -> float:
+        """Return the processors that others and the quota leave to this process."""
+        free = self._around.processors if self.seen.free is None else self.seen.free
+        quota = math.inf if self._around.quota is None else float(self._around.quota.processors)
+        return max(min(1.0, quota), min(quota, free))
+
+    def _next_threads(self, tried: set[int]) -> int | None:
+        """Return the number of threads to race next; None: no other one is likely to be faster."""
+        now, granted = self.best.threads, self._granted()
+        fitting = max(1, math.ceil(granted))
+        wanted = [fitting] if fitting != now else []
+        if self._is_crowded(now):
+            wanted = [1, *wanted]  # all threads of a layer wait for the one without a processor
+        wanted.append(max(1, now // 2))
+        if 2 * now <= granted:
+            wanted.append(2 * now)
+        lost_below = max((count for count in tried if count < now), default=0)
+        lost_above = min((count for count in tried if count > now), default=1 << 30)
+        return next((each for each in wanted if each not in tried and lost_below < each < lost_above), None)
+
+    def _is_crowded(self, threads: int) -> bool:
+        return self.seen.noisy or (self.seen.free is not None and self.seen.free < threads)
+
+    def _race_threads(self, base: Block) -> Steps[Block]:
+        tried = {self.best.threads}
+        while (threads := self._next_threads(tried)) is not None:
+            tried.add(threads)
+            base = yield from self._race(replace(self.best, threads=threads), "threads", base)
+            self._look()
+        return base
+
+    def _race(self, challenger: Settings, knob: str, base: Block) -> Steps[Block]:
+        """Race a challenger once the steps of it that are sure to be slower, if it is slower, may be paid."""
+        best = self.best
+        base = yield from self._until_paid(challenger, base)
+        is_own = best.threads == self._own.threads
+        outcome: Outcome = yield from self._racer.race(
+            best, challenger, base, must_prove=self._limits.must_prove and is_own and knob == "threads"
+        )
+        found = {"ratio": outcome.comparison, "steps": outcome.steps}
+        self._report_trial(knob, outcome.verdict, challenger, outcome.challenger, **found)
+        if outcome.verdict == "won":
+            self._adopt(challenger, knob, outcome.comparison)
+        return outcome.winner
+
+    def _adopt(self, challenger: Settings, knob: str, gain: Comparison) -> None:
+        before, self.best = self.best, challenger
+        if knob == "threads":
+            known = self.gains.by_knob.pop("threads", None)
+            if challenger.threads != self._own.threads:
+                is_from_own = known is None or before.threads == self._own.threads
+                self.gains.by_knob["threads"] = gain if known is None or is_from_own else known.times(gain)
+        else:
+            self.gains.by_knob[knob] = gain
+
+    def _until_paid(self, challenger: Settings, base: Block) -> Steps[Block]:
+        """Wait while one step of the challenger may cost more than exploring may."""
+        while True:
+            granted = self._granted()
+            most, least = min(self.best.threads, granted), min(challenger.threads, granted)
+            risk = max(most / least, MALLOC_RISK if challenger.malloc != self.best.malloc else 1.0) - 1
+            if risk * max(base.step, LONG_LAP) <= max(self._racer.allowance(), COST_SECONDS / 4):
+                return base
+            base = yield from self._racer.block(self.best)
+            if self._clock() - self._looked >= LOOK_SECONDS:
+                self._look()
+
+    def _race_malloc(self, base: Block) -> Steps[Block]:
+        """Tune malloc, then race that against explicit defaults: what was before the first mallopt never comes back.
+
+        The gain is that over the block before; the race only says whether tuned malloc is slower than the defaults.
+        """
+        share = self._around.memory_share()
+        if share is not None and share > AMPLE:
+            note = f"{share:.0%} of the memory limit are in use, more than {AMPLE:.0%}"
+            self._report_trial("allocator", "skipped", replace(self.best, malloc="tuned"), None, note=note)
+            return base
+        tuned = replace(self.best, malloc="tuned")
+        base = yield from self._until_paid(tuned, base)
+        before = yield from self._racer.block(self.best)
+        after = yield from self._racer.block(tuned, expected=before.step)
+        outcome: Outcome = yield from self._racer.race(
+            tuned, replace(self.best, malloc="default"), after, must_prove=True
+        )
+        share = self._around.memory_share()
+        is_slower = outcome.verdict == "won" or (share is not None and share > SHORT)
+        gain = compared([(before.seconds, after.seconds)])
+        self._report_trial("allocator", "lost" if is_slower else "won", tuned, after, ratio=gain)
+        if is_slower:
+            self.best = replace(self.best, malloc="default")
+            return outcome.challenger
+        self.best = tuned
+        if gain.ratio > LEAST_GAIN:
+            self.gains.by_knob["allocator"] = gain
+        return outcome.best
+
+    def _watch(self, base: Block, wait: float) -> Steps[tuple[str, Block, bool]]:
+        """Run until there is a reason for another race; return it, recent laps, and whether the counters show it."""
+        began, best, at_race = self._clock(), self.best, self.seen
+        limit = self._granted_by_quota()
+        laps: list[Lap] = []
+        slow = changed = 0
+        while True:
+            laps.append((yield best))
+            if self._clock() - self._looked < LOOK_SECONDS:
+                continue
+            seen, kept = self._look(), without_pauses(laps)
+            step = sum(lap.wall for lap in kept) / sum(lap.steps for lap in kept)
+            wall = sum(lap.wall for lap in laps)
+            block = Block(tuple(lap.step for lap in kept), sum(lap.steps for lap in laps), wall)
+            laps = []
+            if self._granted_by_quota() != limit:
+                return f"the container's CPU limit changed to {self._granted_by_quota():.3g}", block, True
+            changed = changed + 1 if self._has_changed(seen, at_race) else 0
+            slow = slow + 1 if not FAST < step / base.step < SLOW else 0
+            if changed >= WINDOWS - 1 and self._clock() - began >= LEAST_WAIT:
+                return _describe_change(seen, at_race), block, True
+            if slow >= WINDOWS and self._clock() - began >= wait:
+                return f"steps take {step / base.step:.2f} times as long as after the last race", block, False
+
+    def _granted_by_quota(self) -> float:
+        quota = self._around.quota
+        return min(float(self._around.processors), math.inf if quota is None else float(quota.processors))
+
+    def _has_changed(self, seen: Interference, before: Interference) -> bool:
+        """Whether others took processors that the threads need, or gave back some that more threads could use."""
+        if seen.free is None or before.free is None:
+            return False
+        if seen.others - before.others >= RELEASED:
+            return self.best.threads > 1 and self._is_crowded(self.best.threads)
+        return before.others - seen.others >= RELEASED and seen.free > self.best.threads
+
+    def _report_trial(
+        self, knob: str, verdict: TrialVerdict, settings: Settings, block: Block | None, **more: object
+    ) -> None:
+        measured = {"step_s": block.step, "steps": block.steps} if block else {"steps": 0}
+        fields = {**measured, "disturbed": self.seen.noisy, **more}
+        self._report("trial", knob=knob, verdict=verdict, settings=settings, **fields)
+
+
+def _describe_change(seen: Interference, before: Interference) -> str:
+    verb = "took" if seen.others > before.others else "gave back"
+    count = abs(seen.others - before.others)
+    return f"other processes {verb} {count:.1f} of {seen.processors} processors"

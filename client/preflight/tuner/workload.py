@@ -1,0 +1,107 @@
+"""The workload of a training, found at its first optimizer step: devices, ranks, parameters, batch, number of steps."""
+
+import gc
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is trained."""
+
+    parameters: int
+    state_bytes: int
+    """Of parameters, gradients and the optimizer's state."""
+    shapes: str
+    """Digest of the shapes and types of the parameters."""
+    batch: int | None
+    """Samples that the data loader puts into a batch; None: there is none."""
+    workers: int | None
+    """Processes of the data loader."""
+    total_steps: int | None
+    """Optimizer steps of the whole training as Lightning or Transformers plan it; None: not known."""
+
+
+def look_at(optimizer: "torch.optim.Optimizer") -> Workload:
+    """Return the workload of a process that has just made its first step."""
+    import torch
+
+    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    shapes = ";".join(f"{tensor.dtype}{tuple(tensor.shape)}" for tensor in tensors)
+    state = [value for values in optimizer.state.values() if isinstance(values, dict) for value in values.values()]
+    sized = [*tensors, *(each.grad for each in tensors if each.grad is not None), *state]
+    batch = workers = total = None
+    for found in _objects_of(("DataLoader", "TrainerState", "Trainer")):
+        if isinstance(found, torch.utils.data.DataLoader):
+            if batch is None or (found.batch_size or 0) > batch:
+                batch, workers = found.batch_size, found.num_workers
+        else:
+            total = _planned_steps(found) or total
+    return Workload(
+        parameters=sum(tensor.numel() for tensor in tensors),
+        state_bytes=sum(each.numel() * each.element_size() for each in sized if isinstance(each, torch.Tensor)),
+        shapes=hashlib.sha256(shapes.encode()).hexdigest()[:16],
+        batch=batch,
+        workers=workers,
+        total_steps=total,
+    )
+
+
+def explain_untunable(optimizer: "torch.optim.Optimizer", variables: Mapping[str, str]) -> str | None:
+    """Return why nothing is raced in a process with these environment variables, a clause; None: it can be."""
+    import torch
+
+    devices = {tensor.device.type for group in optimizer.param_groups for tensor in group["params"]}
+    if devices != {"cpu"}:
+        return f"the model is on {' and '.join(sorted(devices - {'cpu'})) or 'no device'}"
+    size = variables.get("WORLD_SIZE", "1")
+    if size.isdecimal() and int(size) > 1:
+        return f"it is one of {size} ranks"
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        ranks = torch.distributed.get_world_size()
+        if ranks > 1:
+            return f"it is one of {ranks} ranks"
+    return None
+
+
+def is_compiled() -> bool:
+    """Whether torch.compile has compiled something: a change of threads would compile it again.
+
+    No public interface tells; where a version of torch has another one, this is False, and the race finds the first
+    step after a change slower and goes back.
+    """
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    try:
+        return bool(counters and counters["stats"].get("unique_graphs", 0))
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+def _objects_of(names: tuple[str, ...]) -> list[object]:
+    """Return the living objects whose class has one of these names, or is derived from one that has."""
+    kinds: dict[type, bool] = {}
+    found: list[object] = []
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in kinds:
+            kinds[kind] = any(base.__name__ in names for base in kind.__mro__)
+        if kinds[kind]:
+            found.append(each)
+    return found
+
+
+def _planned_steps(trainer: object) -> int | None:
+    """Return how many optimizer steps a trainer of Lightning or Transformers plans."""
+    module = type(trainer).__module__.partition(".")[0]
+    if module not in ("transformers", "lightning", "pytorch_lightning"):
+        return None
+    planned = getattr(trainer, "max_steps", None)  # of transformers.TrainerState, and of Lightning where it was set
+    if not isinstance(planned, int) or planned <= 0:
+        planned = getattr(trainer, "estimated_stepping_batches", None)
+    return int(planned) if isinstance(planned, int | float) and 0 < planned < float("inf") else None

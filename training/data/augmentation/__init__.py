@@ -1,0 +1,1 @@
+"""Random changes to training images: their amounts, and the operations on whole batches."""
