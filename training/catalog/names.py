@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from preflight.contract.registry import DATASETS, find, names
+from preflight.errors import InvalidConfig
 from training.catalog.catalog import Catalog
 from training.data.dataset_info import DatasetInfo
 from training.data.prepare import prepared
 
 
-def require_dataset(name: str, data_dir: Path) -> None:
-    """Raise `InvalidConfig` unless a package registers this data set or it was imported."""
-    if find(DATASETS, name) is None:
+def require_dataset(name: str, data_dir: Path, *, elsewhere: bool = False) -> None:
+    """Raise `InvalidConfig` unless a package registers this data set or it was imported.
+
+    `elsewhere`: there is an object store that may have it, which is asked when the job runs.
+    """
+    if find(DATASETS, name) is None and not elsewhere:
         Catalog(data_dir).find(name)
 
 
@@ -30,6 +34,16 @@ def pin(name: str, data_dir: Path) -> str:
         InvalidConfig: there is no such data set.
     """
     return name if find(DATASETS, name) is not None else Catalog(data_dir).find(name).reference
+
+
+def stored_path(reference: str, data_dir: Path) -> Path | None:
+    """Return the store of a version; None where it is not here."""
+    catalog = Catalog(data_dir)
+    try:
+        path = catalog.store(catalog.find(reference).sha256)
+    except InvalidConfig:
+        return None
+    return path if path.exists() else None
 
 
 def stored_dataset(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:

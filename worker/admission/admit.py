@@ -1,6 +1,5 @@
 """Admission of a job: its function, its arguments, its signature, then this worker's limits."""
 
-from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,7 +13,6 @@ from preflight.queue.untrusted_job import UntrustedJob
 from preflight.redis import keys
 from preflight.redis.retry import is_wrong_type
 from preflight.wire import FUNCTION, TrainJob, parse_job
-from training.catalog.names import require_dataset
 from worker.admission.acceptance import accept_once
 from worker.admission.limits import require_within_limits
 from worker.config.settings import Settings
@@ -41,7 +39,7 @@ def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:
     signed = None if key is None else checked_signature(job, request, key.get_secret_value())
     admitted = parse_job(
         request, lambda asked: _has_begun(connection, settings, asked.job_id or job.id),
-        partial(require_dataset, data_dir=settings.data_dir),
+        settings.require_dataset,
     )  # fmt: skip
     if signed is not None:
         accept_once(connection, job, admitted.job_id or job.id, signed, settings)

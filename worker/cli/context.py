@@ -32,9 +32,8 @@ def parse_local_job(
         InvalidConfig: it cannot be carried out here.
     """
     from preflight.cli.arguments import parse_job_options
-    from training.catalog.names import require_dataset
 
-    return parse_job_options(options, has_begun, lambda name: require_dataset(name, settings.data_dir))
+    return parse_job_options(options, has_begun, settings.require_dataset)
 
 
 def log_to_stderr(settings: Settings) -> None:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,6 @@ from preflight.cli.watch import show_events
 from preflight.errors import DatasetError
 from preflight.redis.server.embedded import executable, redis_server
 from preflight.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
-from training.catalog.names import require_dataset
 from training.data.prepare import available
 from worker.cli.context import require_one_worker
 from worker.config.settings import Settings, service_environment
@@ -71,7 +69,8 @@ def _job(settings: Settings, fields: dict[str, JsonValue]) -> TrainJob:
             click.echo(f"{error.message}; the demo uses scikit-learn's 1,797 digits instead")
             default = {"dataset": "digits"} if "recipe" in fields else {**DIGITS_JOB}
     job = parse_job(
-        {"type": JOB_TYPE, **default, **fields}, require_dataset=partial(require_dataset, data_dir=settings.data_dir)
+        {"type": JOB_TYPE, **default, **fields},
+        require_dataset=settings.require_dataset,
     )
     return require_one_worker(job, "demo")
 

@@ -44,7 +44,7 @@ class Settings(ClientSettings):
         "railway_volume": ("RAILWAY_VOLUME_MOUNT_PATH",),
     }
     SECRETS: ClassVar[Sequence[str]] = (*ClientSettings.SECRETS, "api_token")
-    URLS: ClassVar[Sequence[str]] = ("artifact_url", "mlflow_uri")
+    URLS: ClassVar[Sequence[str]] = ("artifact_url", "mlflow_uri", "dataset_url")
 
     dependent_queues: Annotated[str, Field(pattern=r"^([A-Za-z0-9._:-]{1,64}(,[A-Za-z0-9._:-]{1,64}){0,31})?$")] = ""
     """Other RQ queues, separated by commas: jobs on them that depend on one of this queue are enqueued when it ends."""
@@ -120,6 +120,12 @@ class Settings(ClientSettings):
     """Seconds that a starting worker waits for Redis."""
     artifact_url: Annotated[str, Field(max_length=1_000)] | None = None
     """URL that finished models are uploaded to, each to `<url>/<job id>/`: s3://bucket/prefix or another of fsspec."""
+    dataset_url: Annotated[str, Field(max_length=1_000)] | None = None
+    """URL of the object store of imported data: `preflight data add` uploads to it, workers fetch from it by hash."""
+    dataset_cache_gb: Annotated[float, Field(gt=0, le=100_000)] = 50.0
+    """With `PREFLIGHT_DATASET_URL`, GiB of imported data that are kept here; what was used least recently goes."""
+    data_sources: Annotated[str, Field(max_length=10_000)] = ""
+    """Prefixes of URLs, separated by commas, below which `preflight data add` may read: s3://bucket/, https://host/path/."""
     mlflow_uri: Annotated[str, Field(max_length=1_000)] | None = None
     """MLflow tracking server; each finished job is logged as a run."""
     mlflow_experiment: Annotated[str, Field(min_length=1, max_length=256)] = "preflight"
@@ -148,7 +154,7 @@ class Settings(ClientSettings):
     def _expand_more(cls, value: str | Path | None) -> Path | None:
         return expand(value)
 
-    @field_validator("artifact_url", "mlflow_uri")
+    @field_validator("artifact_url", "mlflow_uri", "dataset_url")
     @classmethod
     def _check_url_without_query(cls, value: str | None) -> str | None:
         return None if value is None else require_url(value)
@@ -157,6 +163,12 @@ class Settings(ClientSettings):
     @classmethod
     def _check_token(cls, value: SecretStr | None) -> SecretStr | None:
         return check_key_length(value)
+
+    def require_dataset(self, name: str) -> None:
+        """Raise `InvalidConfig` for a data set that is neither registered, nor imported, nor perhaps in the store."""
+        from training.catalog.names import require_dataset
+
+        require_dataset(name, self.data_dir, elsewhere=self.dataset_url is not None)
 
     def platform(self) -> dict[str, str | int]:
         """Return the platform's settings, for the log."""
@@ -171,7 +183,7 @@ def load(**overrides: object) -> Settings:
             names it.
     """
     found = load_as(Settings, overrides)
-    if found.artifact_url is not None or found.mlflow_uri is not None:
+    if any(url is not None for url in (found.artifact_url, found.mlflow_uri, found.dataset_url)):
         for name in (name for name in os.environ if name.startswith(STORE_PREFIXES)):
             require_plain(clean(os.environ[name]), name, secret=True)
     notes = (*found.notes, explain_homeless(), explain_thread_variables(os.environ), *_explain_removed())

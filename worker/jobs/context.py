@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from preflight.files.locks import Held
 from preflight.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, GroupEvent, TrainResult
 from training.process.fork_server.client import ForkServer
 from training.system.digests import Digests
@@ -51,6 +52,8 @@ class JobContext:
     """The data and checkpoints that were verified in this attempt."""
     group: list[GroupEvent] = field(default_factory=list)
     """What was said of the group that trains the job."""
+    held: list[Held] = field(default_factory=list)
+    """Locks of the files that the job reads, until this process ends."""
     seq: int = 0
     """Of the last event."""
 

@@ -67,6 +67,18 @@ def use(directory: Path) -> Held:
         time.sleep(LOOK_EVERY)
 
 
+def share(path: Path) -> Held | None:
+    """Mark the file at `path` as used, so that `remove_unlocked` leaves it; None where it is not there."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    if _locked(file, fcntl.LOCK_SH) and _is_at(file, path):
+        return Held(file)
+    os.close(file)
+    return None
+
+
 def remove_unused(directory: Path) -> bool:
     """Remove `directory` unless a process uses it; returns whether it went. It is renamed first, so it goes at once."""
     try:

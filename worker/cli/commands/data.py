@@ -144,9 +144,9 @@ def remove(dataset: str, force: bool, as_json: bool) -> None:
 @as_json_option
 def alias(alias: str, dataset: str, as_json: bool) -> None:
     """Have ALIAS stand for a version, or for the newest version of a name."""
-    from training.catalog.catalog import Catalog
+    from worker.jobs.local.importing import alias_local
 
-    found = Catalog(load_settings().data_dir).alias(alias, dataset)
+    found = alias_local(alias, dataset, load_settings())
     said = {"alias": alias, "dataset": dataset, "version": found.reference}
     click.echo(json.dumps(said) if as_json else f"{alias} stands for {dataset} (now {found.reference})")
 

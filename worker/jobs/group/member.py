@@ -13,7 +13,7 @@ from preflight.errors import PreflightError
 from preflight.files.journal import Record
 from preflight.redis.retry import PERMANENT_ERRORS, REDIS
 from training import seat as seats
-from training.catalog.names import stored_dataset
+from training.catalog.names import stored_dataset, stored_path
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.dataset_store import checksum
@@ -28,7 +28,7 @@ from training.seat import Seat
 from training.system.digests import Digests
 from worker.admission.limits import require_samples_within_limit
 from worker.broker.fencing import LEASE_MS
-from worker.config.settings import Settings, job_environment
+from worker.config.settings import Settings, export_environment, job_environment
 from worker.jobs.group.messages import (
     MEMBER_STATE,
     ORDER,
@@ -41,6 +41,7 @@ from worker.jobs.group.messages import (
     Sealer,
 )
 from worker.jobs.group.seats import MemberSeat
+from worker.jobs.stages import fetch_child
 from worker.state.control import StopSignal
 
 BEAT_INTERVAL: Final = 1.0
@@ -116,6 +117,12 @@ class Member:
 
     def _dataset(self) -> DatasetInfo:
         name, settings = self.request.spec.dataset, self.settings
+        if settings.dataset_url is not None and "@" in name and stored_path(name, settings.data_dir) is None:
+            run_child(
+                fetch_child.MODULE, fetch_child.REQUEST.dump_json(fetch_child.FetchRequest(dataset=name)),
+                self.directory, export_environment(settings, "dataset_url", "data_dir", "dataset_cache_gb"),
+                task="data fetch", check=self._check,
+            )  # fmt: skip
         found = stored_dataset(name, settings.data_dir, settings.cache_dir)
         if found is not None:
             return found

@@ -9,13 +9,16 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from preflight import Client
+from preflight.config.secrets import redact_urls
 from preflight.errors import InvalidConfig
 from training.catalog.catalog import Catalog
+from training.catalog.shared import SharedCatalog
 from training.catalog.version import Reference, Version
 from training.importing.form import Options
 from training.importing.run import Progress, Request, run_import
 from training.importing.sources.base import Source
 from training.importing.sources.detect import read_source
+from training.importing.sources.remote import fetch, is_url
 from worker.config.settings import Settings, child_environment
 
 MAX_PROCESSES = 16
@@ -31,15 +34,41 @@ def import_local(
     Raises:
         PreflightError: it was refused; nothing is left behind.
     """
+    allowed = [prefix.strip() for prefix in settings.data_sources.split(",") if prefix.strip()]
 
     def find(work: Path, check: Callable[[], None]) -> Source:
-        return read_source(Path(source).expanduser().absolute(), options, work, check)
+        path = fetch(source, allowed, work, check) if is_url(source) else Path(source).expanduser().absolute()
+        return read_source(path, options, work, check)
 
     request = Request(
-        name=name, source=source, options=options, environment=child_environment(),
+        name=name, source=redact_urls(source), options=options, environment=child_environment(),
         processes=min(len(os.sched_getaffinity(0)), MAX_PROCESSES),
     )  # fmt: skip
-    return run_import(request, Catalog(settings.data_dir), find, tell)
+    catalog = Catalog(settings.data_dir)
+    shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+    if shared is not None:
+        shared.pull(name)  # the next number is one that no other machine has given
+    version, is_new = run_import(request, catalog, find, tell)
+    if shared is not None:
+        tell(Progress(stage="uploading"))
+        shared.push(version)
+    return version, is_new
+
+
+def alias_local(name: str, reference: str, settings: Settings) -> Version:
+    """Have a name stand for a version, or for the newest of another name; returns what it is now.
+
+    Raises:
+        InvalidConfig: the name is taken, or there is no such version.
+    """
+    catalog = Catalog(settings.data_dir)
+    shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+    if shared is not None:
+        shared.pull(Reference.parse(reference).name)
+    found = catalog.alias(name, reference)
+    if shared is not None:
+        shared.push_alias(name)
+    return found
 
 
 def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Version]:
@@ -67,7 +96,12 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
             f"({', '.join(needing[:5])}); wait until they have ended, or cancel them",
             field="dataset",
         )
-    return catalog.remove(reference)
+    gone = catalog.remove(reference)
+    if settings.dataset_url is not None:
+        shared = SharedCatalog(settings.dataset_url, catalog)
+        for version in gone:
+            shared.remove(version)
+    return gone
 
 
 def _jobs_that_need(asked: Reference, catalog: Catalog, settings: Settings) -> list[str]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from calibration.choose import PlanChoice
@@ -16,7 +15,6 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.wire import JOB_TYPE, TrainJob, TrainResult, is_job_id, parse_job
 from training.artifacts.model_dir import read_manifest
-from training.catalog.names import require_dataset
 from training.data.dataset_info import DatasetInfo
 from training.process.fork_server.client import ForkServer
 from training.system.requirements import require_training_packages
@@ -106,7 +104,8 @@ def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None
 def dataset_local(name: str, settings: Settings) -> DatasetInfo:
     """Return a prepared data set, downloaded where necessary; raises `DatasetError`."""
     job = parse_job(
-        {"type": JOB_TYPE, "dataset": name}, require_dataset=partial(require_dataset, data_dir=settings.data_dir)
+        {"type": JOB_TYPE, "dataset": name},
+        require_dataset=settings.require_dataset,
     )
     with local_context(job, settings) as context:
         return prepare_dataset(context, job)

@@ -1,11 +1,14 @@
 """Data set stage: find the prepared data set, or prepare it in a child process."""
 
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from preflight.contract.registry import DATASETS, find
+from preflight.files.locks import share
 from preflight.wire import TrainJob
-from training.catalog.names import pin, stored_dataset
+from training.catalog.names import pin, stored_dataset, stored_path
 from training.data import prepare_child
 from training.data.augmentation.suitability import flip_warning, require_suitable
 from training.data.class_balance import require_every_class
@@ -14,9 +17,12 @@ from training.data.datasets import UnreadableFolder
 from training.data.prepare import explain_absence
 from training.data.prepare_child import PrepareRequest
 from worker.admission.limits import require_samples_within_limit
+from worker.config.settings import export_environment
 from worker.jobs.context import JobContext
+from worker.jobs.stages import fetch_child
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.dataset_pin import DatasetPin
+from worker.jobs.stages.fetch_child import FetchRequest
 
 
 def pin_dataset(context: JobContext, job: TrainJob) -> TrainJob:
@@ -29,10 +35,37 @@ def pin_dataset(context: JobContext, job: TrainJob) -> TrainJob:
         return job
     store = context.pin or DatasetPin(context.paths.job)
     kept = store.get() if context.attempt > 1 else None
-    reference = kept or pin(job.dataset, context.settings.data_dir)
+    reference = _fetch(context, kept or job.dataset) or kept or pin(job.dataset, context.settings.data_dir)
     if kept is None:
         store.put(reference)
     return job.pinned(reference)
+
+
+def _fetch(context: JobContext, name: str) -> str | None:
+    """Return the version that a name stands for, its store fetched; None: there is no object store to fetch from."""
+    settings = context.settings
+    if settings.dataset_url is None:
+        return None
+    if "@" in name and (path := stored_path(name, settings.data_dir)) is not None:
+        _hold(context, path)
+        return name
+    body = fetch_child.REQUEST.dump_json(FetchRequest(dataset=name))
+    environment = export_environment(settings, "dataset_url", "data_dir", "dataset_cache_gb")
+    done = run_job_child(context, "data fetch", fetch_child.MODULE, body, environment, fresh=True)
+    reference = str(done["dataset"])
+    path = stored_path(reference, settings.data_dir)
+    if path is not None:
+        _hold(context, path)
+    return reference
+
+
+def _hold(context: JobContext, path: Path) -> None:
+    """Keep a store from being removed while the job needs it."""
+    held = share(path)
+    if held is not None:
+        context.held.append(held)
+        with suppress(OSError):
+            os.utime(path)
 
 
 def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:

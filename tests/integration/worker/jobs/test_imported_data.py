@@ -10,7 +10,7 @@ from click.testing import Result
 from redis import Redis
 from support.files.pictures import SHAPES, imported, save_tree
 from support.worker.command_line import run
-from support.worker.services import RunWorker
+from support.worker.services import RunWorker, StartWorker
 
 from preflight import Client, TrainJob
 from preflight.redis import keys
@@ -186,3 +186,23 @@ def test_a_producer_knows_what_the_workers_have(
     assert "dataset 'mime' is not known (did you mean 'mine'?); the workers have " in refused.stderr
     connection.hset(keys.datasets(settings.queue), mapping={"old": 1, "bad": "x" * 5_000, "y" * 5_000: 1})
     assert not {"old", "bad"} & client.datasets()
+
+
+def test_a_worker_fetches_what_another_machine_added(
+    settings: Settings, client: Client, start_worker: StartWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the object store is shared; a second job finds the data on the disk."""
+    bucket = (tmp_path / "bucket").as_uri()
+    monkeypatch.setenv("PREFLIGHT_DATASET_URL", bucket)
+    monkeypatch.setenv("PREFLIGHT_DATA_DIR", str(tmp_path / "elsewhere"))
+    added = run("data", "add", "mine", str(save_tree(tmp_path / "photos", 10)), "--json")
+    assert added.exit_code == 0, added.output
+    client.enqueue(job(epochs=1))
+    client.enqueue(job(epochs=1, job_id="b", dataset="mine@1"))
+    client.enqueue(job(epochs=1, job_id="c", dataset="absent"))
+    start_worker("--burst", environment={"PREFLIGHT_DATASET_URL": bucket}).wait()
+    assert [client.status(name).dataset for name in ("a", "b")] == ["mine@1", "mine@1"]
+    assert client.status("b").dataset_sha256 == json.loads(added.stdout)["sha256"]
+    assert [client.status(name).status for name in ("a", "b", "c")] == ["finished", "finished", "failed"]
+    assert "dataset 'absent' is not known" in (client.status("c").message or "")
+    assert Catalog(settings.data_dir).find("mine").reference == "mine@1"

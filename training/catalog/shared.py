@@ -1,0 +1,288 @@
+"""The catalog in an object store (`PREFLIGHT_DATASET_URL`): versions are uploaded once, and fetched by their hash.
+
+The store has the folders of the catalog: `names/<name>/<number>.json` and `stores/<sha256>.*`. A manifest is written
+last, so what has one is whole. What is fetched is hashed before it takes its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol, TypeVar
+
+from preflight.errors import DatasetError, InvalidConfig, MissingPackage
+from preflight.files.atomic_files import write_atomically
+from preflight.files.locks import FLAGS, remove_unlocked
+from preflight.packages import how_to_install
+from training.catalog.catalog import Catalog
+from training.catalog.version import NAME, VERSION, Reference, Version, content_header, content_sha256
+from training.data.dataset_info import info_of, opened
+
+BLOCK: Final = 4 << 20
+TRIES: Final = 5
+"""Of each file; a connection may drop in the middle, and the next try goes on there."""
+PAUSE: Final = 0.5
+"""Seconds before the second try; doubled each time."""
+LARGEST_MANIFEST: Final = 16 << 20
+MAX_VERSIONS: Final = 10_000
+WITH_DIRECTORIES: Final = ("file", "local")
+LOCAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+"""Errors of this disk."""
+Found = TypeVar("Found")
+
+
+class FileSystem(Protocol):
+    """The part of fsspec's untyped file systems that is used."""
+
+    def open(self, path: str, mode: str) -> BinaryIO | FileIO:
+        """Open a file."""
+
+    def info(self, path: str) -> Mapping[str, object]:
+        """Describe a file."""
+
+    def ls(self, path: str, detail: bool) -> list[str]:
+        """List a folder."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+
+    def isdir(self, path: str) -> bool:
+        """Whether there is such a folder."""
+
+    def find(self, path: str) -> list[str]:
+        """List the files in a folder and below."""
+
+    def makedirs(self, path: str, *, exist_ok: bool) -> None:
+        """Make a folder and its parents."""
+
+    def invalidate_cache(self) -> None:
+        """Forget what was listed."""
+
+    def rm_file(self, path: str) -> None:
+        """Delete a file."""
+
+
+def open_url(url: str, what: str) -> tuple[FileSystem, str]:
+    """Return the file system of a URL, and the path in it; `what` names the URL in errors.
+
+    Raises:
+        InvalidConfig: fsspec does not support it.
+        MissingPackage: fsspec, or the package for this kind of URL, is not installed.
+    """
+    scheme = url.partition(":")[0]
+    try:
+        from fsspec.core import url_to_fs
+
+        store, path = url_to_fs(url)
+    except ImportError as error:
+        raise MissingPackage(
+            f"{what} is a {scheme} URL, which needs a package that is not installed ({error}); "
+            f"for S3: {how_to_install('s3')}"
+        ) from error
+    except Exception as error:  # each file system validates its options differently
+        raise InvalidConfig(
+            f"{what} is a {scheme} URL that fsspec cannot use ({_words(error)}); write e.g. s3://bucket/prefix"
+        ) from error
+    return store, str(path).rstrip("/")
+
+
+class SharedCatalog:
+    """The catalog of a data directory, and what an object store has of it."""
+
+    def __init__(self, url: str, catalog: Catalog) -> None:
+        """Connect lazily; raises as `open_url`."""
+        self._store, self._root = open_url(url, "PREFLIGHT_DATASET_URL")
+        self._catalog = catalog
+        self._makes_directories = url.partition(":")[0] in WITH_DIRECTORIES
+
+    def pull(self, name: str) -> None:
+        """Fetch the manifests of a name that are missing here; raises `DatasetError`."""
+        if NAME.fullmatch(name) is None:
+            return
+        self._store.invalidate_cache()
+        alias = f"{self._root}/aliases/{name}"
+        if self._try(f"look for alias {name}", partial(self._store.exists, alias)):
+            reference = self._try(f"read alias {name}", partial(self._read, alias)).decode()
+            (self._catalog.root / "aliases").mkdir(parents=True, exist_ok=True)
+            write_atomically(self._catalog.root / "aliases" / name, reference.encode())
+            self.pull(Reference.parse(reference).name)
+            return
+        folder = f"{self._root}/names/{name}"
+        try:
+            listed = self._try(f"list {name}", lambda: self._store.ls(folder, False))
+        except FileNotFoundError:
+            return
+        here = self._catalog.root / "names" / name
+        for path in listed[:MAX_VERSIONS]:
+            file = str(path).rstrip("/").rpartition("/")[2]
+            number = file.removesuffix(".json")
+            if not (file.endswith(".json") and number.isdigit() and len(number) < 7) or (here / file).exists():
+                continue
+            text = self._try(f"read {name}@{number}", partial(self._read, str(path)))
+            version = VERSION.validate_json(text)
+            if (version.name, version.version) != (name, int(number)):
+                raise DatasetError(f"the manifest {name}@{number} in PREFLIGHT_DATASET_URL is of another data set")
+            here.mkdir(parents=True, exist_ok=True)
+            write_atomically(here / file, VERSION.dump_json(version, indent=1))
+
+    def push(self, version: Version) -> None:
+        """Upload a version, its store only where the object store has none; raises `DatasetError`."""
+        self._store.invalidate_cache()
+        for local in (self._catalog.rows(version.sha256), self._catalog.store(version.sha256)):
+            target = f"{self._root}/stores/{local.name}"
+            if not self._try("look for the store", partial(self._has, target, local.stat().st_size)):
+                self._try(f"upload {local.name}", partial(self._write, local, target))
+        manifest = self._catalog.root / "names" / version.name / f"{version.version}.json"
+        target = f"{self._root}/names/{version.name}/{version.version}.json"
+        if self._try("look for the version", lambda: self._store.exists(target)):
+            if VERSION.validate_json(self._read(target)).sha256 == version.sha256:
+                return
+            raise DatasetError(
+                f"PREFLIGHT_DATASET_URL has another {version.reference}, which was added elsewhere meanwhile; add "
+                "it again"
+            )
+        self._try(f"upload {version.reference}", lambda: self._write(manifest, target))
+
+    def fetch(self, version: Version, most_bytes: int) -> Path:
+        """Return the store of a version, fetched where it is missing here: once, however many ask.
+
+        Then stores that were used least recently and that no job uses go, until all have at most `most_bytes`.
+
+        Raises:
+            DatasetError: it is not there, or not what its hash says.
+        """
+        path = self._catalog.store(version.sha256)
+        self._catalog.stores.mkdir(parents=True, exist_ok=True)
+        with _locked(self._catalog.stores / f".{version.sha256}.lock"):
+            if not path.exists():
+                self._download(version, path)
+        with suppress(OSError):
+            os.utime(path)
+        self._evict(most_bytes, path)
+        return path
+
+    def push_alias(self, name: str) -> None:
+        """Upload what an alias stands for; raises `DatasetError`."""
+        local = self._catalog.root / "aliases" / name
+        self._try(f"upload alias {name}", partial(self._write, local, f"{self._root}/aliases/{name}"))
+
+    def remove(self, version: Version) -> None:
+        """Remove a version's manifest; its store stays for others of the same content. Raises `DatasetError`."""
+        target = f"{self._root}/names/{version.name}/{version.version}.json"
+        with suppress(FileNotFoundError):
+            self._try(f"remove {version.reference}", lambda: self._store.rm_file(target))
+
+    def _download(self, version: Version, path: Path) -> None:
+        source = f"{self._root}/stores/{path.name}"
+        staged = path.parent / f".{path.name}.part"
+        staged.unlink(missing_ok=True)
+        try:
+            self._try(f"fetch {version.reference}", lambda: self._append(source, staged))
+            found = hash_store(staged)
+            if found != version.sha256:
+                raise DatasetError(
+                    f"what PREFLIGHT_DATASET_URL has as {version.reference} has the SHA-256 {found}, not "
+                    f"{version.sha256}; import it again"
+                )
+            staged.rename(path)
+        except OSError as error:
+            raise DatasetError(
+                f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or _words(error)}); make "
+                "room there, or see whether PREFLIGHT_DATASET_URL has it"
+            ) from error
+        finally:
+            staged.unlink(missing_ok=True)
+
+    def _append(self, source: str, staged: Path) -> None:
+        """Fetch what is missing at the end of a file."""
+        size = int(str(self._store.info(source)["size"]))
+        with staged.open("ab") as out, self._store.open(source, "rb") as file:
+            file.seek(out.tell())
+            while block := file.read(BLOCK):
+                out.write(block)
+        if staged.stat().st_size != size:
+            raise ConnectionError(f"{staged.stat().st_size:,} of {size:,} bytes came")
+
+    def _has(self, target: str, size: int) -> bool:
+        try:
+            return int(str(self._store.info(target)["size"])) == size
+        except FileNotFoundError:
+            return False
+
+    def _read(self, path: str) -> bytes:
+        with self._store.open(path, "rb") as file:
+            return file.read(LARGEST_MANIFEST)
+
+    def _write(self, local: Path, target: str) -> None:
+        if self._makes_directories:
+            self._store.makedirs(target.rpartition("/")[0], exist_ok=True)
+        with local.open("rb") as file, self._store.open(target, "wb") as out:
+            shutil.copyfileobj(file, out, BLOCK)
+
+    def _try(self, what: str, action: Callable[[], Found]) -> Found:
+        """Return what `action` does, tried again where the connection or the store fails; raises `DatasetError`."""
+        for number in range(TRIES):
+            try:
+                return action()
+            except (DatasetError, FileNotFoundError, PermissionError):
+                raise
+            except Exception as error:  # clients of stores have errors of many kinds
+                if isinstance(error, OSError) and error.errno in LOCAL:
+                    raise
+                if number == TRIES - 1:
+                    raise DatasetError(
+                        f"PREFLIGHT_DATASET_URL: could not {what} in {TRIES} tries ({_words(error)}); try again"
+                    ) from error
+                time.sleep(PAUSE * 2**number)
+        raise AssertionError("the last try returns or raises")
+
+    def _evict(self, most_bytes: int, keep: Path) -> None:
+        """Remove the stores that were used least recently until at most `most_bytes` are left."""
+        found = []
+        for path in self._catalog.stores.glob("*.safetensors"):
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= most_bytes:
+                return
+            if path != keep and remove_unlocked(path):
+                total -= size
+
+
+def hash_store(path: Path) -> str:
+    """Return the SHA-256 of the content of a store; raises `DatasetError`, `OSError`."""
+    with opened(path) as file:
+        info = info_of(file, path)
+        counts = (info.train_count - (info.validation_count or 0), info.validation_count or 0, info.test_count)
+        digest = content_sha256(content_header(info.shape, info.class_names, counts))
+        file.seek(0)
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock alone, waiting for it; on a file system without locks there is none."""
+    file = os.open(path, FLAGS, 0o644)
+    try:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
