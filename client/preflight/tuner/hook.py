@@ -236,11 +236,12 @@ class _Training:
     def _yield_to_script(self, threads: int) -> None:
         """Take the number of threads that the script has set meanwhile as its own."""
         self._fights += 1
-        is_left = self._fights >= FIGHTS
-        if is_left:
-            self._journal.write("note", message="threads were not raced: the script sets them while it trains")
         self._now = Settings(threads, self._now.malloc)
-        self._start(self._now, threads=not is_left, must_prove=True)
+        if self._fights < FIGHTS:
+            self._start(self._now, threads=True, must_prove=True)
+            return
+        self._journal.write("note", message="nothing more was raced: the script sets its threads while it trains")
+        self._run = self._tuning = None
 
     def _note_settled(self, lap: Lap) -> None:
         """Collect steps of the settings that won, and predict the end from them once."""

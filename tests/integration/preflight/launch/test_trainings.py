@@ -64,7 +64,7 @@ def test_each_kind_of_training_runs_and_is_seen(odd: tuple[str, Found]) -> None:
 
 def test_what_is_left_to_the_script(odd: tuple[str, Found]) -> None:
     _, found = odd
-    assert "the script sets them while it trains" in notes(found, "own_threads")
+    assert "the script sets its threads while it trains" in notes(found, "own_threads")
     assert part(found, "ranks", "start")["reason"] == "it is one of 2 ranks"
     assert part(found, "forked_loader", "start")["reason"] is None
 
