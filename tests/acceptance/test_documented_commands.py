@@ -35,6 +35,9 @@ CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
 PROFILE_TEST = "tests/unit/worker/cli/commands/test_profile_command.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
 PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
+RUN_TEST = "tests/integration/preflight/launch/test_command.py"
+DATA_TEST = "tests/acceptance/test_data_sources.py"
+SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
 EXPORTED = (
     "tests/integration/worker/exporters/test_exports.py",
     "test_a_model_is_exported_by_the_next_worker",
@@ -68,6 +71,15 @@ PROVEN = {
     "preflight retry JOB":
         ("tests/integration/preflight/client/test_retried_jobs.py", "test_ten_retries_at_once_are_one",
          "needs a job that failed or was cancelled"),
+    "preflight run -- python train.py":
+        (RUN_TEST, "test_output_input_and_exit_code_are_those_of_the_command", "needs a training of the user"),
+    "preflight data add NAME FOLDER": (DATA_TEST, "test_a_row_of_the_table", "needs pictures"),
+    "preflight data add photos ./photos": (DATA_TEST, "test_a_row_of_the_table", "needs pictures"),
+    "preflight data diff photos@1 photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
+    "preflight data alias production photos@1": (DATA_TEST, "test_the_commands_about_versions", "needs a version"),
+    "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
+    "PREFLIGHT_DATA_SOURCES=s3://lab/ preflight data add photos s3://lab/photos/":
+        (SOURCES_TEST, "test_a_folder_and_an_archive_below_an_allowed_prefix", "needs a bucket"),
     "preflight calibrate --explain":
         (CALIBRATE_TEST, "test_explain_prints_everything", "a calibration more"),
 }  # fmt: skip
