@@ -125,7 +125,7 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
 @pytest.mark.parametrize(("moment", "number"), [
     ("redis ", signal.SIGTERM),
     ("trial ", signal.SIGINT),
-    ("trial ", signal.SIGHUP),
+    pytest.param("trial ", signal.SIGHUP, marks=pytest.mark.slow),
     pytest.param("epoch ", signal.SIGTERM, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_an_interrupted_demo_leaves_nothing(

@@ -17,6 +17,7 @@ def producer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_environment(tmp_path_factory.mktemp("producer"), "rq", "redis")
 
 
+@pytest.mark.slow
 def test_six_lines_of_plain_rq_are_trained(
     producer: Path, settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
 ) -> None:

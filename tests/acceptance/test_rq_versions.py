@@ -81,7 +81,7 @@ def run(environment: dict[str, str], *arguments: str) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("rq", "server", "tests"), [
     (OLDEST, "Valkey", TESTS),
-    (NEWEST, "Redis", TESTS),
+    pytest.param(NEWEST, "Redis", TESTS, marks=pytest.mark.slow),
     pytest.param(OLDEST, "Redis", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
     pytest.param(NEWEST, "Valkey", (*TESTS, *FEATURES, *ROWS), marks=pytest.mark.slow),
     pytest.param(PINNED, "Valkey", (*TESTS, *FEATURES), marks=pytest.mark.slow),

@@ -118,6 +118,7 @@ def test_nothing_of_the_earlier_version_is_lost(
     assert connection.llen("rq:queue:preflight") == 0
 
 
+@pytest.mark.slow
 def test_the_earlier_worker_takes_jobs_of_this_client(earlier: Path, settings: Settings, client: Client) -> None:
     """A producer is often updated before its workers."""
     before = Earlier(earlier, settings)

@@ -138,6 +138,7 @@ def test_a_list_takes_six_round_trips(client: Client, monkeypatch: pytest.Monkey
     assert asked == [13, 30, 60, 60, 30, 30]
 
 
+@pytest.mark.slow
 def test_without_a_limit_a_hundred_are_listed(client: Client) -> None:
     enqueue_numbered(client, 101)
     result = run("jobs", "--json")

@@ -77,6 +77,7 @@ def test_steps_are_counted_by_the_optimizer_that_steps_most_seldom(odd: tuple[st
     assert (workload["batch"], workload["workers"]) == (16, 1)
 
 
+@pytest.mark.slow
 def test_exact_is_bit_equal_and_the_events_are_those_of_the_contract(tmp_path: Path) -> None:
     script = tmp_path / "plain.py"
     script.write_text(PLAIN)

@@ -301,6 +301,7 @@ def assert_speedup_is_that_of_the_group(measured: object) -> None:
             pytest.fail(str(measured))
 
 
+@pytest.mark.slow
 def test_the_group_is_measured_and_the_prediction_follows(table: Table) -> None:
     """Real steps alone and together, both precisions; the training begins afterwards as if nothing had been."""
     table.measure, table.least, table.spec = True, 2, replace(SPEC, epochs=1)

@@ -82,7 +82,7 @@ def test_the_result_does_not_wait_for_its_report(
     assert [event.type for event in assert_reported(client, settings)][-2:] == ["training_done", "report_ready"]
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped", "every process stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.slow), "every process stopped"])
 def test_the_next_worker_makes_the_report(
     end: str, settings: Settings, client: Client, start_worker: StartWorker,
     stopped_report: tuple[Worker, psutil.Process],

@@ -132,6 +132,7 @@ def test_a_training_process_that_is_stopped_by_itself_is_resumed(
 
 
 @pytest.mark.parametrize("plan", ["loader workers"])
+@pytest.mark.slow
 def test_helpers_ignore_a_stop_signal_of_their_own(
     plan: str, client: Client, start_worker: StartWorker, weights: Callable[[str], str | None]
 ) -> None:

@@ -41,7 +41,7 @@ def may_unshare() -> bool:
 
 
 @pytest.mark.skipif(not may_unshare(), reason="no mount namespace can be made here")
-@pytest.mark.parametrize("mount", ["size=1m", "size=64m,ro"])
+@pytest.mark.parametrize("mount", ["size=1m", pytest.param("size=64m,ro", marks=pytest.mark.slow)])
 def test_a_small_dev_shm_costs_loader_workers_and_nothing_else(settings: Settings, mount: str) -> None:
     """The job is not killed three times by SIGBUS: the training gathers its batches itself, which changes no result."""
     usual, _ = train(settings)

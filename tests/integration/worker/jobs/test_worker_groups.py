@@ -96,7 +96,8 @@ def test_a_group_goes_on_without_a_killed_member(client: Client, start_worker: S
     assert_nothing_duplicated(client, "job")
 
 
-@pytest.mark.parametrize("victim", ["work-horse", pytest.param("worker", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["work-horse", "worker"])
 def test_a_killed_leader_is_taken_over(client: Client, start_worker: StartWorker, victim: str) -> None:
     """Another attempt forms a group anew; nobody of the first one is left."""
     workers = start_group(start_worker, 3)
@@ -152,6 +153,7 @@ def test_a_worker_without_groups_passes_the_job_on(client: Client, start_worker:
     assert wait_for(client, "alone").status == "finished"
 
 
+@pytest.mark.slow
 def test_two_jobs_that_demand_two_workers_do_not_wait_for_each_other(client: Client, start_worker: StartWorker) -> None:
     start_group(start_worker, 2)
     for name in ("one", "two"):
@@ -161,6 +163,7 @@ def test_two_jobs_that_demand_two_workers_do_not_wait_for_each_other(client: Cli
         assert (state.status, state.workers) == ("finished", 2)
 
 
+@pytest.mark.slow
 def test_a_member_leaves_for_a_job_that_waits(client: Client, start_worker: StartWorker) -> None:
     """The group goes on with two; the third worker takes the job."""
     workers = start_group(start_worker, 3)

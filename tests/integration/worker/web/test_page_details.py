@@ -232,6 +232,7 @@ def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Servic
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_digit_is_drawn_and_recognized(browser: Browser, service: Service, model: Path, tmp_path: Path) -> None:
     """With the probabilities of `preflight predict`; a chosen picture; what is none; a model that is gone."""
     browser.open(f"{service.url}/#/jobs/done")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from redis import Redis
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -190,6 +191,7 @@ def test_a_token_that_expires_loses_nothing_that_was_entered(
     assert browser.complaints(besides=("network",)) == []
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_retried_by_its_button(
     browser: Browser, service: Service, client: Client, start_worker: StartWorker, raw: Redis
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_few_warm_steps_are_traced(tmp_path: Path) -> None:
     assert sum(event.get("name") == "aten::relu" for event in events) == TRACED
 
 
+@pytest.mark.slow
 def test_nothing_is_traced_where_nobody_asked(tmp_path: Path) -> None:
     """Nor in a training that ends before it is warm."""
     with tracing(None, no_timer) as lap:
