@@ -38,7 +38,7 @@ SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found here.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(exact: bool, steps: int | None, quiet: bool, log: bool, report: Path | None, command: tuple[str, ...]) -> None:
-    """Run COMMAND, and tune the PyTorch training in it to this container while it runs.
+    """Run COMMAND and tune its PyTorch training to this container.
 
     COMMAND is a script with its interpreter, a module, or a program such as torchrun: preflight run -- python train.py.
     Its steps are timed under other numbers of threads and settings of malloc, and the fastest stay. Nothing of it runs

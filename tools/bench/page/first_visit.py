@@ -97,7 +97,7 @@ class Visitor:
         self.browser.ask("arguments[0].scrollIntoView()", canvas)
         pen = ActionChains(self.browser.driver, duration=60).move_to_element_with_offset(canvas, -50, -70)
         pen.click_and_hold().move_by_offset(100, 0).move_by_offset(-60, 150).release().perform()
-        self.browser.see("This is a", ".try")
+        self.browser.see("%)", ".try")
         return self.browser.text(".try .lead")
 
 

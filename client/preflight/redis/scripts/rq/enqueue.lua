@@ -4,7 +4,6 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
-redis.call('LLEN', KEYS[2]) -- fails on a wrong type before anything has changed
+redis.call('RPUSH', KEYS[2], ARGV[1]) -- first: it fails on a wrong type, before anything has changed
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
-redis.call('RPUSH', KEYS[2], ARGV[1])
 return 1
