@@ -206,6 +206,7 @@ def test_a_refused_job(client: Client, queue: Queue, run_worker: RunWorker) -> N
     assert assert_one_job(client, "failed", 1).reason == "invalid_config"
 
 
+@pytest.mark.slow
 def test_a_refused_job_without_a_valid_id(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """It has RQ's."""
     queue.enqueue(FUNCTION, {**digits_job().model_dump(mode="json"), "job_id": "a/b"}, job_id=RQS)
@@ -220,6 +221,7 @@ def test_a_job_that_fails(client: Client, queue: Queue, run_worker: RunWorker) -
     assert assert_one_job(client, "failed", 1).reason == "timeout"
 
 
+@pytest.mark.slow
 def test_a_job_of_several_rq_ids_is_listed_once(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """The second is taken after the end of the first, and gets its result."""
     enqueue(queue)
@@ -230,6 +232,7 @@ def test_a_job_of_several_rq_ids_is_listed_once(client: Client, queue: Queue, ru
     assert client.status(OWN).rq_id == RQS
 
 
+@pytest.mark.slow
 def test_an_id_whose_job_failed_leads_to_the_next_one(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     enqueue(queue, epochs=LONG, timeout=1)
     run_worker()
@@ -240,6 +243,7 @@ def test_an_id_whose_job_failed_leads_to_the_next_one(client: Client, queue: Que
     assert set(listed(client)) == {OWN}
 
 
+@pytest.mark.slow
 def test_both_ids_outlive_a_loss_of_data(client: Client, queue: Queue, raw: Redis, start_worker: StartWorker) -> None:
     enqueue(queue, epochs=LONG)
     start_worker()
@@ -250,6 +254,7 @@ def test_both_ids_outlive_a_loss_of_data(client: Client, queue: Queue, raw: Redi
     assert wait_for(client, RQS).status == "cancelled"
 
 
+@pytest.mark.slow
 def test_keys_of_other_types_are_passed_over(client: Client, queue: Queue, raw: Redis, run_worker: RunWorker) -> None:
     raw.rpush(keys.alias(RQS), "x")
     raw.rpush(keys.alias(OWN), "x")
@@ -266,6 +271,7 @@ def test_keys_of_other_types_are_passed_over(client: Client, queue: Queue, raw: 
 # --- ids of others
 
 
+@pytest.mark.slow
 def test_a_payload_claims_the_id_of_a_finished_job(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     client.enqueue(digits_job(job_id="victim"))
     run_worker()
@@ -312,6 +318,7 @@ def test_an_rq_id_is_the_id_of_another_job(client: Client, queue: Queue, run_wor
     assert (client.status("victim"), types(client, "victim")) == before
 
 
+@pytest.mark.slow
 def test_a_payload_claims_the_rq_id_of_another_job(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     enqueue(queue, "victim", "v")
     run_worker()

@@ -43,6 +43,7 @@ def test_a_job_that_has_begun_goes_on(client: Client, raw: Redis, start_worker: 
     assert "job_resumed" in kinds
 
 
+@pytest.mark.slow
 def test_a_checkpoint_on_this_disk_is_a_beginning(
     client: Client, settings: Settings, raw: Redis, start_worker: StartWorker, run_worker: RunWorker
 ) -> None:

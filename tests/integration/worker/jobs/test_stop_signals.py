@@ -74,7 +74,7 @@ def weights(client: Client, run_worker: RunWorker, undisturbed: dict[str, str | 
         (signal.SIGTERM, "fork server", "one process", "parents first"),
         pytest.param(signal.SIGTERM, "fresh interpreters", "one process", "children first", marks=pytest.mark.slow),
         (signal.SIGTERM, "fork server", "loader workers", "children first"),
-        (signal.SIGINT, "fork server", "one process", "children first"),
+        pytest.param(signal.SIGINT, "fork server", "one process", "children first", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "fork server", "one process", "children first", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "fresh interpreters", "one process", "parents first", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "fresh interpreters", "loader workers", "parents first", marks=pytest.mark.slow),

@@ -103,6 +103,7 @@ def test_a_running_job_goes_on_at_the_new_primary(pair: Pair, client: Client, wo
     assert worker.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_group_trains_on_through_a_failover(pair: Pair, client: Client, start_worker: StartWorker) -> None:
     """Leader and member lose the primary at once; neither leaves, and nothing is trained again."""
     workers = start_group(start_worker, 2, PREFLIGHT_REDIS_URL=pair.proxy.url)

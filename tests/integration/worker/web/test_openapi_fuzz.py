@@ -141,7 +141,7 @@ def test_the_service_keeps_its_description_with_a_hostile_redis(redis_url: str, 
 @pytest.mark.parametrize(
     ("token", "phases"),
     [
-        pytest.param(None, "coverage,fuzzing,stateful", id="open"),
+        pytest.param(None, "coverage,fuzzing,stateful", id="open", marks=pytest.mark.slow),
         pytest.param(TOKEN, "fuzzing", id="token", marks=pytest.mark.slow),
     ],
 )
