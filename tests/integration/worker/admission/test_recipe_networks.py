@@ -1,5 +1,6 @@
 """Networks of recipes that a job of an earlier version names: refused in the queue, finished once they have begun."""
 
+import pytest
 from redis import Redis
 from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
 
