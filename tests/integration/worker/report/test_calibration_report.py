@@ -23,7 +23,7 @@ from support.web.pages import Page, plain
 
 from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Confidence, Knob, Verdict
+from preflight.contract.verdicts import Confidence, TrialKnob, Verdict
 from training.prediction import Prediction
 from worker.report.calibration import calibration_page, winner
 from worker.report.calibration_plots import MAX_RATIO, clip
@@ -184,7 +184,8 @@ PLANS = st.builds(
     allocator=st.sampled_from(["tcmalloc", "default"]),
 )  # fmt: skip
 TRIALS = st.builds(
-    Trial, knob=st.sampled_from(get_args(Knob)), plan=PLANS, verdict=st.sampled_from(get_args(Verdict)), note=st.text(),
+    Trial, knob=st.sampled_from(get_args(TrialKnob)), plan=PLANS, verdict=st.sampled_from(get_args(Verdict)),
+    note=st.text(),
     at=SECONDS, seconds=SECONDS, steps=COUNTS, step_s=st.none() | SECONDS, predicted_epoch_s=st.none() | SECONDS,
     ratio=st.none() | RATIOS, low=st.none() | RATIOS, high=st.none() | RATIOS,
     fetch_share=st.none() | st.floats(0, 1), peak_bytes=st.none() | SIZES, disturbed=st.booleans(), kept=st.booleans(),
