@@ -78,6 +78,7 @@ def check(page: str) -> Page:
     return read
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("result", CASES.values(), ids=CASES.keys())
 def test_every_trial_is_on_a_self_contained_page(result: CalibrationResult) -> None:
     """Each trial has a row with its verdict and its note; those that were run are numbered."""
@@ -213,6 +214,7 @@ FINDINGS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(FINDINGS, st.text())
 def test_no_result_is_too_odd_for_a_page(result: CalibrationResult, subject: str) -> None:

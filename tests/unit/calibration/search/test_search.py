@@ -375,6 +375,7 @@ def every_plan(machine: Machine) -> Sequence[Plan]:
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("noise", [0.02, 0.03])
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(machine=MACHINES)
