@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from preflight.container.interference import OTHERS
 from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
-from preflight.numbers import plural
+from preflight.numbers import plural, rough_interval
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
 
@@ -31,12 +32,16 @@ class Ended:
     quota: float | None
 
 
-def block(findings: Findings, ended: Ended, *, is_over: bool = False) -> str:
-    """Return the sentences as lines; `is_over`: the training has ended, though its process lives."""
+def block(findings: Findings, ended: Ended, said: Sequence[str] = (), *, is_over: bool = False) -> str:
+    """Return the sentences as lines, with what is `said` of the start.
+
+    `is_over`: the training has ended, though its process lives.
+    """
     lines = [_untouched(findings)] if not findings.processes else [_trained(findings.processes, ended)]
     main = findings.processes[0] if findings.processes else None
     if main is not None:
-        lines += [_predicted(main), *_notes(main)]
+        lines += [_predicted(main), *_notes(main), *_advice(main)]
+    lines += said
     lines.append(_killed(main, ended))
     lines += [f"the tuning stopped after an error of its own: {failure}" for failure in findings.failures]
     lines += [
@@ -120,6 +125,24 @@ def _predicted(main: Process) -> str:
 
 def _notes(main: Process) -> list[str]:
     return list(dict.fromkeys(text(note.get("message")) for note in main.named("note")))
+
+
+def _advice(main: Process) -> list[str]:
+    """Return what would change what is learned: what it brings, with the line to change, then what brings nothing."""
+    found: list[tuple[float, str]] = []
+    for each in main.named("advice"):
+        change, note, line = (text(each.get(name)) for name in ("change", "note", "line"))
+        figures = fields(each.get("ratio"))
+        ratio, low, high = (number(figures.get(name)) for name in ("ratio", "low", "high"))
+        if ratio is None or low is None or high is None:
+            found.append((0.0, f"{change} was not measured: {note}"))
+            continue
+        said = f"{change}: {ratio:.2f}x ({rough_interval(low, high)}) {text(each.get('of'))}"
+        said = f"{said}; {note}" if note else said
+        found.append((low, f"{said}; change: {line}" if low > 1 else f"{said}; that is no gain"))
+    lines = [line for _, line in sorted(found, key=itemgetter(0), reverse=True)]
+    took = sum(number(each.get("seconds")) or 0.0 for each in main.named("advised"))
+    return [*lines, f"measuring this took {duration(took)} after the last step"] if lines else []
 
 
 def _killed(main: Process | None, ended: Ended) -> str:
