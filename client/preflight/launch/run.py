@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -58,8 +59,8 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
     """
     is_plain = flags["exact"] or flags["same_start"]
     folder = _make_folder()
-    history = History(_cache(), command, detect())
-    start = Start() if is_plain else history.choose(os.environ)
+    history = None if is_plain else _history(command)
+    start = Start() if history is None else history.choose(os.environ)
     if folder is None:
         click.echo("preflight: the command ran untouched: no folder for temporary files can be written", err=True)
     else:
@@ -82,7 +83,7 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
     )  # fmt: skip
     if folder is not None:
         findings = read_findings(folder)
-        said = [] if is_plain else history.learn(start, findings, status)
+        said = [] if history is None else history.learn(start, findings, status)
         if findings.processes and not flags["advise"]:
             said.append("bfloat16 was not tried: --advise")
         if events is not None:
@@ -96,9 +97,12 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
     raise SystemExit(status)
 
 
-def _cache() -> Path:
-    """Return the folder of what earlier starts have found."""
-    return local_path(os.environ.get("PREFLIGHT_CACHE_DIR") or "~/.cache/preflight") / "run"
+def _history(command: Sequence[str]) -> History | None:
+    """Return what earlier starts have found; None: there is no place for it, or no working directory."""
+    with suppress(OSError, ValueError):
+        folder = local_path(os.environ.get("PREFLIGHT_CACHE_DIR") or "~/.cache/preflight")
+        return History(folder / "run", command, detect())
+    return None
 
 
 def _variables(folder: Path | None, start: Start) -> dict[str, str]:
