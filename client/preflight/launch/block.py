@@ -7,11 +7,10 @@ from typing import Final
 
 from preflight.container.interference import OTHERS
 from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
-from preflight.numbers import plural, rough_interval
+from preflight.numbers import MIB, plural, rough_interval, seconds, seconds_between
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
 
-MIB: Final = 1 << 20
 NOTABLE: Final = 0.05
 """Share of processors or periods from which on it is worth a clause."""
 KILLED: Final = 137
@@ -64,8 +63,8 @@ def _untouched(findings: Findings) -> str:
 def _trained(processes: Sequence[Process], ended: Ended) -> str:
     main = processes[0]
     summary = main.summary
-    seconds = number(summary.get("seconds")) or 0.0
-    parts = [_speed(main, f"{plural(main.steps, 'step')} in {duration(seconds)}")]
+    took = number(summary.get("seconds")) or 0.0
+    parts = [_speed(main, f"{plural(main.steps, 'step')} in {seconds(took)}")]
     others = number(summary.get("others")) or 0.0
     count = integer(summary.get("processors")) or 1
     if others >= OTHERS and others / count >= NOTABLE:
@@ -113,14 +112,15 @@ def _predicted(main: Process) -> str:
         return ""
     left, low, high = (number(found[0].get(name)) or 0.0 for name in ("left_s", "low_s", "high_s"))
     done = plural(integer(found[0].get("done")) or 0, "step")
-    said = f"{duration(left)} ({duration(low)} to {duration(high)}) were predicted after {done}"
+    figure, span = seconds_between(left, low, high)
+    said = f"{figure} ({span}) were predicted after {done}"
     if not checked:
         return said
     total = integer(found[0].get("total")) or 0
     if main.steps < total:
         return f"{said}; it ended after {main.steps:,} of {plural(total, 'step')}"
     took = (number(checked[0].get("ended_at")) or 0.0) - (number(found[0].get("at")) or 0.0)
-    return f"{said}; it took {duration(took)}"
+    return f"{said}; it took {seconds(took, like=left)}"
 
 
 def _notes(main: Process) -> list[str]:
@@ -142,7 +142,7 @@ def _advice(main: Process) -> list[str]:
         found.append((low, f"{said}; change: {line}" if low > 1 else f"{said}; that is no gain"))
     lines = [line for _, line in sorted(found, key=itemgetter(0), reverse=True)]
     took = sum(number(each.get("seconds")) or 0.0 for each in main.named("advised"))
-    return [*lines, f"measuring this took {duration(took)} after the last step"] if lines else []
+    return [*lines, f"measuring this took {seconds(took)} after the last step"] if lines else []
 
 
 def _killed(main: Process | None, ended: Ended) -> str:
@@ -192,12 +192,3 @@ def describe_own(own: Settings | None, source: str) -> str:
     if own is None:
         return "settings"
     return own.describe() if source == "script" else f"{source}={own.threads}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds with what is worth knowing of them: 4.2 s, 182 s, 74 min, 5.2 h."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 600:
-        return f"{seconds:,.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -130,18 +129,17 @@ def test_another_torch_in_an_environment_without_our_packages(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_next_starts_try_one_setting_after_the_other(tmp_path: Path) -> None:
     """With the real allocators and huge pages of this machine: each start says what it tried."""
     script = tmp_path / "train.py"
     script.write_text(TRAINS.replace("torch.set_num_threads(1)\n", ""))
     tried = []
-    for _ in range(8):
-        began = time.monotonic()
+    for _ in range(5):
         done = subprocess.run(
-            [PREFLIGHT, "run", "--json", str(tmp_path / "report.json"), "--", sys.executable, str(script), "25"],
+            [PREFLIGHT, "run", "--json", str(tmp_path / "report.json"), "--", sys.executable, str(script), "40"],
             capture_output=True, text=True, check=True, env={**os.environ, "PREFLIGHT_CACHE_DIR": str(tmp_path)},
         )  # fmt: skip
-        assert time.monotonic() - began < 300
         said = [line for line in done.stderr.splitlines() if "this start tried" in line]
         tried += said
         assert read_report(tmp_path / "report.json")["status"] == 0
