@@ -146,8 +146,8 @@ class PlanTuner:
             span = rough_interval(ratio.low, ratio.high)
             self._trials.append(f"{describe_threads(settings.threads)} did {ratio.ratio:.2f}x ({span}) the steps")
         elif what == "winner" and isinstance(settings, Settings) and self._trials:
-            kept = "staying" if settings.threads != self._before else "going back"
-            reason = "; ".join([self._why, *self._trials, f"{kept} with {describe_threads(settings.threads)}"])
+            kept = "staying with" if settings.threads != self._before else "going back to"
+            reason = "; ".join([self._why, *self._trials, f"{kept} {describe_threads(settings.threads)}"])
             self._record(Change(field="threads", before=self._before, after=settings.threads, reason=reason))
             self._trials = []
 

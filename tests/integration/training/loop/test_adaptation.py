@@ -54,7 +54,7 @@ def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: DatasetI
     raced_one = next(record.payload for record in heard if record.kind == "adapted")
     assert (raced_one["field"], raced_one["before"]) == ("threads", 2)
     assert raced_one["after"] in (1, 2)
-    ending = "staying with 1 thread" if raced_one["after"] == 1 else "going back with 2 threads"
+    ending = "staying with 1 thread" if raced_one["after"] == 1 else "going back to 2 threads"
     reason = rf"(steps take \S+ times as long as before|other processes took .*); 1 thread did .*; {ending}"
     assert re.fullmatch(reason, str(raced_one["reason"]))
     compared = [record.payload for record in heard if record.kind == "prediction"]
