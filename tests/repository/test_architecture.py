@@ -25,7 +25,8 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "client config report wire", "broker state", "events exporters", "admission", "jobs", "queue", "web", "cli",
+        "client config report wire", "broker models state", "events exporters", "admission", "jobs", "queue", "web",
+        "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
