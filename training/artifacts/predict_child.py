@@ -12,8 +12,8 @@ from pydantic.dataclasses import dataclass as validated
 from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
 from training.artifacts.loading import find, load
-from training.artifacts.onnx_child import CLASSES, FILLED, IMAGES, INVERTED, PROBABILITIES
-from training.artifacts.preprocess import MOST_PIXELS, read_as_imported, read_colour_picture, read_picture
+from training.artifacts.onnx_child import CLASSES, CONFIDENCE, FILLED, IMAGES, INVERTED, PROBABILITIES
+from training.artifacts.preprocess import MOST_PIXELS, Reading, read_as_imported, read_colour_picture, read_drawing
 from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
 
@@ -47,18 +47,20 @@ class Model:
     """Of the classes."""
     inverted: bool | None
     """As `ModelInput` has it."""
+    uncertain_below: float | None
+    """Probability below which an answer is uncertain; None: not measured."""
     recognize: "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
     """Takes one image [C, H, W], returns probabilities [classes]."""
 
-    def read(self, path: Path, most_pixels: int) -> "npt.NDArray[np.uint8]":
-        """Return the picture at `path` as the model takes it, [C, H, W]; raises `InvalidConfig`."""
+    def read(self, path: Path, most_pixels: int) -> Reading:
+        """Return the picture at `path` as the model takes it; raises `InvalidConfig`."""
         channels, height, width = self.shape
         if self.inverted is not None:
             form = Form(height=height, width=width, channels=channels, invert=self.inverted)
-            return read_as_imported(path, form, most_pixels)
+            return Reading(read_as_imported(path, form, most_pixels))
         if channels == 1:
-            return read_picture(path, height, width, self.filled, most_pixels=most_pixels)[None]
-        return read_colour_picture(path, height, width, most_pixels=most_pixels)
+            return read_drawing(path, height, width, self.filled, most_pixels=most_pixels)
+        return Reading(read_colour_picture(path, height, width, most_pixels=most_pixels))
 
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
@@ -77,15 +79,17 @@ def open_model(path: Path) -> Model:
 def predict(model: Model, path: Path, journal: JournalWriter, *, most_pixels: int = MOST_PIXELS) -> None:
     """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
     try:
-        image = model.read(path, most_pixels)
+        reading = model.read(path, most_pixels)
     except InvalidConfig as error:
         journal.write("refused", {"message": error.message}, durable=True)
         return
-    probabilities = model.recognize(image)
+    probabilities = model.recognize(reading.image)
     label = int(probabilities.argmax())
     said = {
         "label": label, "name": model.names[label], "confidence": float(probabilities[label]),
         "classes": [*model.names], "probabilities": probabilities.tolist(),
+        "uncertain": None if model.uncertain_below is None else bool(probabilities[label] < model.uncertain_below),
+        "reading": reading.described(),
     }  # fmt: skip
     journal.write("prediction", {"image": str(path), **said}, durable=True)
 
@@ -105,7 +109,8 @@ def _trained(path: Path) -> Model:
         return found
 
     names = tuple(reads.name(label) for label in range(reads.classes))
-    return Model(shape, reads.filled, names, reads.inverted, recognize)
+    below = trained.confidence.uncertain_below if trained.confidence else None
+    return Model(shape, reads.filled, names, reads.inverted, below, recognize)
 
 
 def _exported(path: Path) -> Model:
@@ -139,7 +144,8 @@ def _exported(path: Path) -> Model:
         return found
 
     inverted = json.loads(said[INVERTED]) if INVERTED in said else None
-    return Model(shape, float(said[FILLED]), tuple(names), inverted, recognize)
+    below = json.loads(said[CONFIDENCE])["uncertain_below"] if CONFIDENCE in said else None
+    return Model(shape, float(said[FILLED]), tuple(names), inverted, below, recognize)
 
 
 def _pictured(path: Path, shape: tuple[int, ...]) -> tuple[int, int, int]:

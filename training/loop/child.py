@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.journal import RecordWriter
 from training.artifacts.evaluation import EVALUATION, evaluation_json
-from training.artifacts.loading import INPUT, ModelInput
+from training.artifacts.loading import INPUT, InitialWeights, ModelInput, copy_weights
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.artifacts.preprocess import measure_fill
@@ -74,6 +74,10 @@ class TrainingRequest:
     """Whether to leave a trace of a few steps beside the model."""
     share: Share | None = None
     """Of the container; None: all of it."""
+    normalization: tuple[float, float] | None = None
+    """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
+    parent: InitialWeights | None = None
+    """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
     seat: Seat | None = None
     """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 
@@ -100,6 +104,9 @@ def train(
 
     prepare_process(request.plan)
     store = open_dataset(request.store)
+    if request.normalization is not None:
+        mean, std = request.normalization
+        store = replace(store, info=replace(store.info, mean=mean, std=std))
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
@@ -113,7 +120,10 @@ def train(
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
         verified=request.verified, memory=MemoryUse(share=request.share),
     ) as checkpointer:  # fmt: skip
-        state = group.share_state(step, checkpointer.resume(request.resume))
+        state = checkpointer.resume(request.resume)
+        if request.parent is not None and not state.position:
+            copy_weights(step.model, request.parent)
+        state = group.share_state(step, state)
         step.join(group)
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
@@ -144,6 +154,7 @@ def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
         "class_precision": [score.precision for score in fitted.test.classes],
         "class_recall": [score.recall for score in fitted.test.classes],
         "class_f1": [score.f1 for score in fitted.test.classes],
+        "confidence": None if fitted.confidence is None else fitted.confidence.model_dump(mode="json"),
         "epochs": len(fitted.epochs),
         "train_steps": steps,
         "best_epoch": fitted.best_epoch,

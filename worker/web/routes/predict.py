@@ -102,7 +102,7 @@ class PredictRoutes:
             raise ApiError(501 if isinstance(error, MissingPackage) else 503, error.reason, error.message) from error
         return Prediction(
             label=found.label, name=found.name, confidence=found.confidence, classes=tuple(found.classes),
-            probabilities=tuple(found.probabilities),
+            probabilities=tuple(found.probabilities), uncertain=found.uncertain, reading=found.reading,
         )  # fmt: skip
 
     async def _model(self, state: JobState) -> Path:
