@@ -8,6 +8,7 @@ For models of images in colour a picture stays as it is: scaled without distorti
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -40,6 +41,17 @@ Filled = Annotated[float, Field(gt=0, le=1)]
 """Share of the image's side that the longer side of the drawing has: 20/28 in MNIST."""
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in memory: the bytes of its file."""
+
+    data: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return what it is called in a sentence."""
+        return "the picture"
+
+
 def measure_fill(images: npt.NDArray[np.uint8]) -> float:
     """Return the median share that a drawing fills in images [N, C, H, W]; 1 where all are empty."""
     import numpy as np
@@ -58,7 +70,7 @@ def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 
 def read_picture(
-    path: Path, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
+    path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Return the drawing in the picture at `path` as uint8 [height, width], 0 for paper and 255 for ink.
 
@@ -75,7 +87,7 @@ def read_picture(
 
 
 def read_colour_picture(
-    path: Path, height: int, width: int, *, most_pixels: int = MOST_PIXELS
+    path: Path | Picture, height: int, width: int, *, most_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Return the picture at `path` as uint8 [3, height, width], scaled to fit in, black around it.
 
@@ -102,7 +114,7 @@ def _fitted(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uin
     return np.asarray(_opaque(picture).resize(size, by, reducing_gap=3.0))
 
 
-def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
+def read_as_imported(path: Path | Picture, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
     """Return the picture at `path` as uint8 [C, H, W], made as an import makes those of its data set.
 
     Raises:
@@ -138,7 +150,7 @@ def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: 
 
 
 def _decoded(
-    path: Path, most_pixels: int, pixels_of: Callable[[Image.Image], npt.NDArray[np.uint8]]
+    path: Path | Picture, most_pixels: int, pixels_of: Callable[[Image.Image], npt.NDArray[np.uint8]]
 ) -> npt.NDArray[np.uint8]:
     """Return `pixels_of` the picture at `path`, upright."""
     from PIL import Image, ImageOps, UnidentifiedImageError
@@ -163,9 +175,9 @@ def _decoded(
         raise InvalidConfig(f"{path} is damaged ({why}); save it again", field="image") from error
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path | Picture) -> bytes:
     try:
-        data = read_text(path.resolve(strict=True), LARGEST_FILE)
+        data = path.data if isinstance(path, Picture) else read_text(path.resolve(strict=True), LARGEST_FILE)
     except NotRegular as error:
         raise InvalidConfig(f"{error}; name a picture", field="image") from error
     except OSError as error:
@@ -175,7 +187,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _require_single_image(image: Image.Image, path: Path, most_pixels: int) -> None:
+def _require_single_image(image: Image.Image, path: Path | Picture, most_pixels: int) -> None:
     """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
     if image.width * image.height > most_pixels:
         raise InvalidConfig(
@@ -208,7 +220,7 @@ def _opaque(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _ink(grey: npt.NDArray[np.uint8], path: Path) -> npt.NDArray[np.float32]:
+def _ink(grey: npt.NDArray[np.uint8], path: Path | Picture) -> npt.NDArray[np.float32]:
     """Return where the ink is, 0..1 [H, W]: whatever the border of the picture is not.
 
     Raises:
