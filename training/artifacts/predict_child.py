@@ -12,9 +12,17 @@ from pydantic.dataclasses import dataclass as validated
 
 from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
+from training.artifacts.as_trained import read_as_trained
 from training.artifacts.loading import find, load
 from training.artifacts.onnx_child import CLASSES, FILLED, IMAGES, INVERTED, PROBABILITIES
-from training.artifacts.preprocess import MOST_PIXELS, Picture, read_as_imported, read_colour_picture, read_picture
+from training.artifacts.preprocess import (
+    MOST_PIXELS,
+    Picture,
+    read_as_imported,
+    read_colour_picture,
+    read_file,
+    read_picture,
+)
 from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
 
@@ -63,6 +71,9 @@ class Model:
             form = Form(height=height, width=width, channels=channels, invert=self.inverted)
             return read_as_imported(path, form, most_pixels)
         if channels == 1:
+            known = read_as_trained(read_file(path), height, width, self.filled)
+            if known is not None:
+                return known[None]
             return read_picture(path, height, width, self.filled, most_pixels=most_pixels)[None]
         return read_colour_picture(path, height, width, most_pixels=most_pixels)
 

@@ -123,7 +123,7 @@ def read_as_imported(path: Path | Picture, form: Form, most_pixels: int = MOST_P
     from training.importing.decoding.pictures import Unusable, decode
 
     try:
-        return decode(_read(path), form, most_pixels)[0]
+        return decode(read_file(path), form, most_pixels)[0]
     except Unusable as error:
         raise InvalidConfig(f"{path} {error}", field="image") from error
 
@@ -156,7 +156,7 @@ def _decoded(
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     Image.MAX_IMAGE_PIXELS = None  # the bound here is lower, and its sentence says what to do
-    data = _read(path)
+    data = read_file(path)
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             _require_single_image(image, path, most_pixels)
@@ -175,7 +175,8 @@ def _decoded(
         raise InvalidConfig(f"{path} is damaged ({why}); save it again", field="image") from error
 
 
-def _read(path: Path | Picture) -> bytes:
+def read_file(path: Path | Picture) -> bytes:
+    """Return the bytes of a picture's file; raises `InvalidConfig`."""
     try:
         data = path.data if isinstance(path, Picture) else read_text(path.resolve(strict=True), LARGEST_FILE)
     except NotRegular as error:
