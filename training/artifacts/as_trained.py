@@ -42,11 +42,11 @@ def read_as_trained(data: bytes, height: int, width: int, filled: float) -> npt.
             picture.load()
             if picture.mode != "L" or picture.info.keys() & {"transparency", "exif"} or picture.n_frames > 1:
                 return None
-            box, (_, brightest) = picture.getbbox(), picture.getextrema()
+            box = picture.getbbox()
             pixels = np.frombuffer(picture.tobytes(), np.uint8)
     except Exception:
         return None
-    if box is None or brightest < LEAST_INK:
+    if box is None or pixels.max() < LEAST_INK:
         return None
     left, top, right, bottom = box
     if left == 0 or top == 0 or right == width or bottom == height:

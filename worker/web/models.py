@@ -82,6 +82,8 @@ class ModelVersion(ApiModel):
     dataset: str
     test_accuracy: float | None
     model_sha256: str
+    former: int | None = None
+    """Number of the promotion that a rollback returns to."""
     kept: bool
     """Whether its files are still there, so that it can be rolled back to."""
 

@@ -136,7 +136,7 @@ class ModelRoutes:
             number=promotion.number, action=promotion.action, at=promotion.at, by=promotion.by, why=promotion.why,
             job_id=promotion.job_id, model=promotion.model, dataset=promotion.dataset,
             test_accuracy=promotion.test_accuracy, model_sha256=promotion.model_sha256,
-            kept=self._store.keeps(promotion),
+            former=promotion.former, kept=self._store.keeps(promotion),
         )  # fmt: skip
 
 
