@@ -13,7 +13,7 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 """From the lowest up: each imports only itself and those before it."""
 LAYERS = {
     "preflight": (
-        "errors numbers packages statistics", "container contract files", "config tuner", "redis", "wire",
+        "errors numbers packages pictures statistics", "container contract files", "config tuner", "redis", "wire",
         "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (

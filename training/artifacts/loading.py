@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
+from preflight.wire.results import Confidence
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 from training.artifacts.preprocess import Filled
 
@@ -53,6 +54,8 @@ class ModelArtifact:
     """Registered name of the model."""
     dataset: DatasetName
     reads: ModelInput
+    confidence: Confidence | None = None
+    """As measured at the end of the training; None: not measured."""
 
 
 _INPUT = TypeAdapter(ModelInput)
@@ -75,7 +78,11 @@ def find(path: Path) -> ModelArtifact:
         )
     match manifest:
         case {"spec": {"model": str(name), "dataset": str(dataset)}, "input": dict(reads)}:
-            found = {"directory": str(directory), "name": name, "dataset": dataset, "reads": reads}
+            metrics = manifest.get("metrics")
+            confidence = metrics.get("confidence") if isinstance(metrics, dict) else None
+            found = {
+                "directory": str(directory), "name": name, "dataset": dataset, "reads": reads, "confidence": confidence,
+            }  # fmt: skip
             try:
                 return _TRAINED.validate_json(json.dumps(found))
             except ValidationError:
@@ -105,8 +112,9 @@ def load(trained: ModelArtifact) -> nn.Module:
         def forward(self, images: Tensor) -> Tensor:
             """Normalise, recognize, and turn logits into probabilities."""
             logits: Tensor = self.model((images.to(torch.float32) - trained.reads.mean) / trained.reads.std)
-            return logits.softmax(1)
+            return (logits / temperature).softmax(1)
 
+    temperature = trained.confidence.temperature if trained.confidence else 1.0
     model = build(trained.name, trained.reads.shape, trained.reads.classes)
     try:
         model.load_state_dict(load_file(trained.directory / MODEL))

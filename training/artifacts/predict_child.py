@@ -14,14 +14,15 @@ from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
 from training.artifacts.as_trained import read_as_trained
 from training.artifacts.loading import find, load
-from training.artifacts.onnx_child import CLASSES, FILLED, IMAGES, INVERTED, PROBABILITIES
+from training.artifacts.onnx_child import CLASSES, CONFIDENCE, FILLED, IMAGES, INVERTED, PROBABILITIES
 from training.artifacts.preprocess import (
     MOST_PIXELS,
     Picture,
+    Reading,
     read_as_imported,
     read_colour_picture,
+    read_drawing,
     read_file,
-    read_picture,
 )
 from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
@@ -56,6 +57,8 @@ class Model:
     """Of the classes."""
     inverted: bool | None
     """As `ModelInput` has it."""
+    uncertain_below: float | None
+    """Probability below which an answer is uncertain; None: not measured."""
     recognize: "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
     """Takes images [N, C, H, W], returns probabilities [N, classes]."""
 
@@ -64,18 +67,22 @@ class Model:
         """The names of the classes as JSON."""
         return tuple(json.dumps(name) for name in self.names)
 
-    def read(self, path: Path | Picture, most_pixels: int) -> "npt.NDArray[np.uint8]":
-        """Return the picture at `path` as the model takes it, [C, H, W]; raises `InvalidConfig`."""
+    def is_uncertain(self, probability: float) -> bool | None:
+        """Whether an answer of this probability is uncertain; None: the model's threshold was not measured."""
+        return None if self.uncertain_below is None else bool(probability < self.uncertain_below)
+
+    def read(self, path: Path | Picture, most_pixels: int) -> Reading:
+        """Return the picture at `path` as the model takes it; raises `InvalidConfig`."""
         channels, height, width = self.shape
         if self.inverted is not None:
             form = Form(height=height, width=width, channels=channels, invert=self.inverted)
-            return read_as_imported(path, form, most_pixels)
+            return Reading(read_as_imported(path, form, most_pixels))
         if channels == 1:
             known = read_as_trained(read_file(path), height, width, self.filled)
             if known is not None:
-                return known[None]
-            return read_picture(path, height, width, self.filled, most_pixels=most_pixels)[None]
-        return read_colour_picture(path, height, width, most_pixels=most_pixels)
+                return Reading(known[None])
+            return read_drawing(path, height, width, self.filled, most_pixels=most_pixels)
+        return Reading(read_colour_picture(path, height, width, most_pixels=most_pixels))
 
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
@@ -94,15 +101,17 @@ def open_model(path: Path) -> Model:
 def predict(model: Model, path: Path, journal: JournalWriter) -> None:
     """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
     try:
-        image = model.read(path, MOST_PIXELS)
+        reading = model.read(path, MOST_PIXELS)
     except InvalidConfig as error:
         journal.write("refused", {"message": error.message}, durable=True)
         return
-    (probabilities,) = model.recognize(image[None])
+    (probabilities,) = model.recognize(reading.image[None])
     label = int(probabilities.argmax())
     said = {
         "label": label, "name": model.names[label], "confidence": float(probabilities[label]),
         "classes": [*model.names], "probabilities": probabilities.tolist(),
+        "uncertain": model.is_uncertain(float(probabilities[label])),
+        "reading": reading.described(),
     }  # fmt: skip
     journal.write("prediction", {"image": str(path), **said}, durable=True)
 
@@ -122,7 +131,8 @@ def _trained(path: Path) -> Model:
         return found
 
     names = tuple(reads.name(label) for label in range(reads.classes))
-    return Model(shape, reads.filled, names, reads.inverted, recognize)
+    below = trained.confidence.uncertain_below if trained.confidence else None
+    return Model(shape, reads.filled, names, reads.inverted, below, recognize)
 
 
 def _exported(path: Path) -> Model:
@@ -158,7 +168,8 @@ def _exported(path: Path) -> Model:
         return found
 
     inverted = json.loads(said[INVERTED]) if INVERTED in said else None
-    return Model(shape, float(said[FILLED]), tuple(names), inverted, recognize)
+    below = json.loads(said[CONFIDENCE])["uncertain_below"] if CONFIDENCE in said else None
+    return Model(shape, float(said[FILLED]), tuple(names), inverted, below, recognize)
 
 
 def _pictured(path: Path, shape: tuple[int, ...]) -> tuple[int, int, int]:

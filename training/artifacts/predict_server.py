@@ -23,7 +23,7 @@ from preflight.errors import InvalidConfig, PreflightError
 from preflight.files.journal import JournalWriter
 from training.artifacts.onnx_child import ONNX
 from training.artifacts.predict_child import Model, open_model
-from training.artifacts.preprocess import Picture
+from training.artifacts.preprocess import Picture, Reading
 from training.process.child_main import StopFlag, serve_request
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Asked(TypedDict):
     """A model of another version is loaded again."""
     sha256: str
     """Of the weights, for the answer."""
+    reading: bool
+    """Whether the answer has what the network saw of each picture, which takes as long as the network."""
 
 
 class Summary(TypedDict, total=False):
@@ -144,48 +146,49 @@ class PredictServer:
         """Yield the frame that answers each request to one model."""
         import numpy as np
 
-        images: list[npt.NDArray[np.uint8] | InvalidConfig] = []
+        readings: list[Reading | InvalidConfig] = []
         for request in requests:
-            images += [self._read(model, picture) for picture in request.pictures]
-        readable = [image for image in images if not isinstance(image, InvalidConfig)]
+            readings += [self._read(model, picture) for picture in request.pictures]
+        readable = [reading.image for reading in readings if not isinstance(reading, InvalidConfig)]
         batches = [readable[first : first + MAX_BATCH] for first in range(0, len(readable), MAX_BATCH)]
         found = [row for batch in batches for row in self._encoded(model, np.stack(batch))]
         answers = iter(found)
-        rest = iter(images)
+        rest = iter(readings)
         for request in requests:
             classes, bodies = [], []
             for _ in request.pictures:
-                image = next(rest)
-                if isinstance(image, InvalidConfig):
-                    name, body = "", json.dumps({"error": {"reason": image.reason, "message": image.message}})
+                reading = next(rest)
+                if isinstance(reading, InvalidConfig):
+                    name, body = "", json.dumps({"error": {"reason": reading.reason, "message": reading.message}})
                 else:
                     name, body = next(answers)
+                    if request.asked["reading"]:
+                        body = f'{body[:-1]},"reading":{json.dumps(reading.described())}}}'
                 self._answered += 1
                 classes.append(name)
                 said = f'{{"id":"{self._prefix}{self._answered:08x}","model_sha256":"{request.asked["sha256"]}",'
                 bodies.append(said + body[1:])
             yield answer_frame(request.number, {"batch": len(readable), "classes": classes}, ",".join(bodies).encode())
 
-    def _read(self, model: Model, data: bytes) -> "npt.NDArray[np.uint8] | InvalidConfig":
+    def _read(self, model: Model, data: bytes) -> Reading | InvalidConfig:
         try:
             return model.read(Picture(data), self._most_pixels)
         except InvalidConfig as error:
             return error
+        except Exception as error:
+            return InvalidConfig(f"the picture cannot be read ({type(error).__name__}); save it again", field="image")
 
     def _encoded(self, model: Model, images: "npt.NDArray[np.uint8]") -> Iterator[tuple[str, str]]:
         """Yield the name of the class of each image, and its answer as JSON."""
         probabilities = model.recognize(images)
         for label, row in zip(probabilities.argmax(1).tolist(), probabilities.tolist(), strict=True):
-            parts = ",".join(
-                f"{quoted}:{round(value, DIGITS)!r}" for quoted, value in zip(model.quoted, row, strict=True)
+            shares = [repr(round(value, DIGITS)) for value in row]
+            parts = ",".join([f"{quoted}:{share}" for quoted, share in zip(model.quoted, shares, strict=True)])
+            body = (
+                f'{{"class":{model.quoted[label]},"probability":{shares[label]},"probabilities":{{{parts}}},'
+                f'"uncertain":{json.dumps(model.is_uncertain(row[label]))}}}'
             )
-            yield (
-                model.names[label],
-                (
-                    f'{{"class":{model.quoted[label]},"probability":{round(row[label], DIGITS)!r},'
-                    f'"probabilities":{{{parts}}},"uncertain":false}}'
-                ),
-            )
+            yield model.names[label], body
 
 
 def open_served(directory: Path) -> Model:

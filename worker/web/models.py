@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from preflight.wire import Count, JobId, JobState, Share, Status, TrainResult
 from preflight.wire.configuration import ConfigField
+from worker.jobs.local.predict import PictureReading
 
 
 class ApiModel(BaseModel):
@@ -66,6 +67,9 @@ class Prediction(ApiModel):
     """Names of every label."""
     probabilities: tuple[Share, ...]
     """Of every label."""
+    uncertain: bool | None
+    """Whether the confidence lies below the model's measured threshold; null: the model has none."""
+    reading: PictureReading
 
 
 class ModelVersion(ApiModel):

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed
@@ -23,9 +23,25 @@ from preflight.wire.base import (
     Timestamp,
     Wire,
     require_tags,
+    rounded,
 )
 from preflight.wire.configuration import Request
 from preflight.wire.training_events import StepProfile
+
+
+class Confidence(Wire):
+    """What a model's probabilities are worth, measured without the test set."""
+
+    temperature: Annotated[float, Field(gt=0, le=1e3), rounded(4, 4)]
+    """What the logits are divided by, so that probabilities say how often an answer is right."""
+    uncertain_below: Annotated[Share, Field(description="probability of the answer below which it is uncertain")]
+    uncertain_share: Share
+    """Share of the samples whose answers are uncertain."""
+    error_above: Share
+    """Share of the other answers that are wrong."""
+    samples: Count
+    measured_on: Literal["validation", "training"]
+    """training: no samples are held out, so that training samples, augmented in a new way, stand for them."""
 
 
 class TrainResult(Wire):
@@ -47,6 +63,8 @@ class TrainResult(Wire):
     """Of each class: share of its test samples that are correct; null without samples."""
     class_f1: ClassShares | None = None
     """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
+    confidence: Confidence | None = None
+    """Of its answers; null: too few samples to measure it."""
     epochs: Count | None = None
     train_steps: Count | None = None
     """Optimizer steps taken."""

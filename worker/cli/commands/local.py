@@ -94,7 +94,8 @@ def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
         elif as_json:
             click.echo(answer.model_dump_json())
         else:
-            click.echo(f"{printable(answer.name):3}  {answer.confidence:6.1%}  {printable(answer.image)}")
+            doubt = "uncertain  " if answer.uncertain else ""
+            click.echo(f"{printable(answer.name):3}  {answer.confidence:6.1%}  {doubt}{printable(answer.image)}")
     raise SystemExit(BAD_INPUT if refused else 0)
 
 

@@ -29,6 +29,8 @@ RETRY_AFTER: Final = 1
 """Seconds, where too many requests wait."""
 FRESH_SECONDS: Final = 0.2
 """For which an alias is not read again."""
+READING: Final = b"reading=true"
+"""Query of a request that wants what the network saw of each picture."""
 PATH: Final = re.compile(r"/v1/models/([^/]{1,200})/predict")
 
 
@@ -105,13 +107,13 @@ class Predictions:
         if known is None or known.key != model.promotion.key:
             self._store.check(model)
         return model.promotion.key, Asked(
-            model=str(model.directory), version=model.promotion.key, sha256=model.sha256
+            model=str(model.directory), version=model.promotion.key, sha256=model.sha256, reading=False
         )  # fmt: skip
 
-    async def answer(self, alias: str, content_type: str, body: bytes) -> bytes:
+    async def answer(self, alias: str, content_type: str, body: bytes, *, reading: bool) -> bytes:
         """Return the JSON that answers a request; raises `ApiError`."""
         pictures, is_single = read_pictures(content_type, body)
-        answer = await self.ask(await self.model(alias), pictures, alias)
+        answer = await self.ask({**await self.model(alias), "reading": reading}, pictures, alias)
         if not is_single:
             return b'{"predictions":[' + answer.body + b"]}"
         if not answer.summary["classes"][0]:
@@ -200,4 +202,6 @@ class PredictMiddleware:
                 return None
             if len(body) > MAX_PREDICT_BYTES:
                 raise ApiError(413, "too_large", f"the body is larger than {MAX_PREDICT_BYTES} bytes; shorten it")
-            return await self._predictions.answer(alias, content_type, body)
+            return await self._predictions.answer(
+                alias, content_type, body, reading=scope.get("query_string") == READING
+            )

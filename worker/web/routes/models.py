@@ -94,11 +94,16 @@ class ModelRoutes:
         self._predictions.forget(alias)
         return Response(status_code=204)
 
-    async def recognize(self, alias: str, request: Request) -> Response:
-        """Recognize pictures by the model of an alias: one as the body, several as multipart or as base64 in JSON."""
+    async def recognize(self, alias: str, request: Request, *, reading: bool = False) -> Response:
+        """Recognize pictures by the model of an alias: one as the body, several as multipart or as base64 in JSON.
+
+        `reading=true` adds what the network saw of each.
+        """
         body = await request.body()
         with self._predictions.slot(len(body)):
-            answer = await self._predictions.answer(alias, request.headers.get("content-type", ""), body)
+            answer = await self._predictions.answer(
+                alias, request.headers.get("content-type", ""), body, reading=reading
+            )
         return Response(answer, media_type="application/json")
 
     async def _require_writable(self) -> None:

@@ -71,7 +71,8 @@ class PredictRoutes:
         names = tuple(found["probabilities"])
         return Prediction(
             label=names.index(found["class"]), name=found["class"], confidence=found["probability"], classes=names,
-            probabilities=tuple(found["probabilities"].values()),
+            probabilities=tuple(found["probabilities"].values()), uncertain=found["uncertain"],
+            reading=found["reading"],
         )  # fmt: skip
 
 
@@ -123,8 +124,8 @@ def _asked(directory: Path) -> Asked:
     version = (directory / MANIFEST).stat().st_mtime_ns if (directory / MANIFEST).exists() else 0
     match manifest_in(directory):
         case {"sha256": {"model.safetensors": str(sha256)}}:
-            return Asked(model=str(directory), version=str(version), sha256=sha256)
-    return Asked(model=str(directory), version=str(version), sha256="")
+            return Asked(model=str(directory), version=str(version), sha256=sha256, reading=True)
+    return Asked(model=str(directory), version=str(version), sha256="", reading=True)
 
 
 def _length(request: Request) -> int:
