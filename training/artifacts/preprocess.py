@@ -34,6 +34,8 @@ LARGEST_FILE: Final = 64 << 20
 MOST_PIXELS: Final = 20_000_000
 WORKING: Final = 1000
 """Pixels; of a picture whose longer side has twice as many, several are taken as one first."""
+CENTRED: Final = 1.5
+"""Pixels up to which a drawing in a picture of the model's size may differ from size and place of MNIST's."""
 LONGEST_CAUSE: Final = 200
 """Characters of what Pillow says of a damaged file."""
 Filled = Annotated[float, Field(gt=0, le=1)]
@@ -111,13 +113,27 @@ def read_drawing(
         strokes = find_strokes(grey)
     except NoStrokes as error:
         raise InvalidConfig(f"{path} {error}", field="image") from error
-    image = center_digit(strokes.ink, height, width, filled)
+    image = _as_it_is(grey, strokes, filled) if grey.shape == (height, width) else None
+    if image is None:
+        image = center_digit(strokes.ink, height, width, filled)
     if not image.any():
         raise InvalidConfig(
             f"{path} shows only specks, of which nothing is left in {height} x {width} pixels; draw larger",
             field="image",
         )
     return Reading(image[None], replace(strokes, box=strokes.box.scaled(factor)))
+
+
+def _as_it_is(grey: npt.NDArray[np.uint8], strokes: Strokes, filled: float) -> npt.NDArray[np.uint8] | None:
+    """Return a picture whose drawing lies where `center_digit` would put it, ink on 0; None: it lies elsewhere."""
+    import numpy as np
+
+    side, ink, box = min(grey.shape), strokes.ink, strokes.box
+    places = [ink.sum(1 - axis) @ (np.arange(ink.shape[axis]) + 0.5) / ink.sum() for axis in (0, 1)]
+    apart = max(abs(place - length / 2) for place, length in zip(places, ink.shape, strict=True))
+    if apart > CENTRED or abs(max(box.width, box.height) - filled * side) > CENTRED:
+        return None
+    return grey if strokes.polarity == "light" else 255 - grey
 
 
 def read_colour_picture(

@@ -18,7 +18,7 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.journal import RecordWriter
 from training.artifacts.evaluation import EVALUATION, evaluation_json
-from training.artifacts.loading import INPUT, ModelInput
+from training.artifacts.loading import INPUT, InitialWeights, ModelInput, copy_weights
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.artifacts.preprocess import measure_fill
@@ -74,6 +74,8 @@ class TrainingRequest:
     """Whether to leave a trace of a few steps beside the model."""
     share: Share | None = None
     """Of the container; None: all of it."""
+    parent: InitialWeights | None = None
+    """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
     seat: Seat | None = None
     """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 
@@ -113,7 +115,10 @@ def train(
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
         verified=request.verified, memory=MemoryUse(share=request.share),
     ) as checkpointer:  # fmt: skip
-        state = group.share_state(step, checkpointer.resume(request.resume))
+        state = checkpointer.resume(request.resume)
+        if request.parent is not None and not state.position:
+            copy_weights(step.model, request.parent)
+        state = group.share_state(step, state)
         step.join(group)
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:

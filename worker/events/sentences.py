@@ -144,7 +144,7 @@ def _probe(event: wire.MemoryProbed) -> str:
 
 def _of_training(event: wire.AnyEvent) -> str | None:
     match event:
-        case wire.GroupFormed() | wire.GroupMeasured() | wire.GroupChanged():
+        case wire.GroupFormed() | wire.GroupMeasured() | wire.GroupChanged() | wire.ModelInitialized():
             return event.message
         case wire.ModelBuilt():
             return f"Model {event.model} has {plural(event.parameters, 'parameter')}"

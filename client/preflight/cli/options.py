@@ -71,6 +71,7 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
                      help="fast, balanced or best: presets for model, epochs and training settings."),
         click.option("--model", cls=FieldOption, shell_complete=completing("models"),
                      help="cnn, resnet18 or your own."),
+        click.option("--init-from", cls=FieldOption, help="Start from the weights of a job, an alias or ALIAS@HASH."),
         click.option("--epochs", cls=FieldOption, help="Passes over the training samples."),
         click.option("--epoch-samples", cls=FieldOption, help="Training samples in an epoch; null: each sample once."),
         click.option("--train-samples", cls=FieldOption, help="Training samples that are used; null: all."),

@@ -39,6 +39,7 @@ from preflight.wire.training_events import (
     GroupMeasured,
     GroupShort,
     ModelBuilt,
+    ModelInitialized,
     PredictionChecked,
     Progress,
     TrainingProfile,
@@ -59,6 +60,7 @@ AnyEvent = Annotated[
     | GroupChanged
     | GroupShort
     | ModelBuilt
+    | ModelInitialized
     | Progress
     | EpochDone
     | PredictionChecked

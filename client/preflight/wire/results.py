@@ -44,6 +44,21 @@ class Confidence(Wire):
     """training: no samples are held out, so that training samples, augmented in a new way, stand for them."""
 
 
+class Lineage(Wire):
+    """The model whose weights a training started from."""
+
+    init_from: Text
+    """As the job named it."""
+    job_id: Label
+    """The job that trained it."""
+    model_sha256: Sha256
+    dataset: Label | None = None
+    """What it was trained on; of imported data with its version."""
+    dataset_sha256: Sha256 | None = None
+    new_head: bool
+    """Whether the last layer was drawn anew, for another number of classes."""
+
+
 class TrainResult(Wire):
     """The return value of the job's function; `preflight train --json` prints it."""
 
@@ -81,6 +96,8 @@ class TrainResult(Wire):
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""
     model_sha256: Sha256 | None = None
+    parent: Lineage | None = None
+    """For a job with `init_from`."""
     dataset: Label | None = None
     """What it was trained on; of imported data with its version: `photos@2`."""
     dataset_sha256: Sha256 | None = None

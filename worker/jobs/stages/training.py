@@ -22,6 +22,7 @@ from training.process.launch import environment_for
 from worker.jobs.context import JobContext
 from worker.jobs.group.group import Group
 from worker.jobs.stages.child_runner import run_job_child
+from worker.jobs.stages.parent import Parent
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import resume_points
 from worker.jobs.stages.record_forwarder import RecordForwarder
@@ -44,6 +45,8 @@ class TrainingRun:
     resources: Resources
     store: DatasetInfo
     group: Group = field(default_factory=Group)
+    parent: Parent | None = None
+    """The model that the training starts from."""
     plan: Plan = field(init=False)
     """The plan chosen, with smaller batches once memory ran out."""
     seconds: float = field(default=0.0, init=False)
@@ -117,6 +120,7 @@ class TrainingRun:
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
             prediction=self.choice.prediction if plan == self.choice.plan else None,
             profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat,
+            parent=self.parent.weights if self.parent else None,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         environment = environment_for(plan, context.environment)
@@ -138,6 +142,7 @@ class TrainingRun:
             "resources": container_facts(self.resources),
             "calibration": asked_options(self.job),
             "predicted_epoch_s": choice.predicted_epoch_s,
+            "parent": self.parent.lineage.model_dump(mode="json") if self.parent else None,
             "prediction": asdict(choice.prediction) if choice.prediction else None,
             "dataset": {
                 "name": store.name,
