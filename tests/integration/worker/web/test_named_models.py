@@ -168,7 +168,7 @@ def test_models_are_swapped_without_a_failed_request(
     stop = threading.Event()
 
     def ask() -> list[tuple[int, str]]:
-        found = []
+        found: list[tuple[int, str]] = []
         with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)) as connection:
             while not stop.is_set() or len(found) < 5:
                 connection.request("POST", PREDICT, digit, PNG)
