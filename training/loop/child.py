@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -74,6 +74,8 @@ class TrainingRequest:
     """Whether to leave a trace of a few steps beside the model."""
     share: Share | None = None
     """Of the container; None: all of it."""
+    normalization: tuple[float, float] | None = None
+    """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
     parent: InitialWeights | None = None
     """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
     seat: Seat | None = None
@@ -102,6 +104,9 @@ def train(
 
     prepare_process(request.plan)
     store = open_dataset(request.store)
+    if request.normalization is not None:
+        mean, std = request.normalization
+        store = replace(store, info=replace(store.info, mean=mean, std=std))
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)

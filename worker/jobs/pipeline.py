@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from redis.exceptions import RedisError
@@ -94,6 +95,8 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
     resources = detect_resources(context)
     store = prepare_dataset(context, job)
     parent = find_parent(context, job, spec, store)
+    if parent is not None:  # its network expects pixels as it has seen them
+        store = replace(store, mean=parent.mean, std=parent.std)
     choice = select_plan(context, job, spec, resources, store)
     group = gather(context, job, spec, choice, resources, store)
     return train_and_publish(

@@ -73,21 +73,22 @@ def demo(**options: object) -> None:
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model")
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with all probabilities.")
-def predict(model: Path, images: tuple[Path, ...], as_json: bool) -> None:
+def predict(model: str, images: tuple[Path, ...], as_json: bool) -> None:
     """Classify images with a trained model.
 
-    MODEL is a model directory, its model.safetensors, or an exported .onnx file. IMAGE is PNG or JPEG of any size,
-    dark on light or light on dark; it is centered as MNIST's images are. For a model of
-    images in colour it is scaled to fit.
+    The model is that of a finished job, of an alias or alias@hash, a model directory, its model.safetensors, or an
+    exported .onnx file. IMAGE is PNG or JPEG of any size, dark on light or light on dark; it is centered as MNIST's
+    images are. For a model of images in colour it is scaled to fit.
     """
     from preflight.cli.formatting.text import printable
     from worker.jobs.local.predict import UnusableImage, predict_local
+    from worker.models.references import find_path
 
     refused = False
-    for answer in predict_local(model, images):
+    for answer in predict_local(find_path(load_settings(), model), images):
         if isinstance(answer, UnusableImage):
             refused = True
             click.echo(f"preflight: {printable(answer.why)}", err=True)

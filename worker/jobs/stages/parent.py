@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from preflight.contract.recipes import NETWORKS
 from preflight.contract.spec import TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import read_text, write_atomically
-from preflight.wire import TrainJob, is_job_id
+from preflight.wire import TrainJob
 from preflight.wire.results import Lineage
 from training.artifacts.loading import InitialWeights, ModelArtifact, find
 from training.artifacts.model_dir import MODEL, read_manifest
 from training.checkpoints.files import checkpoint_files
 from training.data.dataset_info import DatasetInfo
 from worker.jobs.context import JobContext
-from worker.models.records import UnknownAlias
+from worker.models.references import find_directory
 from worker.models.store import open_store
 
 FILE: Final = "parent.json"
@@ -27,12 +27,24 @@ MAX_BYTES: Final = 4096
 FIELD: Final = "init_from"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """The model that a training starts from."""
 
     lineage: Lineage
-    weights: InitialWeights
+    directory: Path
+    """Of its artifact; perhaps gone by now."""
+    mean: float
+    """Of the pixels that it was trained on, as `ModelInput` has it; fine-tuning keeps both."""
+    std: float
+
+    @property
+    def weights(self) -> InitialWeights:
+        """What the training process reads."""
+        return InitialWeights(directory=self.directory, model_sha256=self.lineage.model_sha256)
+
+
+_PARENT = TypeAdapter(Parent)
 
 
 def find_parent(context: JobContext, job: TrainJob, spec: TrainSpec, store: DatasetInfo) -> Parent | None:
@@ -49,54 +61,40 @@ def find_parent(context: JobContext, job: TrainJob, spec: TrainSpec, store: Data
     path = context.paths.job / FILE
     kept = _kept(path) if context.attempt > 1 else None
     if kept is not None and checkpoint_files(context.paths.job):
-        directory = context.settings.artifact_dir / kept.job_id
-        return Parent(kept, InitialWeights(directory=directory, model_sha256=kept.model_sha256))
-    directory = resolve(context, job.init_from, kept)
+        return kept
+    directory = _resolve(context, job.init_from, kept)
     found = find(directory)
     _require_suitable(job.init_from, found, spec, store)
-    lineage = _lineage(job.init_from, found, store)
-    if kept is not None and kept.model_sha256 != lineage.model_sha256:
+    parent = Parent(
+        lineage=_lineage(job.init_from, found, store), directory=directory, mean=found.reads.mean, std=found.reads.std
+    )  # fmt: skip
+    if kept is not None and kept.lineage.model_sha256 != parent.lineage.model_sha256:
         raise InvalidConfig(
-            f"init_from is {job.init_from!r}, which was the model {kept.model_sha256[:12]} when the job began and is "
-            f"{lineage.model_sha256[:12]} now; enqueue the job again under another id",
+            f"init_from is {job.init_from!r}, which was the model {kept.lineage.model_sha256[:12]} when the job began "
+            f"and is {parent.lineage.model_sha256[:12]} now; enqueue the job again under another id",
             field=FIELD,
         )
     if kept is None:
-        write_atomically(path, lineage.model_dump_json().encode())
-    _announce(context, lineage, found, store)
-    return Parent(lineage, InitialWeights(directory=directory, model_sha256=lineage.model_sha256))
+        write_atomically(path, _PARENT.dump_json(parent))
+    _announce(context, parent.lineage, found, store)
+    return parent
 
 
-def resolve(context: JobContext, reference: str, kept: Lineage | None = None) -> Path:
-    """Return the directory of the model that an alias, `alias@hash` or a job id names; an alias comes first.
-
-    Names of jobs come from producers, those of aliases do not: a job cannot pass itself off as one. `kept`: what the
-    job's first attempt found, which the alias may no longer point to.
-    """
-    name, at, _ = reference.partition("@")
-    models = open_store(context.settings)
+def _resolve(context: JobContext, reference: str, kept: Parent | None) -> Path:
+    """Return the directory of the model that `reference` names, or of the one that the job's first attempt found."""
+    settings = context.settings
     if kept is not None:
-        with suppress(UnknownAlias, InvalidConfig):
-            return models.resolve(f"{name}@{kept.model_sha256}").directory
+        with suppress(InvalidConfig):  # its alias may point to another by now
+            return open_store(settings).resolve(f"{reference.partition('@')[0]}@{kept.lineage.model_sha256}").directory
     try:
-        return models.resolve(reference).directory
+        return find_directory(settings, reference)
     except InvalidConfig as error:
-        if at:
-            raise InvalidConfig(f"init_from is {reference!r}: {error.message}", field=FIELD) from error
-    artifact = context.settings.artifact_dir / name
-    if not is_job_id(name) or read_manifest(artifact, context.control.check) is None:
-        raise InvalidConfig(
-            f"init_from is {reference!r}, but no alias has this name and {context.settings.artifact_dir} holds no "
-            "whole model of such a job, which may be running, have failed or be deleted; name a finished job, or an "
-            "alias that `preflight models list` shows",
-            field=FIELD,
-        )
-    return artifact
+        raise InvalidConfig(f"init_from is {reference!r}: {error.message}", field=FIELD) from error
 
 
-def _kept(path: Path) -> Lineage | None:
+def _kept(path: Path) -> Parent | None:
     with suppress(OSError, ValidationError):
-        return Lineage.model_validate_json(read_text(path, MAX_BYTES))
+        return _PARENT.validate_json(read_text(path, MAX_BYTES))
     return None
 
 

@@ -13,11 +13,12 @@ from support.worker.services import digits_job
 
 from preflight.errors import InvalidConfig
 from preflight.wire import TrainResult, parse_job
+from training.artifacts.loading import ModelArtifact, find
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.data.dataset_info import DatasetInfo
 from worker.config.settings import Settings, load
 from worker.jobs.local.training import train_local
-from worker.jobs.stages import parent as parents
+from worker.jobs.stages.parent import FILE
 from worker.models.store import Author, open_store
 from worker.state.paths import STAGING
 
@@ -101,16 +102,24 @@ def damage(directory: Path) -> None:
     (directory / MODEL).write_bytes(content)
 
 
+def delete(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.unlink()
+
+
+def link(directory: Path) -> None:
+    directory.rename(directory.parent.parent / "elsewhere")
+    directory.symlink_to("../elsewhere")
+
+
 SPOILED: dict[str, Callable[[Path], object]] = {
     "running": lambda directory: directory.rename(directory.parent / STAGING / "spoiled"),
-    "failed": lambda directory: (directory / MANIFEST).unlink(),
-    "deleted": lambda directory: [path.unlink() for path in directory.iterdir()],
+    "failed": lambda directory: (directory / MANIFEST).rename(directory / "other.json"),
+    "deleted": delete,
     "damaged": damage,
     "no model": lambda directory: (directory / MODEL).write_text("no safetensors"),
-    "a link elsewhere": lambda directory: (
-        directory.rename(directory.parent.parent / "elsewhere"), directory.symlink_to("../elsewhere"),
-    ),
-}  # fmt: skip
+    "a link elsewhere": link,
+}
 
 
 @pytest.mark.parametrize("kind", SPOILED)
@@ -123,7 +132,7 @@ def test_a_model_that_is_not_whole_is_refused(place: Place, kind: str) -> None:
             (directory / path.name).write_bytes(path.read_bytes())
     SPOILED[kind](directory)
     message = place.refusal(init_from=directory.name)
-    assert f"init_from is {directory.name!r}, but no alias has this name" in message
+    assert f"init_from is {directory.name!r}: no alias is named {directory.name!r}" in message
     assert "may be running, have failed or be deleted" in message
 
 
@@ -134,7 +143,7 @@ def test_what_does_not_suit_is_refused_with_both_named(place: Place, tmp_path: P
         dataset="wide", init_from="first"
     )
     assert "no model 'abcdef01'" in place.refusal(init_from="production@abcdef01")
-    assert "no alias has this name" in place.refusal(init_from="..")
+    assert "no alias is named '..'" in place.refusal(init_from="..")
     for path in ("../first", "a/b", "production@xyz", "/etc/passwd", "~models"):
         with pytest.raises(InvalidConfig, match="init_from"):
             parse_job({"type": "preflight.train.v1", "dataset": "digits", "init_from": path})
@@ -156,10 +165,15 @@ def test_a_job_keeps_the_model_that_it_began_with(place: Place, monkeypatch: pyt
     store.promote("moving", place.settings.artifact_dir / "other", Author(by="a test"))
     with monkeypatch.context() as patched:
         patched.setattr("worker.jobs.pipeline.select_plan", interrupted)
-        patched.setattr(parents, "find", lambda path, find=parents.find: found.append(path.parent.name) or find(path))
+
+        def noted(path: Path) -> ModelArtifact:
+            found.append(path.parent.name)
+            return find(path)
+
+        patched.setattr("worker.jobs.stages.parent.find", noted)
         assert place.refusal(job_id="moved", init_from="moving") == "interrupted"
         assert found == ["~kept"]
-        kept = place.settings.state_dir / "jobs" / "moved" / parents.FILE
+        kept = place.settings.state_dir / "jobs" / "moved" / FILE
         kept.write_text(kept.read_text().replace(str(place.parent.model_sha256), "ab" * 32))
         message = place.refusal(job_id="moved", init_from="moving")
     assert f"was the model {'ab' * 6} when the job began and is {str(other.model_sha256)[:12]} now" in message
