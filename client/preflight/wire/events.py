@@ -30,6 +30,7 @@ from preflight.wire.plan_events import (
     MemoryProbed,
     PlanAdapted,
     PlanFields,
+    ProcessorsShared,
     TrainingConfig,
 )
 from preflight.wire.training_events import (
@@ -63,6 +64,7 @@ AnyEvent = Annotated[
     | EpochDone
     | PredictionChecked
     | PlanAdapted
+    | ProcessorsShared
     | CheckpointSaved
     | JobResumed
     | MemoryRanOut

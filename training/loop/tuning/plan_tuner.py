@@ -83,8 +83,11 @@ class PlanTuner:
         plan, self._machine, self._slow_since, self._before = self._step.plan, machine, None, machine.sample()
         before = plan.threads
         self._steps, self._seconds = 0, 0.0
-        factor = change.slowdown(before, before) if self._threads is None else self._threads.limit(change)
-        threads = before if self._threads is None else self._threads.now
+        if self._threads is not None:
+            factor, threads = self._threads.limit(change), self._threads.now
+        else:
+            threads = before if change.shared is None else max(1, int(change.after))
+            factor = change.slowdown(before, threads)
         told = self._prediction = None if self._prediction is None else self._prediction.scaled(factor, DEVIATION)
         figures = (None, None, None) if told is None else (told.epoch_s, told.low_s, told.high_s)
         new = ""

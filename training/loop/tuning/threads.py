@@ -130,7 +130,9 @@ class ThreadTuner:
         whether more threads are faster is tried soon.
         """
         within = max(1, math.ceil(change.after))
-        if change.after > change.before:
+        if change.shared is not None:
+            self._now = self._most = within
+        elif change.after > change.before:
             self._most = max(self._most, within)
         elif self._now <= math.ceil(change.before):
             self._now, self._most = min(self._now, within), min(self._most, within)
