@@ -45,7 +45,7 @@ suite: $(VENV)/.dev
 
 # Its worker processes wait most of the time: beside `suite` it takes what that leaves (make --jobs 2).
 fuzz: $(VENV)/.dev
-	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(FUZZ_SEED),20) $(BIN)/pytest tests/fuzz -m "not slow"
 
 test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverage.
 	@$(BIN)/coverage erase

@@ -121,6 +121,7 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
     assert float(text.rpartition("test accuracy ")[2].partition("%")[0]) >= 90
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize(("moment", "number"), [
     ("redis ", signal.SIGTERM),

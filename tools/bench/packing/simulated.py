@@ -13,12 +13,12 @@ from training.scaling import Speeds
 from worker.state.packing.division import Claim, divide_anyhow, joining
 
 RECORDED: Final[Mapping[str, Speeds]] = {
-    "cnn": ((1, 1.0), (2, 1.4), (4, 2.0), (8, 3.0), (16, 3.9)),
-    "fast": ((1, 1.0), (2, 1.3), (4, 1.7), (8, 2.1), (16, 2.3)),
-    "resnet18": ((1, 1.0), (2, 1.9), (4, 3.5), (8, 6.0), (16, 8.5)),
+    "cnn": ((1, 5099.0), (2, 5866.0), (4, 8557.0), (8, 11513.0), (16, 13459.0)),
+    "resnet18": ((1, 80.0), (2, 127.0), (4, 174.0), (8, 284.0), (16, 441.0)),
+    "shapes-net": ((1, 4648.0), (2, 6744.0), (4, 11967.0), (8, 16724.0), (16, 21968.0)),
 }
-"""Model -> steps a second by threads, relative to one thread: 1 and 2 on two cores of an AMD EPYC, 8 and 16 on 16 of a
-Xeon (`tools.bench.calibration cores`), 4 between them."""
+"""Model -> samples a second by threads of the plan that calibration chose on 16 of a Xeon (`tools.bench.calibration
+cores`, docs/benchmark-tables.md); more than 16 threads were not measured, and none are used."""
 CORES: Final = (8, 16, 64)
 JOBS: Final = 40
 START_SECONDS: Final = 2.0
@@ -62,7 +62,7 @@ class Host:
         counts = divide_anyhow(tuple(job.claim for job in self.running), self.cores).processors
         loss = 1.0 if len(self.running) == 1 else SHARED_SPEED
         rates = [
-            loss * job.claim.relative_speed(count) * job.claim.speeds[-1][1]
+            loss * job.claim.relative_speed(count) * job.claim.speeds[-1][1] / job.claim.speeds[0][1]
             for job, count in zip(self.running, counts, strict=True)
         ]
         ends = [job.starting or job.left / rate for job, rate in zip(self.running, rates, strict=True)]

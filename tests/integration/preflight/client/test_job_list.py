@@ -188,6 +188,7 @@ def crowd() -> Iterator[Crowd]:
 QUESTIONS: Final[Sequence[Sequence[Status]]] = [[], ["queued"], ["finished"], ["failed"], ["cancelled"], ["running"]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("statuses", QUESTIONS)
 @pytest.mark.parametrize("limit", [1, 100, 1000])
 def test_a_list_of_many_jobs_reads_few(crowd: Crowd, statuses: Sequence[Status], limit: int) -> None:

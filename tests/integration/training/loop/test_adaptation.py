@@ -41,6 +41,7 @@ def seconds(record: Record) -> float:
     return number(record.payload["train_seconds"]) if record.kind == "epoch" else 0.0
 
 
+@pytest.mark.slow
 def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """Warned once a cause, and each change is recorded with its reason: the trial, and what came of it."""
     heard: list[Record] = []

@@ -104,6 +104,7 @@ def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tm
         assert refused(picture()) == (422, "invalid_config")
 
 
+@pytest.mark.slow
 def test_every_process_of_the_service_is_asked_to_stop(settings: Settings, model: Path, tmp_path: Path) -> None:  # noqa: ARG001 - the model is asked
     """As by systemd: it exits with 0, and the prediction's process ends with it."""
     service = service_of(settings, tmp_path)
@@ -122,6 +123,7 @@ def blank() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_a_model_in_an_object_store(
     settings: Settings, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

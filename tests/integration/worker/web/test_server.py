@@ -516,6 +516,7 @@ def test_a_token_is_needed_where_there_is_one(shared_settings: Settings, tmp_pat
     assert TOKEN not in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_prefix_that_a_proxy_leaves_in_the_requests(shared_settings: Settings, tmp_path: Path) -> None:
     """All answers below it as without it, the token is needed there too, and addresses in answers begin with it."""
     right = {"x-preflight-token": TOKEN}

@@ -71,7 +71,7 @@ OPTIONS = st.one_of(
     (["--calibration-seconds", "-3"], "calibration_seconds is -3, but must be more than 0"),
     (["--calibration-seconds", "long"], "calibration_seconds is 'long', but must be a number"),
     (["--knobs", "threads,precison"], "did you mean 'precision'"),
-    (["--knobs", "gpu"], "one of 'allocator', 'precision', 'threads'"),
+    (["--knobs", "gpu"], "one of 'precision', 'allocator', 'threads'"),
     (["--knobs", ""], "calibration_knobs.0 is ''"),
     (["--knobs", "own"], "calibration_knobs.0 is 'own'"),
     (["--file", "nothing.json"], "--file nothing.json cannot be read"),
