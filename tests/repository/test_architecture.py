@@ -13,7 +13,7 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 """From the lowest up: each imports only itself and those before it."""
 LAYERS = {
     "preflight": (
-        "errors numbers packages statistics", "container contract files", "config tuner", "redis", "wire",
+        "errors numbers packages pictures statistics", "container contract files", "config tuner", "redis", "wire",
         "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
@@ -25,7 +25,8 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "client config report wire", "broker state", "events exporters", "admission", "jobs", "queue", "web", "cli",
+        "client config report wire", "broker models state", "events exporters", "admission", "jobs", "queue", "web",
+        "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""

@@ -11,6 +11,8 @@ from pydantic.dataclasses import dataclass
 
 from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
+from preflight.files.atomic_files import sha256_of
+from preflight.wire.results import Confidence
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 from training.artifacts.preprocess import Filled
 
@@ -53,6 +55,17 @@ class ModelArtifact:
     """Registered name of the model."""
     dataset: DatasetName
     reads: ModelInput
+    confidence: Confidence | None = None
+    """As measured at the end of the training; None: not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class InitialWeights:
+    """The model that a training starts from."""
+
+    directory: Path
+    """Of its artifact."""
+    model_sha256: str
 
 
 _INPUT = TypeAdapter(ModelInput)
@@ -75,7 +88,11 @@ def find(path: Path) -> ModelArtifact:
         )
     match manifest:
         case {"spec": {"model": str(name), "dataset": str(dataset)}, "input": dict(reads)}:
-            found = {"directory": str(directory), "name": name, "dataset": dataset, "reads": reads}
+            metrics = manifest.get("metrics")
+            confidence = metrics.get("confidence") if isinstance(metrics, dict) else None
+            found = {
+                "directory": str(directory), "name": name, "dataset": dataset, "reads": reads, "confidence": confidence,
+            }  # fmt: skip
             try:
                 return _TRAINED.validate_json(json.dumps(found))
             except ValidationError:
@@ -105,8 +122,9 @@ def load(trained: ModelArtifact) -> nn.Module:
         def forward(self, images: Tensor) -> Tensor:
             """Normalise, recognize, and turn logits into probabilities."""
             logits: Tensor = self.model((images.to(torch.float32) - trained.reads.mean) / trained.reads.std)
-            return logits.softmax(1)
+            return (logits / temperature).softmax(1)
 
+    temperature = trained.confidence.temperature if trained.confidence else 1.0
     model = build(trained.name, trained.reads.shape, trained.reads.classes)
     try:
         model.load_state_dict(load_file(trained.directory / MODEL))
@@ -117,3 +135,41 @@ def load(trained: ModelArtifact) -> nn.Module:
             field="model",
         ) from error
     return InferenceModel(model).eval()
+
+
+def copy_weights(model: nn.Module, weights: InitialWeights) -> list[str]:
+    """Put the weights of a trained model into a fresh one of the same network; return the tensors that stay fresh.
+
+    Those are the last layer's where both have other numbers of classes: they differ in their first dimension alone.
+
+    Raises:
+        InvalidConfig: the model has changed or is gone, or its network is another one.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = weights.directory / MODEL
+    try:
+        if sha256_of(path) != weights.model_sha256:
+            raise OSError(None, "another model lies there now")
+        stored = load_file(path)
+    except (OSError, SafetensorError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidConfig(
+            f"the model {weights.model_sha256[:12]} in {weights.directory} cannot be read ({why}); start from another",
+            field="init_from",
+        ) from error
+    own = model.state_dict()
+    fresh = [name for name in own if name in stored and stored[name].shape != own[name].shape]
+    if stored.keys() != own.keys() or any(stored[name].shape[1:] != own[name].shape[1:] for name in fresh):
+        raise InvalidConfig(
+            f"the weights in {weights.directory} are those of another network than is registered here under this name; "
+            "install the package it was trained with",
+            field="init_from",
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if name not in fresh:
+                tensor.copy_(stored[name])
+    return fresh

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.atomic_files import sync_directory
 from preflight.files.journal import JournalWriter
-from training.artifacts.loading import ModelInput, find, load
+from training.artifacts.loading import ModelArtifact, ModelInput, find, load
 from training.data.dataset_store import open_dataset
 from training.process.child_main import StopFlag, serve_request
 
@@ -30,7 +30,11 @@ INVERTED: Final = "inverted"
 """Name of a metadata property, `true` or `false`, of a model of imported data: see `ModelInput`."""
 FILLED: Final = "filled"
 """Name of a metadata property: see `ModelInput`."""
+CONFIDENCE: Final = "confidence"
+"""Name of a metadata property: `preflight.wire.results.Confidence` as JSON; the graph divides by its temperature."""
 BATCH: Final = 500
+NOISES: Final = 128
+"""Images of noise on which an export is compared with its model where there is no data set."""
 TIE: Final = 1e-4
 """Two probabilities that are nearer to each other than this may change places."""
 
@@ -42,8 +46,8 @@ class OnnxRequest:
     artifact: Path
     target: Path
     """The file; its directory exists."""
-    store: Path
-    """The prepared data set on whose test samples both are compared."""
+    store: Path | None
+    """The prepared data set on whose test samples both are compared; None: they are compared on noise."""
     threads: int
 
 
@@ -56,20 +60,28 @@ def run(request: OnnxRequest, journal: JournalWriter, should_stop: StopFlag) -> 
     import torch
 
     torch.set_num_threads(request.threads)
-    store, model, target = open_dataset(request.store), load(trained), request.target
+    model, target = load(trained), request.target
+    images = _noise(trained.reads) if request.store is None else open_dataset(request.store).test_images
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
             written = Path(directory) / target.name
-            export(model, store.test_images[:2], trained.reads, written)
-            difference = largest_difference(model, written, store.test_images, request.threads)
+            export(model, images[:2], trained, written)
+            difference = largest_difference(model, written, images, request.threads)
             written.replace(target)
         sync_directory(target.parent)
     except OSError as error:
         raise ArtifactError(f"{target} could not be written: {error.strerror}; name another file") from error
-    journal.write("done", {"samples": len(store.test_labels), "difference": difference}, durable=True)
+    journal.write("done", {"samples": len(images), "difference": difference}, durable=True)
 
 
-def export(model: "nn.Module", images: "Tensor", reads: ModelInput, path: Path) -> None:
+def _noise(reads: ModelInput) -> "Tensor":
+    """Return random images, uint8 [N, C, H, W], the same ones each time."""
+    import torch
+
+    return torch.randint(0, 256, (NOISES, *reads.shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def export(model: "nn.Module", images: "Tensor", trained: ModelArtifact, path: Path) -> None:
     """Write `model`, which takes `images` uint8 [B, C, H, W], as ONNX with any number of images.
 
     How they are made from pictures and what the classes are named goes into its metadata.
@@ -92,10 +104,13 @@ def export(model: "nn.Module", images: "Tensor", reads: ModelInput, path: Path) 
         ) from error
     if program is None:
         raise AssertionError("with dynamo there is a program")
+    reads = trained.reads
     program.model.metadata_props[FILLED] = str(reads.filled)
     program.model.metadata_props[CLASSES] = json.dumps([reads.name(label) for label in range(reads.classes)])
     if reads.inverted is not None:
         program.model.metadata_props[INVERTED] = json.dumps(reads.inverted)
+    if trained.confidence is not None:
+        program.model.metadata_props[CONFIDENCE] = trained.confidence.model_dump_json()
     program.save(path)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -11,9 +12,18 @@ from pydantic.dataclasses import dataclass as validated
 
 from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
+from training.artifacts.as_trained import read_as_trained
 from training.artifacts.loading import find, load
-from training.artifacts.onnx_child import CLASSES, FILLED, IMAGES, INVERTED, PROBABILITIES
-from training.artifacts.preprocess import MOST_PIXELS, read_as_imported, read_colour_picture, read_picture
+from training.artifacts.onnx_child import CLASSES, CONFIDENCE, FILLED, IMAGES, INVERTED, PROBABILITIES
+from training.artifacts.preprocess import (
+    MOST_PIXELS,
+    Picture,
+    Reading,
+    read_as_imported,
+    read_colour_picture,
+    read_drawing,
+    read_file,
+)
 from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
 
@@ -36,7 +46,7 @@ class PredictRequest:
 REQUEST = TypeAdapter(PredictRequest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
     """A model that can be asked."""
 
@@ -47,18 +57,32 @@ class Model:
     """Of the classes."""
     inverted: bool | None
     """As `ModelInput` has it."""
+    uncertain_below: float | None
+    """Probability below which an answer is uncertain; None: not measured."""
     recognize: "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
-    """Takes one image [C, H, W], returns probabilities [classes]."""
+    """Takes images [N, C, H, W], returns probabilities [N, classes]."""
 
-    def read(self, path: Path, most_pixels: int) -> "npt.NDArray[np.uint8]":
-        """Return the picture at `path` as the model takes it, [C, H, W]; raises `InvalidConfig`."""
+    @cached_property
+    def quoted(self) -> tuple[str, ...]:
+        """The names of the classes as JSON."""
+        return tuple(json.dumps(name) for name in self.names)
+
+    def is_uncertain(self, probability: float) -> bool | None:
+        """Whether an answer of this probability is uncertain; None: the model's threshold was not measured."""
+        return None if self.uncertain_below is None else bool(probability < self.uncertain_below)
+
+    def read(self, path: Path | Picture, most_pixels: int) -> Reading:
+        """Return the picture at `path` as the model takes it; raises `InvalidConfig`."""
         channels, height, width = self.shape
         if self.inverted is not None:
             form = Form(height=height, width=width, channels=channels, invert=self.inverted)
-            return read_as_imported(path, form, most_pixels)
+            return Reading(read_as_imported(path, form, most_pixels))
         if channels == 1:
-            return read_picture(path, height, width, self.filled, most_pixels=most_pixels)[None]
-        return read_colour_picture(path, height, width, most_pixels=most_pixels)
+            known = read_as_trained(read_file(path), height, width, self.filled)
+            if known is not None:
+                return Reading(known[None])
+            return read_drawing(path, height, width, self.filled, most_pixels=most_pixels)
+        return Reading(read_colour_picture(path, height, width, most_pixels=most_pixels))
 
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
@@ -74,18 +98,20 @@ def open_model(path: Path) -> Model:
     return _exported(path) if path.suffix == ".onnx" else _trained(path)
 
 
-def predict(model: Model, path: Path, journal: JournalWriter, *, most_pixels: int = MOST_PIXELS) -> None:
+def predict(model: Model, path: Path, journal: JournalWriter) -> None:
     """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
     try:
-        image = model.read(path, most_pixels)
+        reading = model.read(path, MOST_PIXELS)
     except InvalidConfig as error:
         journal.write("refused", {"message": error.message}, durable=True)
         return
-    probabilities = model.recognize(image)
+    (probabilities,) = model.recognize(reading.image[None])
     label = int(probabilities.argmax())
     said = {
         "label": label, "name": model.names[label], "confidence": float(probabilities[label]),
         "classes": [*model.names], "probabilities": probabilities.tolist(),
+        "uncertain": model.is_uncertain(float(probabilities[label])),
+        "reading": reading.described(),
     }  # fmt: skip
     journal.write("prediction", {"image": str(path), **said}, durable=True)
 
@@ -99,13 +125,14 @@ def _trained(path: Path) -> Model:
     whole = load(trained)
     torch.set_num_threads(1)  # more would wait for each other over one small image
 
-    def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
+    def recognize(images: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
         with torch.inference_mode():
-            found: npt.NDArray[np.float32] = whole(torch.from_numpy(image)[None])[0].numpy()
+            found: npt.NDArray[np.float32] = whole(torch.from_numpy(images)).numpy()
         return found
 
     names = tuple(reads.name(label) for label in range(reads.classes))
-    return Model(shape, reads.filled, names, reads.inverted, recognize)
+    below = trained.confidence.uncertain_below if trained.confidence else None
+    return Model(shape, reads.filled, names, reads.inverted, below, recognize)
 
 
 def _exported(path: Path) -> Model:
@@ -118,6 +145,8 @@ def _exported(path: Path) -> Model:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a training may need the processor
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no class in common
@@ -134,12 +163,13 @@ def _exported(path: Path) -> Model:
     classes = session.get_outputs()[0].shape[1]
     names = json.loads(said[CLASSES]) if CLASSES in said else [str(label) for label in range(classes)]
 
-    def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
-        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: image[None]})[0][0]
+    def recognize(images: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
+        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: images})[0]
         return found
 
     inverted = json.loads(said[INVERTED]) if INVERTED in said else None
-    return Model(shape, float(said[FILLED]), tuple(names), inverted, recognize)
+    below = json.loads(said[CONFIDENCE])["uncertain_below"] if CONFIDENCE in said else None
+    return Model(shape, float(said[FILLED]), tuple(names), inverted, below, recognize)
 
 
 def _pictured(path: Path, shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -7,15 +7,19 @@ For models of images in colour a picture stays as it is: scaled without distorti
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import NotRegular, read_text
+from preflight.pictures.strokes import NOISE, NoStrokes, Strokes, find_strokes
+from training.artifacts.evaluation import png
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,14 +34,45 @@ LARGEST_FILE: Final = 64 << 20
 MOST_PIXELS: Final = 20_000_000
 WORKING: Final = 1000
 """Pixels; of a picture whose longer side has twice as many, several are taken as one first."""
-LEAST_CONTRAST: Final = 16
-"""Of 255, between the darkest and the brightest pixel; below it the picture is empty."""
+CENTRED: Final = 1.5
+"""Pixels up to which a drawing in a picture of the model's size may differ from size and place of MNIST's."""
 LONGEST_CAUSE: Final = 200
 """Characters of what Pillow says of a damaged file."""
-NOISE: Final = 0.15
-"""Share of the contrast up to which a pixel is paper."""
 Filled = Annotated[float, Field(gt=0, le=1)]
 """Share of the image's side that the longer side of the drawing has: 20/28 in MNIST."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was made of a picture."""
+
+    image: npt.NDArray[np.uint8]
+    """What the network sees, [C, H, W]."""
+    strokes: Strokes | None = None
+    """The ink, its box in the pixels of the picture; None: the picture was not read as a drawing."""
+
+    def described(self) -> dict[str, JsonValue]:
+        """Return the fields of `reading` in an answer."""
+        seen: dict[str, JsonValue] = {"image": base64.b64encode(png(self.image)).decode()}
+        if self.strokes is None:
+            return seen
+        return {
+            **seen, "ink": self.strokes.polarity, "box": [*astuple(self.strokes.box)],
+            "background_spread": round(self.strokes.spread, 3), "uneven": self.strokes.uneven,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in memory: the bytes of its file."""
+
+    data: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return what it is called in a sentence."""
+        return "the picture"
 
 
 def measure_fill(images: npt.NDArray[np.uint8]) -> float:
@@ -58,24 +93,51 @@ def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 
 def read_picture(
-    path: Path, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
+    path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
-    """Return the drawing in the picture at `path` as uint8 [height, width], 0 for paper and 255 for ink.
+    """Return the image of `read_drawing`, uint8 [height, width]."""
+    image: npt.NDArray[np.uint8] = read_drawing(path, height, width, filled, most_pixels=most_pixels).image[0]
+    return image
+
+
+def read_drawing(
+    path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
+) -> Reading:
+    """Return the drawing in the picture at `path` as uint8 [1, height, width], 0 for paper and 255 for ink.
 
     Raises:
-        InvalidConfig: it cannot be read, is no picture of a kind that is read here, or shows nothing.
+        InvalidConfig: it cannot be read, is no picture of a kind that is read here, or shows no drawing.
     """
-    image = center_digit(_ink(_decoded(path, most_pixels, _brightness), path), height, width, filled)
+    grey, factor = _decoded(path, most_pixels, _brightness)
+    try:
+        strokes = find_strokes(grey)
+    except NoStrokes as error:
+        raise InvalidConfig(f"{path} {error}", field="image") from error
+    image = _as_it_is(grey, strokes, filled) if grey.shape == (height, width) else None
+    if image is None:
+        image = center_digit(strokes.ink, height, width, filled)
     if not image.any():
         raise InvalidConfig(
             f"{path} shows only specks, of which nothing is left in {height} x {width} pixels; draw larger",
             field="image",
         )
-    return image
+    return Reading(image[None], replace(strokes, box=strokes.box.scaled(factor)))
+
+
+def _as_it_is(grey: npt.NDArray[np.uint8], strokes: Strokes, filled: float) -> npt.NDArray[np.uint8] | None:
+    """Return a picture whose drawing lies where `center_digit` would put it, ink on 0; None: it lies elsewhere."""
+    import numpy as np
+
+    side, ink, box = min(grey.shape), strokes.ink, strokes.box
+    places = [ink.sum(1 - axis) @ (np.arange(ink.shape[axis]) + 0.5) / ink.sum() for axis in (0, 1)]
+    apart = max(abs(place - length / 2) for place, length in zip(places, ink.shape, strict=True))
+    if apart > CENTRED or abs(max(box.width, box.height) - filled * side) > CENTRED:
+        return None
+    return grey if strokes.polarity == "light" else 255 - grey
 
 
 def read_colour_picture(
-    path: Path, height: int, width: int, *, most_pixels: int = MOST_PIXELS
+    path: Path | Picture, height: int, width: int, *, most_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Return the picture at `path` as uint8 [3, height, width], scaled to fit in, black around it.
 
@@ -102,7 +164,7 @@ def _fitted(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uin
     return np.asarray(_opaque(picture).resize(size, by, reducing_gap=3.0))
 
 
-def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
+def read_as_imported(path: Path | Picture, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
     """Return the picture at `path` as uint8 [C, H, W], made as an import makes those of its data set.
 
     Raises:
@@ -111,7 +173,7 @@ def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> 
     from training.importing.decoding.pictures import Unusable, decode
 
     try:
-        return decode(_read(path), form, most_pixels)[0]
+        return decode(read_file(path), form, most_pixels)[0]
     except Unusable as error:
         raise InvalidConfig(f"{path} {error}", field="image") from error
 
@@ -137,14 +199,12 @@ def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: 
     return image
 
 
-def _decoded(
-    path: Path, most_pixels: int, pixels_of: Callable[[Image.Image], npt.NDArray[np.uint8]]
-) -> npt.NDArray[np.uint8]:
+def _decoded(path: Path | Picture, most_pixels: int, pixels_of: Callable[[Image.Image], T]) -> T:
     """Return `pixels_of` the picture at `path`, upright."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     Image.MAX_IMAGE_PIXELS = None  # the bound here is lower, and its sentence says what to do
-    data = _read(path)
+    data = read_file(path)
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             _require_single_image(image, path, most_pixels)
@@ -163,9 +223,10 @@ def _decoded(
         raise InvalidConfig(f"{path} is damaged ({why}); save it again", field="image") from error
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path | Picture) -> bytes:
+    """Return the bytes of a picture's file; raises `InvalidConfig`."""
     try:
-        data = read_text(path.resolve(strict=True), LARGEST_FILE)
+        data = path.data if isinstance(path, Picture) else read_text(path.resolve(strict=True), LARGEST_FILE)
     except NotRegular as error:
         raise InvalidConfig(f"{error}; name a picture", field="image") from error
     except OSError as error:
@@ -175,7 +236,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _require_single_image(image: Image.Image, path: Path, most_pixels: int) -> None:
+def _require_single_image(image: Image.Image, path: Path | Picture, most_pixels: int) -> None:
     """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
     if image.width * image.height > most_pixels:
         raise InvalidConfig(
@@ -188,12 +249,12 @@ def _require_single_image(image: Image.Image, path: Path, most_pixels: int) -> N
         raise InvalidConfig(f"{path} is animated, {frames} pictures in one; save one of them", field="image")
 
 
-def _brightness(image: Image.Image) -> npt.NDArray[np.uint8]:
-    """Return uint8 [H, W] of a picture in any mode, smaller where it is large."""
+def _brightness(image: Image.Image) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return uint8 [H, W] of a picture in any mode, and how many times smaller it is: once or more."""
     import numpy as np
 
-    grey = _opaque(image).convert("L")
-    return np.asarray(grey.reduce(max(1, max(grey.size) // WORKING)))
+    grey, factor = _opaque(image).convert("L"), max(1, max(image.size) // WORKING)
+    return np.asarray(grey.reduce(factor)), factor
 
 
 def _opaque(image: Image.Image) -> Image.Image:
@@ -206,28 +267,3 @@ def _opaque(image: Image.Image) -> Image.Image:
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB")
-
-
-def _ink(grey: npt.NDArray[np.uint8], path: Path) -> npt.NDArray[np.float32]:
-    """Return where the ink is, 0..1 [H, W]: whatever the border of the picture is not.
-
-    Raises:
-        InvalidConfig: it has one colour throughout.
-    """
-    import numpy as np
-
-    darkest, brightest = float(grey.min()), float(grey.max())
-    if brightest - darkest < LEAST_CONTRAST:
-        raise InvalidConfig(
-            f"{path} shows nothing: it has one colour throughout, where what is transparent is white; "
-            "draw dark on light, or light on dark",
-            field="image",
-        )
-    frame = max(1, min(grey.shape) // 28)
-    inside = np.zeros(grey.shape, dtype=bool)
-    inside[frame:-frame, frame:-frame] = True
-    paper = float(np.median(grey[~inside]))
-    darkest_ink = paper > (darkest + brightest) / 2
-    ink = (grey.astype(np.float32) - paper) / ((darkest if darkest_ink else brightest) - paper)
-    ink[ink < NOISE] = 0
-    return ink

@@ -5,7 +5,7 @@ The training process gathers from the memory-mapped data, or a DataLoader's work
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from preflight.contract.spec import Augmentation, TrainSpec
 from training.data.augmentation.augment import augment
 from training.data.class_balance import BalancedPasses, training_samples
 from training.data.counter_rng import shuffle
+from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.loader import build_loader, iterate
 from training.data.split import Split, split
@@ -92,18 +93,19 @@ class EpochOrder(Sampler[tuple[int, Tensor]]):
 class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
     """Effective batches by their sample numbers, for DataLoader workers.
 
-    Pickles as a path and a few numbers: each worker opens the memory-mapped store itself.
+    Pickles as a path and a few facts: each worker opens the memory-mapped store itself.
     """
 
-    def __init__(self, path: Path, spec: TrainSpec, layout: MemoryFormat) -> None:
-        self._path = path
+    def __init__(self, info: DatasetInfo, spec: TrainSpec, layout: MemoryFormat) -> None:
+        """Gather from the store that `info` names, normalised by its mean and standard deviation."""
+        self._info = info
         self._spec = spec
         self._layout = layout
         self._store: PreparedDataset | None = None
 
     def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
         if self._store is None:
-            self._store = open_dataset(self._path)
+            self._store = replace(open_dataset(self._info.path), info=self._info)
         number, draws = key
         return gather(
             self._store, draws, self._spec.augmentation,
@@ -122,7 +124,7 @@ class Batches:
         self._parts = split(spec, store.info)
         balanced = BalancedPasses(spec, store.info, store.train_labels) if spec.sampler == "balanced" else None
         self._order = EpochOrder(spec.seed, spec.batch_size, self._parts, group, balanced)
-        dataset = StoreDataset(store.info.path, spec, plan.memory_format)
+        dataset = StoreDataset(store.info, spec, plan.memory_format)
         self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
 
     def of(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:

@@ -18,13 +18,13 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.journal import RecordWriter
 from training.artifacts.evaluation import EVALUATION, evaluation_json
-from training.artifacts.loading import INPUT, ModelInput
+from training.artifacts.loading import INPUT, InitialWeights, ModelInput, copy_weights
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.artifacts.preprocess import measure_fill
 from training.checkpoints.files import stored_bytes
 from training.group import ALONE, Group
-from training.loop.tuning.limit_watch import SharedThreads
+from training.loop.limit_watch import SharedThreads
 from training.prediction import Prediction
 from training.process.child_main import serve_request
 from training.seat import Seat
@@ -77,6 +77,10 @@ class TrainingRequest:
     """Of the container; None: all of it."""
     processors: Path | None = None
     """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
+    normalization: tuple[float, float] | None = None
+    """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
+    parent: InitialWeights | None = None
+    """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
     seat: Seat | None = None
     """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 
@@ -105,6 +109,9 @@ def train(
     threads = request.plan.threads if shared is None else shared.now()
     prepare_process(replace(request.plan, threads=min(threads, request.plan.threads)))
     store = open_dataset(request.store)
+    if request.normalization is not None:
+        mean, std = request.normalization
+        store = replace(store, info=replace(store.info, mean=mean, std=std))
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
@@ -118,7 +125,10 @@ def train(
         directory=request.checkpoints, seconds=request.checkpoint_seconds, facts=request.facts,
         verified=request.verified, memory=MemoryUse(share=request.share),
     ) as checkpointer:  # fmt: skip
-        state = group.share_state(step, checkpointer.resume(request.resume))
+        state = checkpointer.resume(request.resume)
+        if request.parent is not None and not state.position:
+            copy_weights(step.model, request.parent)
+        state = group.share_state(step, state)
         step.join(group)
         if shared is not None and threads != request.plan.threads:
             step.apply_plan(replace(request.plan, threads=threads))  # a checkpoint keeps those that it has alone
@@ -164,6 +174,7 @@ def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
         "class_precision": [score.precision for score in fitted.test.classes],
         "class_recall": [score.recall for score in fitted.test.classes],
         "class_f1": [score.f1 for score in fitted.test.classes],
+        "confidence": None if fitted.confidence is None else fitted.confidence.model_dump(mode="json"),
         "epochs": len(fitted.epochs),
         "train_steps": steps,
         "best_epoch": fitted.best_epoch,

@@ -9,10 +9,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from preflight.contract.spec import TrainSpec
+from preflight.wire.results import Confidence
+from training.artifacts.confidence import measure_confidence
 from training.artifacts.metrics import ClassScore, macro_f1
+from training.artifacts.predictions import allocate_probabilities
+from training.data.augmentation.augment import augment
 from training.data.batches import normalise
+from training.data.dataset_store import PreparedDataset
+from training.data.split import split
 from training.step.train_step import TrainStep
 
+MEASURED: Final = 5_000
+"""Samples on which the confidence is measured at most."""
+MEASURED_BYTES: Final = 64 << 20
+"""Of their pixels as float32."""
+UNSEEN: Final = 1 << 30
+"""Number of an epoch that no training reaches: its augmentations are drawn from it."""
 SIGMAS: Final = 3
 """Standard deviations above the share of the largest class up to which an accuracy may be luck."""
 
@@ -43,6 +56,36 @@ def evaluate(
     What it says of each sample goes to `probabilities`, float32 [N, classes] on the CPU, where they are wanted.
     """
     return _score(labels, _sums(step, images, labels, mean, std, probabilities))
+
+
+def measure(step: TrainStep, store: PreparedDataset) -> Confidence | None:
+    """Return the confidence of the step's model; None: there are too few samples to measure it.
+
+    It is measured on the validation samples. Where none are held out, training samples stand for them, augmented in a
+    way that the training has not seen: a network that has passed over each sample once or twice knows few by heart.
+    """
+    held_out = split(step.spec, store.info).validation
+    if held_out:
+        images, labels = store.train_images[-held_out:][:MEASURED], store.train_labels[-held_out:][:MEASURED]
+    else:
+        images, labels = _augmented(step.spec, store)
+    probabilities = allocate_probabilities(len(labels), step.classes)
+    if probabilities is None or not len(labels):
+        return None
+    evaluate(step, images, labels, store.info.mean, store.info.std, probabilities)
+    return measure_confidence(probabilities.numpy(), labels.numpy(), "validation" if held_out else "training")
+
+
+def _augmented(spec: TrainSpec, store: PreparedDataset) -> tuple[Tensor, Tensor]:
+    """Return training images, uint8 or float32 [N, C, H, W], and labels [N], from all over the training set."""
+    channels, height, width = store.info.shape
+    count = min(MEASURED, len(store.train_labels), MEASURED_BYTES // (4 * channels * height * width))
+    samples = torch.arange(count) * (len(store.train_labels) // max(1, count))
+    images, labels = store.train_images.index_select(0, samples), store.train_labels.index_select(0, samples)
+    if spec.augmentation.active:
+        scaled = images.float().div_(255)
+        images = augment(scaled, spec.augmentation, seed=spec.seed, epoch=UNSEEN, samples=samples).mul_(255)
+    return images, labels
 
 
 def evaluate_together(step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float) -> Score:

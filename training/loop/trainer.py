@@ -4,20 +4,23 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+import torch
 from torch import Tensor
 
 from preflight.container.resources import Share
 from preflight.errors import ChildStopped
 from preflight.files.journal import RecordWriter
+from preflight.wire.results import Confidence
+from training.artifacts.confidence import tempered
 from training.artifacts.predictions import allocate_probabilities
 from training.checkpoints.checkpointer import Checkpointer
 from training.data.batches import Batches
 from training.data.class_balance import class_weights
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
-from training.loop.evaluate import Score, evaluate, evaluate_together
+from training.loop.evaluate import Score, evaluate, evaluate_together, measure
+from training.loop.limit_watch import SharedThreads
 from training.loop.progress import ProgressObserver
-from training.loop.tuning.limit_watch import SharedThreads
 from training.loop.window import Window, require_finite
 from training.prediction import Prediction
 from training.step.train_state import EpochDone, TrainState
@@ -34,6 +37,7 @@ class FitResult:
     test: Score
     probabilities: Tensor | None
     """Of each test sample by the best weights, float32 [N, classes]; None for a test set that is too large."""
+    confidence: Confidence | None
 
     @property
     def train_seconds(self) -> float:
@@ -58,13 +62,16 @@ def fit(
     """
     run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share, shared)
     step.restore_best()
-    info = store.info
+    info, confidence = store.info, measure(step, store)
     probabilities = allocate_probabilities(info.test_count, info.classes)
     test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
     require_finite("test", test.loss, state.best_epoch * state.steps, step.spec)
+    if probabilities is not None and confidence is not None:
+        probabilities = torch.from_numpy(tempered(probabilities.numpy(), confidence.temperature))
     return FitResult(
         epochs=tuple(state.history), best_epoch=state.best_epoch,
         stopped_early=state.epoch < state.total_epochs(step.spec), test=test, probabilities=probabilities,
+        confidence=confidence,
     )  # fmt: skip
 
 
@@ -111,6 +118,7 @@ def _train_epoch(
     for images, labels in batches.of(state.epoch, state.step, state.epoch_steps):
         step.end_phase("data")
         window.add(step.run(images, labels, step.rate(state.position, steps, state.steps)))
+        observer.end_step()
         if should_stop():
             checkpointer.save_sync(window.sync_loss())
             raise ChildStopped(f"stopped after step {state.position} of {steps} by a signal")
@@ -120,6 +128,7 @@ def _train_epoch(
         if checkpointer.due():
             checkpointer.save(window.sync_loss())
         step.end_phase("checkpoint")
+    observer.end_steps()
     window.sync_loss()
 
 

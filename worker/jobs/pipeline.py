@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from redis.exceptions import RedisError
@@ -17,6 +18,7 @@ from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.extras import select_extras
 from worker.jobs.stages.group import gather, require_group
+from worker.jobs.stages.parent import find_parent
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
@@ -92,10 +94,22 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
     require_group(context, job)
     resources = detect_resources(context)
     store = prepare_dataset(context, job)
+    parent = find_parent(context, job, spec, store)
+    if parent is not None:  # its network expects pixels as it has seen them
+        store = replace(store, mean=parent.mean, std=parent.std)
     choice = select_plan(context, job, spec, resources, store)
     group = gather(context, job, spec, choice, resources, store)
     return train_and_publish(
-        TrainingRun(context=context, job=job, spec=spec, choice=choice, resources=resources, store=store, group=group)
+        TrainingRun(
+            context=context,
+            job=job,
+            spec=spec,
+            choice=choice,
+            resources=resources,
+            store=store,
+            group=group,
+            parent=parent,
+        )
     )
 
 
@@ -107,6 +121,7 @@ def train_and_publish(training: TrainingRun) -> Finished:
         "artifact": str(context.paths.artifact),
         "dataset": training.store.name,
         "dataset_sha256": training.store.sha256,
+        "parent": training.parent.lineage.model_dump(mode="json") if training.parent else None,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }
     extras = select_extras(

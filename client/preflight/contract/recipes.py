@@ -6,7 +6,7 @@ classes) and can be tried on any other. `fast` and `balanced` take the same step
 repeat few, and take a part of many; `best` takes all samples 40 times.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -43,6 +43,21 @@ FREE: Final = frozenset(
 """Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
 
 
+TUNED: Final = frozenset({"epochs", "learning_rate"})
+"""Further fields that a recipe leaves to the user of a job that starts from a model."""
+TUNED_RATE: Final = 0.2
+"""Share of the peak learning rate with which a job that starts from a model trains by default."""
+TUNED_EPOCHS: Final = 0.25
+"""Share of the epochs, of which there is one at least."""
+
+
+def fine_tuning(spec: TrainSpec) -> TrainSpec:
+    """Return the defaults of a job that starts from a model: those of `spec`, shorter and with smaller steps."""
+    return replace(
+        spec, learning_rate=TUNED_RATE * spec.learning_rate, epochs=max(1, round(TUNED_EPOCHS * spec.epochs))
+    )  # fmt: skip
+
+
 NETWORKS: Final[Mapping[str, RecipeName]] = {
     "cnn-small-cosine": "fast", "cnn-cosine": "balanced", "cnn-committee": "best",
     "cnn-small-valid": "fast", "cnn-valid": "balanced",
@@ -50,15 +65,15 @@ NETWORKS: Final[Mapping[str, RecipeName]] = {
 """The networks of recipes, those of versions up to 0.17.0 too: no models that a job may name without the recipe."""
 
 
-def check_recipe(name: RecipeName, given: Mapping[str, object]) -> None:
-    """Compare what the user gave beside a recipe with the recipe.
+def check_recipe(name: RecipeName, given: Mapping[str, object], free: Collection[str] = FREE) -> None:
+    """Compare what the user gave beside a recipe with the recipe, but for the fields that are `free`.
 
     Raises:
         InvalidConfig: a field has another value than the recipe gives it.
     """
     for field, value in given.items():
         wanted = getattr(RECIPES[name], field)
-        if field not in FREE and value != wanted:
+        if field not in free and value != wanted:
             raise InvalidConfig(
                 f"recipe {name!r} sets {field} to {_short(wanted)}, but {field} is {_short(value)}; "
                 f"leave out either recipe or {field}",

@@ -40,6 +40,7 @@ from preflight.wire.training_events import (
     GroupMeasured,
     GroupShort,
     ModelBuilt,
+    ModelInitialized,
     PredictionChecked,
     Progress,
     TrainingProfile,
@@ -60,6 +61,7 @@ AnyEvent = Annotated[
     | GroupChanged
     | GroupShort
     | ModelBuilt
+    | ModelInitialized
     | Progress
     | EpochDone
     | PredictionChecked

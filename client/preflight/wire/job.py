@@ -21,13 +21,16 @@ from pydantic import (
 
 from preflight.contract import plan, spec
 from preflight.contract.lengths import check_lengths
-from preflight.contract.recipes import FREE, RECIPES, RecipeName, check_recipe
+from preflight.contract.recipes import FREE, RECIPES, TUNED, RecipeName, check_recipe, fine_tuning
 from preflight.contract.removed import without_removed, without_removed_knobs
 from preflight.contract.sampling import check_sampling
 from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
 from preflight.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
+
+INIT_PATTERN: Final = r"^[A-Za-z0-9._-]{1,64}(@[0-9a-f]{8,64})?$"
+"""Of a job id or an alias, with a hash or without."""
 
 WorkerCount = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 
@@ -95,14 +98,16 @@ class OwnPlan(_AnyPlan):
 
 def _add_rules(schema: dict[str, JsonValue]) -> None:
     """Add to the JSON schema of a job what its fields ask of each other."""
-    fixed = {name: SPEC.dump_python(recipe, mode="json", exclude={*FREE}) for name, recipe in RECIPES.items()}
-    rules: list[JsonValue] = [
-        {
-            "if": {"required": ["recipe"], "properties": {"recipe": {"const": name}}},
-            "then": {"properties": {field: {"const": value} for field, value in fields.items()}},
-        }
-        for name, fields in fixed.items()
-    ]
+    rules: list[JsonValue] = []
+    for name, recipe in RECIPES.items():
+        values = SPEC.dump_python(recipe, mode="json", exclude={*FREE})
+        fixed: dict[str, JsonValue] = {field: {"const": value} for field, value in values.items()}
+        asked: dict[str, JsonValue] = {"recipe": {"const": name}}
+        always: JsonValue = {field: value for field, value in fixed.items() if field not in TUNED}
+        rules.append({"if": {"required": ["recipe"], "properties": asked}, "then": {"properties": always}})
+        afresh: dict[str, JsonValue] = {**asked, "init_from": {"type": "null"}}
+        alone: JsonValue = {field: value for field, value in fixed.items() if field in TUNED}
+        rules.append({"if": {"required": ["recipe"], "properties": afresh}, "then": {"properties": alone}})
     schema["allOf"] = rules
 
 
@@ -119,6 +124,10 @@ class TrainJob(Wire):
     its newest version when the first attempt starts, or NAME@VERSION."""
     recipe: RecipeName | None = None
     """Named set of values; the fields that it fixes are left out, or equal to it."""
+    init_from: Annotated[str, Field(pattern=INIT_PATTERN)] | None = None
+    """Start from the weights of a trained model: an alias, `alias@hash`, or the id of a finished job. Its network must
+    be the same; with another number of classes its last layer is drawn anew. Epochs and learning rate have smaller
+    defaults then, and may be given beside a recipe."""
     model: spec.Name = DEFAULTS.model
     """cnn, resnet18, or one that a package of yours registers."""
     epochs: spec.Epochs = DEFAULTS.epochs
@@ -187,7 +196,8 @@ class TrainJob(Wire):
     @model_validator(mode="after")
     def _check_fields_together(self) -> Self:
         if self.recipe is not None:
-            check_recipe(self.recipe, {name: getattr(self, name) for name in self._given})
+            free = FREE if self.init_from is None else FREE | TUNED
+            check_recipe(self.recipe, {name: getattr(self, name) for name in self._given}, free)
         spec = self.spec()
         check_lengths(spec)
         check_sampling(spec)
@@ -227,6 +237,7 @@ class TrainJob(Wire):
 
     def spec(self) -> TrainSpec:
         """Return the training spec: given fields, the rest from the recipe or by default."""
-        rest = DEFAULTS if self.recipe is None else RECIPES[self.recipe]
+        usual = DEFAULTS if self.recipe is None else RECIPES[self.recipe]
+        rest = usual if self.init_from is None else fine_tuning(usual)
         given = self.model_dump(mode="json", include=self._given)
         return SPEC.validate_json(json.dumps({**SPEC.dump_python(rest, mode="json"), **given}))

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed
@@ -23,9 +23,40 @@ from preflight.wire.base import (
     Timestamp,
     Wire,
     require_tags,
+    rounded,
 )
 from preflight.wire.configuration import Request
 from preflight.wire.training_events import StepProfile
+
+
+class Confidence(Wire):
+    """What a model's probabilities are worth, measured without the test set."""
+
+    temperature: Annotated[float, Field(gt=0, le=1e3), rounded(4, 4)]
+    """What the logits are divided by, so that probabilities say how often an answer is right."""
+    uncertain_below: Annotated[Share, Field(description="probability of the answer below which it is uncertain")]
+    uncertain_share: Share
+    """Share of the samples whose answers are uncertain."""
+    error_above: Share
+    """Share of the other answers that are wrong."""
+    samples: Count
+    measured_on: Literal["validation", "training"]
+    """training: no samples are held out, so that training samples, augmented in a new way, stand for them."""
+
+
+class Lineage(Wire):
+    """The model whose weights a training started from."""
+
+    init_from: Text
+    """As the job named it."""
+    job_id: Label
+    """The job that trained it."""
+    model_sha256: Sha256
+    dataset: Label | None = None
+    """What it was trained on; of imported data with its version."""
+    dataset_sha256: Sha256 | None = None
+    new_head: bool
+    """Whether the last layer was drawn anew, for another number of classes."""
 
 
 class TrainResult(Wire):
@@ -47,6 +78,8 @@ class TrainResult(Wire):
     """Of each class: share of its test samples that are correct; null without samples."""
     class_f1: ClassShares | None = None
     """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
+    confidence: Confidence | None = None
+    """Of its answers; null: too few samples to measure it."""
     epochs: Count | None = None
     train_steps: Count | None = None
     """Optimizer steps taken."""
@@ -63,6 +96,8 @@ class TrainResult(Wire):
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""
     model_sha256: Sha256 | None = None
+    parent: Lineage | None = None
+    """For a job with `init_from`."""
     dataset: Label | None = None
     """What it was trained on; of imported data with its version: `photos@2`."""
     dataset_sha256: Sha256 | None = None

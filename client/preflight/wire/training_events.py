@@ -8,12 +8,14 @@ from preflight.wire.base import (
     Counts,
     Deviation,
     Event,
+    Label,
     Loss,
     Members,
     Rate,
     Rates,
     Ratio,
     Seconds,
+    Sha256,
     Share,
     Text,
     Timestamp,
@@ -27,6 +29,18 @@ class ModelBuilt(Event):
     type: Literal["model_built"] = "model_built"
     model: spec.Name
     parameters: Count
+
+
+class ModelInitialized(Event):
+    """The training starts from the weights of a trained model."""
+
+    type: Literal["model_initialized"] = "model_initialized"
+    parent: Label
+    """The job that trained it."""
+    model_sha256: Sha256
+    new_head: bool
+    """Whether the last layer is drawn anew, for another number of classes."""
+    message: Text
 
 
 class Progress(Event):

@@ -7,6 +7,7 @@ from preflight.cli.formatting.text import columns
 from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
 from preflight.wire import StepProfile, TrainResult
+from preflight.wire.results import Confidence
 
 
 def format_result(result: TrainResult) -> str:
@@ -16,9 +17,12 @@ def format_result(result: TrainResult) -> str:
     predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
     steps = "" if result.train_steps is None else f"{plural(result.train_steps, 'step')}, "
     speed = f"{result.samples_per_s:,.0f} samples/s{together(result.workers)}"
+    parent = result.parent
     lines = [
         ("test accuracy", f"{result.test_accuracy:.2%}"),
         ("macro F1", None if result.macro_f1 is None else f"{result.macro_f1:.2%}"),
+        ("confidence", None if result.confidence is None else confidence_line(result.confidence)),
+        ("started from", f"{parent.job_id} ({parent.model_sha256[:12]})" if parent else None),
         ("training", f"{result.train_seconds:.1f} s, {steps}{speed}"),
         ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
         ("plan", plan_line(result.plan) if result.plan else ""),
@@ -26,6 +30,14 @@ def format_result(result: TrainResult) -> str:
     ]
     text = _aligned(lines)
     return f"{text}\n\n{profile_table(result.profile)}" if result.profile else text
+
+
+def confidence_line(found: Confidence) -> str:
+    """Return how sure answers must be, and how many of those are wrong."""
+    return (
+        f"uncertain below {found.uncertain_below:.1%}: {found.uncertain_share:.1%} of {found.samples:,} "
+        f"{found.measured_on} samples; {found.error_above:.2%} of the others are wrong"
+    )
 
 
 def format_extras(result: TrainResult) -> str:

@@ -151,7 +151,7 @@ class Member:
         request, plan = self.request, self.request.plan
         training = TrainingRequest(
             spec=request.spec, plan=plan, store=store.path, facts={}, artifact=self.directory / "model",
-            max_parameters=self.settings.max_parameters, seat=self._seat(call),
+            max_parameters=self.settings.max_parameters, seat=self._seat(call), normalization=request.normalization,
             share=detect(shares=self.settings.shares).share,
         )  # fmt: skip
         environment = environment_for(plan, job_environment(self.settings))

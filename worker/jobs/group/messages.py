@@ -40,6 +40,8 @@ class GroupRequest:
     least: Ranks
     most: Ranks
     gather_seconds: Annotated[float, Field(gt=0, le=3600)]
+    normalization: tuple[float, Annotated[float, Field(gt=0)]]
+    """Mean and standard deviation of the pixels that the network expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -14,6 +15,21 @@ from training.process.child import Child
 from training.process.runner import iter_records
 from training.system.requirements import require_onnx_packages, require_training_packages
 from worker.config.settings import child_environment
+
+
+class PictureReading(BaseModel):
+    """What the network saw of a picture."""
+
+    image: str
+    """Base64 of a PNG: the image that the network read."""
+    ink: Literal["dark", "light"] | None = None
+    """In relation to its paper; null: the picture was not read as a drawing."""
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, right and bottom of the drawing, pixels of the upright picture; right and bottom lie outside."""
+    background_spread: float | None = None
+    """Share of the full scale between the darkest and the brightest paper."""
+    uneven: bool | None = None
+    """Whether the ink was found against a local background: uneven light, a shadow, lines or an edge."""
 
 
 class ImagePrediction(BaseModel):
@@ -30,6 +46,9 @@ class ImagePrediction(BaseModel):
     """Names of every label."""
     probabilities: list[float]
     """Of every label."""
+    uncertain: bool | None
+    """Whether the confidence lies below the model's measured threshold; null: the model has none."""
+    reading: PictureReading
 
 
 @dataclass(frozen=True, slots=True)

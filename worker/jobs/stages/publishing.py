@@ -65,7 +65,8 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
                 return recover_published(context, job)  # another attempt has just replaced it
             figures = {
                 **metrics, "artifact": str(paths.artifact), "model_sha256": digest,
-                "predicted_epoch_s": manifest.get("predicted_epoch_s"), **_dataset(manifest),
+                "predicted_epoch_s": manifest.get("predicted_epoch_s"),
+                "parent": manifest.get("parent"), **_dataset(manifest),
                 **{kind: str(path) for kind, path in (("report", paths.artifact / REPORT),
                                                       ("onnx", paths.artifact / ONNX)) if path.is_file()},
             }  # fmt: skip

@@ -25,6 +25,7 @@ from training.scaling import slowdown
 from worker.jobs.context import JobContext
 from worker.jobs.group.group import Group
 from worker.jobs.stages.child_runner import run_job_child
+from worker.jobs.stages.parent import Parent
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import PREDICTION, resume_points
 from worker.jobs.stages.record_forwarder import RecordForwarder
@@ -50,6 +51,8 @@ class TrainingRun:
     resources: Resources
     store: DatasetInfo
     group: Group = field(default_factory=Group)
+    parent: Parent | None = None
+    """The model that the training starts from."""
     plan: Plan = field(init=False)
     """The plan chosen, with smaller batches once memory ran out."""
     seconds: float = field(default=0.0, init=False)
@@ -126,6 +129,8 @@ class TrainingRun:
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
             prediction=prediction, processors=context.processors.file,
             profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat,
+            normalization=(self.store.mean, self.store.std),
+            parent=self.parent.weights if self.parent else None,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)
         environment = environment_for(plan, context.environment)
@@ -195,6 +200,7 @@ class TrainingRun:
             "resources": container_facts(self.resources),
             "calibration": asked_options(self.job),
             "predicted_epoch_s": choice.predicted_epoch_s,
+            "parent": self.parent.lineage.model_dump(mode="json") if self.parent else None,
             "prediction": PREDICTION.dump_python(choice.prediction, mode="json") if choice.prediction else None,
             "dataset": {
                 "name": store.name,

@@ -1,5 +1,6 @@
 """Pictures of any kind become what MNIST would have made of them; what is none is refused with one sentence."""
 
+import base64
 import os
 import struct
 import zlib
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preflight.errors import InvalidConfig
-from training.artifacts.preprocess import FORMATS, measure_fill, read_colour_picture, read_picture
+from training.artifacts.preprocess import FORMATS, measure_fill, read_colour_picture, read_drawing, read_picture
 
 Save = Callable[[Image.Image, Path], None]
 
@@ -111,7 +112,26 @@ def specks(path: Path) -> None:
 
 def huge(path: Path) -> None:
     path.touch()
-    os.truncate(path, 70 << 20)
+    os.truncate(path, 200 << 20)
+
+
+def strip(path: Path) -> None:
+    """A line of 30,000 pixels, half of them black."""
+    pixels = np.full((1, 30_000), 255, dtype=np.uint8)
+    pixels[0, 15_000:] = 0
+    Image.fromarray(pixels).save(path)
+
+
+def heic(path: Path) -> None:
+    """The beginning of what an iPhone saves."""
+    path.write_bytes(b"\0\0\0\x24ftypheic\0\0\0\0mif1MiHEMiPrmiafMiHBheic" + bytes(500))
+
+
+def on_a_grid(path: Path) -> None:
+    """Squared paper, nothing drawn on it."""
+    pixels = np.full((400, 300), 220, dtype=np.uint8)
+    pixels[::20] = pixels[:, ::20] = 120
+    Image.fromarray(pixels).save(path)
 
 
 def badly_tagged(path: Path) -> None:
@@ -136,7 +156,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "wholly transparent": (lambda path: Image.new("RGBA", (50, 50)).save(path), "shows nothing"),
     "pipe": (lambda path: os.mkfifo(path), "is not a regular file"),
     "directory": (lambda path: path.mkdir(), "is not a regular file"),
-    "70 MiB": (huge, "is larger than 64 MiB"),
+    "200 MiB": (huge, "is larger than 64 MiB"),
+    "HEIC": (heic, "is no picture in PNG or JPEG; convert it"),
+    "squared paper": (on_a_grid, "is uneven paper"),
 }
 
 
@@ -229,3 +251,33 @@ def test_what_is_no_picture_is_refused_in_colour_too(tmp_path: Path) -> None:
     path.write_bytes(b"no picture")
     with pytest.raises(InvalidConfig, match="is no picture in PNG or JPEG"):
         read_colour_picture(path, 32, 32)
+
+
+def test_a_picture_of_one_row_is_read(tmp_path: Path) -> None:
+    """Its ink is a line as thin as an image has them."""
+    strip(tmp_path / "strip.png")
+    assert read(tmp_path / "strip.png").any(1).sum() == 1
+    assert read_colour_picture(tmp_path / "strip.png", 28, 28).shape == (3, 28, 28)
+
+
+def test_what_was_read_is_described(tmp_path: Path) -> None:
+    """The image as a PNG, the ink's polarity, its box in the pixels of the picture, and how even the paper is."""
+    path = tmp_path / "picture.png"
+    drawn().resize((3000, 1800)).save(path)
+    found = read_drawing(path, 28, 28, 20 / 28)
+    described = found.described()
+    assert (described["ink"], described["uneven"], described["background_spread"]) == ("light", False, 0.0)
+    assert described["box"] == [pytest.approx(each, abs=12) for each in (2100, 240, 2700, 1200)]
+    seen = Image.open(BytesIO(base64.b64decode(str(described["image"]))))
+    assert (np.asarray(seen) == found.image[0]).all()
+
+
+def test_a_picture_of_mnists_form_stays_as_it_is(tmp_path: Path) -> None:
+    """To the last bit, dark on light too; one whose drawing lies elsewhere is centred."""
+    path, pixels = tmp_path / "digit.png", np.zeros((28, 28), dtype=np.uint8)
+    pixels[4:24, 12:16] = np.random.default_rng(0).integers(100, 256, (20, 4))
+    for shown in (pixels, 255 - pixels):
+        Image.fromarray(shown).save(path)
+        assert (read(path) == pixels).all()
+    Image.fromarray(np.roll(pixels, 6, axis=1)).save(path)
+    assert np.abs(read(path) - pixels).mean() < 10

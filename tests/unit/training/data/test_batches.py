@@ -190,7 +190,7 @@ def test_images_come_in_the_layout_of_the_plan(memory_format: MemoryFormat) -> N
 
 def test_what_a_loader_worker_is_sent_is_small(digits_store: DatasetInfo) -> None:
     """The data set travels as a path and a few numbers, under 1 KB, and not as 1.2 MB of images."""
-    dataset = StoreDataset(digits_store.path, replace(SPEC, batch_size=200), "contiguous")
+    dataset = StoreDataset(digits_store, replace(SPEC, batch_size=200), "contiguous")
     sent = pickle.dumps(dataset)
     assert len(sent) < 1024
     received = pickle.loads(sent)  # noqa: S301 - made above

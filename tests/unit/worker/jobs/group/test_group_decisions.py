@@ -16,7 +16,7 @@ LONG = 1_000.0
 def request(least: int, most: int) -> GroupRequest:
     return GroupRequest(
         leader="leader", spec=DEFAULTS, plan=Plan(threads=1, micro_batch=32), least=least, most=most,
-        gather_seconds=10,
+        gather_seconds=10, normalization=(33.0, 78.0),
     )  # fmt: skip
 
 

@@ -93,7 +93,8 @@ def staged(directory: Path, least: int, most: int, *members: str) -> Stage:
     seats, sink = ListedSeats(dict.fromkeys(members, READY)), ListSink()
     context = context_of(directory, sink)
     request = GroupRequest(
-        leader="w", spec=DEFAULTS, plan=Plan(threads=1, micro_batch=32), least=least, most=most, gather_seconds=10
+        leader="w", spec=DEFAULTS, plan=Plan(threads=1, micro_batch=32), least=least, most=most, gather_seconds=10,
+        normalization=(33.0, 78.0),
     )  # fmt: skip
     leader = Leader(
         context=context, seats=seats, request=request, address="10.0.0.1", resources=detect(), sealer=SEALER,

@@ -10,7 +10,7 @@ import pytest
 
 from preflight.container.resources import MemoryUse, Resources
 from preflight.wire import TrainJob
-from training.loop.tuning.limit_watch import LimitWatch, SharedThreads
+from training.loop.limit_watch import LimitWatch, SharedThreads
 from training.scaling import Speeds
 from worker.state.packing.arbiter import Arbiter, Candidate, Policy
 from worker.state.packing.share import Usage

@@ -1,0 +1,1 @@
+"""Models with names: aliases that point to kept models by hash."""

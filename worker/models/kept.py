@@ -1,0 +1,114 @@
+"""Files of models that an alias names, kept by hash: hard links, so that removing a job's directory leaves them."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from preflight.errors import ArtifactError
+from preflight.files.atomic_files import open_regular, sha256_of, sync, sync_directory
+from training.artifacts.model_dir import MANIFEST, MODEL
+from worker.models.records import Promotion
+
+KEPT: Final = (MANIFEST, MODEL)
+"""Files of an artifact that every kept model has."""
+UNFINISHED: Final = "unfinished-"
+"""What the name of a directory begins with while files are put into it."""
+MIN_AGE_SECONDS: Final = 3600.0
+"""Minimum age of a directory that nothing names: another process may be about to name it."""
+
+
+class KeptFiles:
+    """The directory of kept models; each has a directory named by a hash over its files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def directory(self, promotion: Promotion) -> Path:
+        """Return where the files of a promotion lie."""
+        return self.root / promotion.key
+
+    def keep(self, sources: Mapping[str, Path]) -> tuple[dict[str, str], Path]:
+        """Link files, or copy them where links cannot be made; returns their sha256 and where they wait for `settle`.
+
+        Raises:
+            OSError: one cannot be read, or the directory cannot be written.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self.root))
+        unfinished.chmod(0o755)
+        digests = {}
+        for name, source in sources.items():
+            _link(source, unfinished / name)
+            digests[name] = sha256_of(unfinished / name)  # of what is kept: the source may change meanwhile
+        sync_directory(unfinished)
+        return digests, unfinished
+
+    def settle(self, unfinished: Path, promotion: Promotion) -> None:
+        """Give a directory of `keep` its name; one that is there and whole stays. Raises `OSError`."""
+        final = self.directory(promotion)
+        if final.is_dir():
+            with suppress(ArtifactError):
+                self.check(promotion)
+                shutil.rmtree(unfinished)
+                return
+            shutil.rmtree(final)
+        unfinished.rename(final)
+        sync_directory(self.root)
+
+    def check(self, promotion: Promotion) -> Path:
+        """Return the directory of a promotion whose files all have their hash; raises `ArtifactError` otherwise."""
+        directory = self.directory(promotion)
+        for name, digest in promotion.files.items():
+            try:
+                found = sha256_of(directory / name)
+            except OSError as error:
+                raise ArtifactError(
+                    f"{directory / name} cannot be read ({error.strerror or error}); promote the model of job "
+                    f"{promotion.job_id} again",
+                    field="model",
+                ) from error
+            if found != digest:
+                raise ArtifactError(
+                    f"{directory / name} is damaged: its sha256 is {found[:12]}, but {digest[:12]} was promoted; "
+                    "roll back, or promote a whole model",
+                    field="model",
+                )
+        return directory
+
+    def has(self, promotion: Promotion) -> bool:
+        """Whether the model of a promotion is still kept."""
+        return (self.directory(promotion) / MODEL).is_file()
+
+    def remove(self, key: str) -> None:
+        """Remove the files with this key, where they are."""
+        shutil.rmtree(self.root / key, ignore_errors=True)
+
+    def sweep(self, named: Collection[str]) -> None:
+        """Remove what is older than `MIN_AGE_SECONDS` and not among the keys in `named`."""
+        for path in self._old():
+            if path.name not in named:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _old(self) -> Iterator[Path]:
+        with suppress(OSError):
+            for path in self.root.iterdir():
+                with suppress(OSError):
+                    if path.lstat().st_mtime < time.time() - MIN_AGE_SECONDS:
+                        yield path
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link a regular file, or copy it: file systems differ, or have no links (SMB, some FUSE)."""
+    with open_regular(source) as file:
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:
+            with target.open("xb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
+                copy.flush()
+                sync(copy.fileno())
