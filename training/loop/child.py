@@ -75,12 +75,12 @@ class TrainingRequest:
     """Whether to leave a trace of a few steps beside the model."""
     share: Share | None = None
     """Of the container; None: all of it."""
+    processors: Path | None = None
+    """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
     normalization: tuple[float, float] | None = None
     """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
     parent: InitialWeights | None = None
     """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
-    processors: Path | None = None
-    """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
     seat: Seat | None = None
     """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 

@@ -60,6 +60,8 @@ class ProcessorChange:
 
     def fitting(self, threads: int) -> int:
         """Return the threads that go on: those without a processor end, unless there were more of them on purpose."""
+        if self.shared is not None:
+            return max(1, int(self.after))
         return threads if threads > math.ceil(self.before) else min(threads, max(1, math.ceil(self.after)))
 
     def describe(self) -> str:
@@ -91,13 +93,14 @@ class LimitWatch:
     def __init__(
         self, memory: MemoryUse, root: Path = Path("/"), *, shares: int = 1,
         affinity: Callable[[], int] = lambda: len(os.sched_getaffinity(0)), shared: SharedThreads | None = None,
+        threads: int | None = None,
     ) -> None:  # fmt: skip
         """Take the limits as they are now, of one of `shares`; files are read beneath `root`.
 
-        `shared`: other trainings may come and go.
+        `shared`: other trainings may come and go; the training has `threads` now, by default what they leave.
         """
         self._shared = shared
-        self._threads = 0 if shared is None else shared.now()
+        self._threads = 0 if shared is None else threads or shared.now()
         self._more = 0
         """Threads that the last look found, where they are more than before."""
         files = Files(root)

@@ -31,7 +31,7 @@ class ProgressObserver:
         counters = SystemCounters(shares=self._shares)
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
         self._memory = MemoryUse(share=share)
-        self._limits = LimitWatch(self._memory, shares=self._shares, shared=shared)
+        self._limits = LimitWatch(self._memory, shares=self._shares, shared=shared, threads=step.plan.threads)
         self._used: int | None = None
         self._first_step_at = 0.0
         """Seconds since the epoch; 0 in the first window."""

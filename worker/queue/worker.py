@@ -236,13 +236,14 @@ class PreflightWorker(Worker):
             self._stop.sleep(SUSPENSION_INTERVAL)
             return None
         timeout = BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH))  # noqa: S311
+        if not burst:
+            self._step("seats", partial(self._retry.repair, partial(self._seating.look, offered=offered)))
+            if self._packing.is_shared and self._packing.may_sit() and self._seat(short=False):
+                return None
         if not self._packing.may_take(timeout):
             return None
-        if self._packing.is_shared:
+        if burst or self._packing.is_shared:
             return self._next_id(True, timeout)
-        if burst:
-            return self._next_id(burst, timeout)
-        self._step("seats", partial(self._retry.repair, partial(self._seating.look, offered=offered)))
         return self._next_id_or_seat(timeout)
 
     def _next_id_or_seat(self, timeout: float) -> bytes | None:

@@ -91,6 +91,6 @@ __all__ = (
     "LoaderConfig", "MemoryProbed", "MemoryRanOut", "ModelBuilt", "ModelInitialized", "OnnxReady", "OwnPlan",
     "PlanAdapted", "PlanFields", "PredictionChecked", "ProcessorsShared", "Progress", "ReportReady", "ResourceLimits",
     "Seconds", "Share", "Status", "StepProfile", "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig",
-    "TrainingDone", "TrainingProfile", "build_events", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job",
-    "read_job", "read_result", "unflatten",
+    "TrainingDone", "TrainingProfile", "build_events", "encode_job", "flatten", "follows_end", "is_job_id",
+    "parse_job", "read_job", "read_result", "unflatten",
 )  # fmt: skip

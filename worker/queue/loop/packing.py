@@ -81,6 +81,10 @@ class Packing:
         """Whether other workers run jobs here."""
         return self.arbiter is not None and bool(self.arbiter.others())
 
+    def may_sit(self) -> bool:
+        """Whether a seat in a group may be taken while others run here: only where all of them train in groups."""
+        return self.arbiter is not None and all(entry.is_group for entry in self.arbiter.others())
+
     def free_turn(self) -> None:
         """Let another worker look for a job; may be called again."""
         if self._turn is not None:

@@ -123,6 +123,7 @@ class Arbiter:
         entry = Entry(
             name=self._name, job_id=job_id, rq_id=rq_id, number=0, kind=candidate.kind or "", most=permission.most,
             memory_bytes=permission.memory_bytes, is_fixed=candidate.is_group,
+            is_group=candidate.is_group,
         )  # fmt: skip
         with suppress(OSError):
             lock = self.ledger.hold(self._name)

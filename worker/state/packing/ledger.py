@@ -56,6 +56,8 @@ class Entry:
     most: Annotated[int, Field(ge=1)]
     """Threads of its plan."""
     is_fixed: bool = False
+    is_group: bool = False
+    """Whether it is trained by a group, as its leader or as a member."""
     is_alone: bool = False
     """Whether no other job may begin: it ran out of memory while it shared."""
     speeds: Speeds = ()

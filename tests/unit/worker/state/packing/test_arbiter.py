@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from preflight.container.resources import Resources
+from preflight.container.resources import MemoryUse, Resources
 from preflight.wire import TrainJob
+from training.loop.limit_watch import LimitWatch, SharedThreads
 from training.scaling import Speeds
 from worker.state.packing.arbiter import Arbiter, Candidate, Policy
 from worker.state.packing.share import Usage
@@ -205,3 +206,25 @@ def test_a_state_directory_that_cannot_be_written_leaves_a_job_all(tmp_path: Pat
 def test_a_request_is_of_the_kind_of_its_spec() -> None:
     job = TrainJob.model_validate({"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "workers": 2})
     assert Candidate.of(job) == Candidate(kind="cnn mnist 128", is_group=True)
+
+
+def test_a_thousand_short_jobs_leave_a_long_one_its_share(worker: Callable[..., Arbiter]) -> None:
+    """Each takes a processor and gives it back; the training takes it only once nobody has followed for a moment."""
+    container = Container()
+    long, short = worker("long", container), worker("short", container)
+    train(long, "long")
+    assert long.share.file is not None
+    watch = LimitWatch(MemoryUse(), shared=SharedThreads(file=long.share.file, threads=2, speeds=CNN))
+    seen = set()
+    for number in range(50):  # more would tell no more
+        train(short, f"short-{number}")
+        change = watch.shared()
+        seen.add(None if change is None else change.after)
+        short.end()
+        assert watch.shared() is None
+        assert len(long.ledger.entries()) == 1
+    assert seen == {1, None}
+    change = watch.shared()
+    assert change is not None
+    assert (change.before, change.after) == (1, 2)
+    assert change.slowdown(1, 2) == pytest.approx(10 / 14)
